@@ -1,0 +1,29 @@
+# Helpers shared by the build files: how a module, a test and a benchmark are compiled.
+
+add_library(quaver_flags INTERFACE)
+target_include_directories(quaver_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(quaver_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # false alarms on std::string + in g++ 12
+if(QUAVER_SANITIZE)
+  target_compile_options(quaver_flags INTERFACE -fsanitize=${QUAVER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(quaver_flags INTERFACE -fsanitize=${QUAVER_SANITIZE})
+  target_compile_definitions(quaver_flags INTERFACE QUAVER_SANITIZED)
+endif()
+
+# quaver_module(name [DEPENDS modules...] [LIBRARIES targets...] [OPTIONS flags...]): src/<name>/**/*.cpp as one static library.
+# main.cpp and generated files are left out. A folder without sources gives an interface library.
+function(quaver_module name)
+  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  if(sources)
+    add_library(quaver_${name} STATIC ${sources})
+    target_compile_options(quaver_${name} PRIVATE ${arg_OPTIONS})
+    set(scope PUBLIC)
+  else()
+    add_library(quaver_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  list(TRANSFORM arg_DEPENDS PREPEND quaver_)
+  target_link_libraries(quaver_${name} ${scope} quaver_flags ${arg_DEPENDS} ${arg_LIBRARIES})
+endfunction()

@@ -1,0 +1,52 @@
+// Number formats: what a code means, and casts of single values. The scalar functions here are the reference that
+// every vectorised or device cast must match bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace quaver {
+
+enum class Format : std::uint8_t { f32, tf32, bf16, f16, e4m3, e5m2, e2m1 };
+
+enum class Rounding : std::uint8_t { nearest_even, stochastic };
+
+struct FormatInfo {
+  std::string_view name;
+  int storage_bits;  // tf32 is stored in 32 bits
+  int exponent_bits;
+  int mantissa_bits;
+  int bias;
+  float max;            // largest finite value
+  float min_normal;     // smallest normal value
+  float min_subnormal;  // smallest positive value
+  bool has_infinity;
+  bool has_nan;
+};
+
+const FormatInfo& info(Format format);
+Format parse_format(std::string_view name);  // throws Error with the known names
+
+inline constexpr Format all_formats[] = {Format::f32,  Format::tf32, Format::bf16, Format::f16,
+                                         Format::e4m3, Format::e5m2, Format::e2m1};
+
+// 4, 8 or 16 bits and fewer than f32's range: formats that a scale is chosen for.
+constexpr bool is_narrow(Format format) { return format >= Format::e4m3; }
+
+// The code of x in the format, as an unsigned integer in the low bits. Finite values beyond max saturate to ±max; NaN
+// stays NaN; E4M3 takes ±inf to ±max; E5M2, F16, BF16 and wider keep inf. E2M1 has neither: a non-finite input gives 0
+// and callers count it.
+std::uint32_t encode(Format format, float x);
+
+// As encode, but rounds up in magnitude with probability equal to the discarded fraction: with u = random >> 8, up if
+// u < fraction · 2^24. Exact for values on the grid; saturation as above.
+std::uint32_t encode_stochastic(Format format, float x, std::uint32_t random);
+
+float decode(Format format, std::uint32_t code);
+
+// E8M0, the power-of-two scale of MX blocks: 2^(code − 127), 0xFF is NaN.
+float decode_e8m0(std::uint8_t code);
+enum class ExponentRounding : std::uint8_t { up, down };
+std::uint8_t encode_e8m0(float x, ExponentRounding rounding);  // x > 0, finite; clamped to 2^±127
+
+}  // namespace quaver

@@ -1,0 +1,99 @@
+#include "config/check.h"
+
+#include <fmt/format.h>
+
+#include "config/schema.h"
+#include "config/value_text.h"
+#include "quaver/error.h"
+
+namespace quaver {
+namespace {
+
+bool is_unit_scaled(const ModelConfig& model) { return model.parametrization != Parametrization::standard; }
+
+void check_heads(const ModelConfig& model) {
+  if (model.head_size == 0 && model.width % model.heads != 0) {
+    throw Error(fmt::format("model.heads = {} does not divide model.width = {}", model.heads, model.width),
+                "choose heads that divide the width, or set model.head_size");
+  }
+  if (model.kv_heads != 0 && model.heads % model.kv_heads != 0) {
+    throw Error(fmt::format("model.kv_heads = {} does not divide model.heads = {}", model.kv_heads, model.heads),
+                "each key and value head serves the same number of heads; choose a divisor");
+  }
+  const Size head_size = model.head_size != 0 ? model.head_size : model.width / model.heads;
+  if (model.family == Family::llama && head_size % 2 != 0) {
+    throw Error(fmt::format("heads of odd size {} cannot have rotary positions, which turn pairs of values", head_size),
+                "choose model.width, model.heads or model.head_size so that the head size is even");
+  }
+}
+
+void check_parametrization(const ModelConfig& model) {
+  if (is_unit_scaled(model) && model.tie_head == TieHead::yes) {
+    throw Error(
+        "model.tie_head = yes with a unit-scaled model: the embedding's output is used as it is, the head's is "
+        "divided by the width, and one matrix cannot have two scales and two learning rates",
+        "set model.tie_head = no, or model.parametrization = standard");
+  }
+  if (!is_unit_scaled(model) && model.init == Init::unit) {
+    throw Error(
+        "model.init = unit with model.parametrization = standard: weights of N(0, 1) without the factors of unit "
+        "scaling make activations grow by the square root of the width in every layer",
+        "set model.init = auto, or model.parametrization = umup or munit");
+  }
+  if (is_unit_scaled(model) && (model.init == Init::gpt2 || model.init == Init::depth)) {
+    throw Error("a unit-scaled model needs weights of N(0, 1): its factors assume them",
+                "set model.init = auto, or model.parametrization = standard");
+  }
+}
+
+void check_context(const Config& config) {
+  if (config.train.context > config.model.context) {
+    throw Error(
+        fmt::format("train.context = {} is longer than model.context = {}", config.train.context, config.model.context),
+        "raise model.context, or set train.context = 0 to use all of it");
+  }
+}
+
+void check_optim(const OptimConfig& optim) {
+  if (optim.schedule == ScheduleShape::wsd && optim.warmup + optim.decay > 1) {
+    throw Error(fmt::format("optim.warmup = {} and optim.decay = {} are together more than the whole run",
+                            number_text(optim.warmup), number_text(optim.decay)),
+                "they are shares of the steps; lower one of them");
+  }
+}
+
+void check_precision(const PrecisionConfig& precision) {
+  if (precision.recipe.empty()) throw Error("precision.recipe is empty", "name a recipe, such as bf16 or fp8-current");
+  if (precision.wide_tail < 0 && precision.wide_tail != -1) {
+    throw Error(fmt::format("precision.wide_tail = {} is no share of the blocks", number_text(precision.wide_tail)),
+                "use 0 to 1, or -1 for the recipe's own");
+  }
+}
+
+void check_data(const Config& config, Purpose purpose) {
+  const DataConfig& data = config.data;
+  if (data.kind == DataKind::synthetic) {
+    if (config.model.vocab != 0 && config.model.vocab < data.synthetic_vocab) {
+      throw Error(fmt::format("model.vocab = {} is smaller than data.synthetic_vocab = {}", config.model.vocab,
+                              data.synthetic_vocab),
+                  "set model.vocab = 0 to follow the data");
+    }
+  } else if (purpose == Purpose::training && data.path.empty()) {
+    throw Error("data.path is empty: there is nothing to train on",
+                "make a data set with `quaver data` and set data.path to its folder, or set data.kind = synthetic");
+  }
+}
+
+}  // namespace
+
+void check(const Config& config, Purpose purpose) {
+  for (const Key& key : schema()) conform(key, key.get(config), "config");
+  check_heads(config.model);
+  check_parametrization(config.model);
+  check_context(config);
+  check_optim(config.optim);
+  check_precision(config.precision);
+  check_data(config, purpose);
+}
+
+}  // namespace quaver

@@ -1,0 +1,67 @@
+// A run, as the user describes it: default < preset < file < flag. One struct, one table of keys (schema.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/model_config.h"
+#include "optim/optim_config.h"
+#include "precision/precision_config.h"
+
+namespace quaver {
+
+enum class DataKind : std::uint8_t { dataset, synthetic };
+
+struct DataConfig {
+  std::string path;        // a folder written by `quaver data`, or a shard file
+  std::string valid_path;  // a shard file; empty: the data set's own validation shards
+  std::string tokenizer;   // for bare shards: "bytes" or a tokenizer.json
+  DataKind kind = DataKind::dataset;
+  Size synthetic_vocab = 64;
+  std::uint64_t synthetic_seed = 7;
+};
+
+struct TrainConfig {
+  Size steps = 1000;
+  Size batch = 8;         // sequences per micro-batch
+  Size accumulation = 1;  // micro-batches per step
+  Size context = 0;       // tokens per sequence; 0: the model's
+  std::uint64_t seed = 1;
+  Size eval_every = 100;  // 0: only at the end
+  Size eval_batches = 8;
+  Size checkpoint_every = 200;  // 0: only at the end
+  Size keep = 3;
+  Size log_every = 10;
+  Size sample_every = 0;  // 0: never
+  std::string sample_prompt;
+  Size statistics_every = 0;  // full statistics of every site into numerics.jsonl; 0: never
+  int threads = 0;            // 0: all cores
+  Size memory_limit_mb = 0;   // 0: what the machine has
+};
+
+struct GuardConfig {
+  bool enabled = true;
+  int widen_after = 8;          // steps in a row in which a site overflowed before it is widened to bf16
+  double overflow_percent = 1;  // share of saturated elements that counts as an overflow of a site
+  double divergence = 2.0;      // loss this many times its running mean counts as divergence …
+  int patience = 5;             // … when it lasts this many steps; then rewind
+  int max_rewinds = 2;
+};
+
+struct RunConfig {
+  std::string dir;   // empty: runs/<name>
+  std::string name;  // empty: model-recipe-seed
+};
+
+struct Config {
+  std::string preset = "tiny";
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  OptimConfig optim;
+  PrecisionConfig precision;
+  GuardConfig guard;
+  RunConfig run;
+};
+
+}  // namespace quaver

@@ -1,0 +1,351 @@
+#include "config/keys.h"
+
+#include <algorithm>
+#include <concepts>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "config/presets.h"
+#include "quaver/error.h"
+
+namespace quaver {
+namespace {
+
+// Ranges are generous: they keep products of sizes within 64 bits and refuse what can only be a slip.
+constexpr std::int64_t many = 1'000'000'000;
+constexpr std::int64_t widest = std::int64_t{1} << 18;
+constexpr std::int64_t longest = std::int64_t{1} << 22;
+
+constexpr IntegerRange from(std::int64_t low, std::int64_t high) { return {low, high}; }
+constexpr NumberRange any_above(double low) { return {.low = low, .low_end = RangeEnd::open}; }
+constexpr NumberRange at_least(double low) { return {.low = low}; }
+constexpr NumberRange between(double low, double high) { return {.low = low, .high = high}; }
+constexpr NumberRange from_to_below(double low, double high) {
+  return {.low = low, .high = high, .high_end = RangeEnd::open};
+}
+
+template <class Enum>
+using Choices = std::vector<std::pair<std::string, Enum>>;
+
+// Adds the keys of one section of Config, each tied to a member of its struct.
+template <class Section>
+class SectionKeys {
+ public:
+  SectionKeys(std::vector<Key>& keys, std::string name, Section Config::*section)
+      : keys_(keys), name_(std::move(name)), section_(section) {}
+
+  void boolean(const std::string& leaf, bool Section::*member, std::string doc) {
+    add(leaf, ValueType::boolean, member, std::move(doc));
+  }
+
+  void text(const std::string& leaf, std::string Section::*member, std::string doc) {
+    add(leaf, ValueType::text, member, std::move(doc));
+  }
+
+  void number(const std::string& leaf, double Section::*member, NumberRange range, std::string doc) {
+    add(leaf, ValueType::number, member, std::move(doc)).numbers = range;
+  }
+
+  void number_table(const std::string& leaf, NumberTable Section::*member, NumberRange range, std::string doc) {
+    add(leaf, ValueType::number_table, member, std::move(doc)).numbers = range;
+  }
+
+  void text_table(const std::string& leaf, TextTable Section::*member, std::string doc) {
+    add(leaf, ValueType::text_table, member, std::move(doc));
+  }
+
+  template <std::integral Integer>
+  void integer(const std::string& leaf, Integer Section::*member, IntegerRange range, std::string doc) {
+    Key& key = add_named(leaf, ValueType::integer, std::move(doc));
+    key.integers = range;
+    key.get = [section = section_, member, name = key.name](const Config& config) {
+      const Integer value = (config.*section).*member;
+      if (!std::in_range<std::int64_t>(value)) {
+        throw Error(name + ": " + std::to_string(value) + " is beyond 2^63 - 1", "choose a smaller value");
+      }
+      return Value(static_cast<std::int64_t>(value));
+    };
+    key.set = [section = section_, member](Config& config, const Value& value) {
+      (config.*section).*member = static_cast<Integer>(std::get<std::int64_t>(value));
+    };
+  }
+
+  template <class Enum>
+  void choice(const std::string& leaf, Enum Section::*member, const std::type_identity_t<Choices<Enum>>& choices,
+              std::string doc) {
+    using Pair = typename Choices<Enum>::value_type;
+    Key& key = add_named(leaf, ValueType::choice, std::move(doc));
+    for (const auto& [name, value] : choices) key.choices.push_back(name);
+    key.get = [section = section_, member, choices, name = key.name](const Config& config) {
+      const auto held = std::ranges::find(choices, (config.*section).*member, &Pair::second);
+      if (held == choices.end()) throw Error(name + " holds a value that has no name", "set it to one of its choices");
+      return Value(held->first);
+    };
+    key.set = [section = section_, member, choices](Config& config, const Value& value) {
+      (config.*section).*member = std::ranges::find(choices, std::get<std::string>(value), &Pair::first)->second;
+    };
+  }
+
+ private:
+  Key& add_named(const std::string& leaf, ValueType type, std::string doc) {
+    Key& key = keys_.emplace_back();
+    key.name = name_ + "." + leaf;
+    key.type = type;
+    key.doc = std::move(doc);
+    return key;
+  }
+
+  // A member that Value can hold as it is.
+  template <class Member>
+  Key& add(const std::string& leaf, ValueType type, Member Section::*member, std::string doc) {
+    Key& key = add_named(leaf, type, std::move(doc));
+    key.get = [section = section_, member](const Config& config) { return Value((config.*section).*member); };
+    key.set = [section = section_, member](Config& config, const Value& value) {
+      (config.*section).*member = std::get<Member>(value);
+    };
+    return key;
+  }
+
+  std::vector<Key>& keys_;
+  std::string name_;
+  Section Config::*section_;
+};
+
+void add_preset(std::vector<Key>& keys) {
+  Key key;
+  key.name = "preset";
+  key.type = ValueType::choice;
+  key.doc = "Settings to start from, which files and flags then override.";
+  for (const std::string& name : preset_names()) key.choices.push_back(name);
+  key.get = [](const Config& config) { return Value(config.preset); };
+  key.set = [](Config& config, const Value& value) { config.preset = std::get<std::string>(value); };
+  keys.push_back(std::move(key));
+}
+
+void add_model_shape(SectionKeys<ModelConfig>& model) {
+  using M = ModelConfig;
+  model.choice(
+      "family", &M::family, {{"gpt", Family::gpt}, {"llama", Family::llama}},
+      "Architecture: gpt (layer norms, GELU, learned positions) or llama (RMS norms, SwiGLU, rotary positions).");
+  model.choice(
+      "parametrization", &M::parametrization,
+      {{"standard", Parametrization::standard}, {"umup", Parametrization::umup}, {"munit", Parametrization::munit}},
+      "standard: the family's own; umup (u-µP) and munit (µnit scaling): unit-scaled, so that tensors fit 8 "
+      "bits without scales.");
+  model.integer("layers", &M::layers, from(1, 4096), "Number of blocks.");
+  model.integer("width", &M::width, from(1, widest), "Width of the residual stream.");
+  model.integer("heads", &M::heads, from(1, 4096), "Attention heads.");
+  model.integer("kv_heads", &M::kv_heads, from(0, 4096),
+                "Key and value heads, shared by groups of heads; 0: as many as heads.");
+  model.integer("head_size", &M::head_size, from(0, 4096), "Width of a head; 0: width / heads.");
+  model.integer("ffn", &M::ffn, from(0, 4 * widest),
+                "Hidden width of the MLP; 0: 4·width (gpt), or 8/3·width rounded up to a multiple of 64 (llama).");
+  model.integer("vocab", &M::vocab, from(0, longest),
+                "Rows of the embedding; 0: the data set's vocabulary rounded up to a multiple of 64.");
+  model.integer("context", &M::context, from(1, longest), "Longest sequence the model takes, in tokens.");
+  model.choice("tie_head", &M::tie_head, {{"auto", TieHead::automatic}, {"yes", TieHead::yes}, {"no", TieHead::no}},
+               "Whether the output head shares the embedding's weights; auto: for gpt, unless it is unit-scaled.");
+  model.boolean("qkv_bias", &M::qkv_bias,
+                "llama: biases on queries, keys and values, as Qwen2 has; gpt has biases unless it is unit-scaled.");
+  model.boolean("qk_norm", &M::qk_norm,
+                "RMS norm of each query and key head, which keeps attention logits from growing.");
+}
+
+void add_model_scaling(SectionKeys<ModelConfig>& model) {
+  using M = ModelConfig;
+  model.number("norm_eps", &M::norm_eps, {.low = 0, .high = 1, .low_end = RangeEnd::open},
+               "Added to the variance in norms.");
+  model.number("rope_theta", &M::rope_theta, at_least(1), "llama: base of the rotary frequencies.");
+  model.choice(
+      "init", &M::init, {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}},
+      "Initial weights: gpt2: N(0, init_std); depth: the same, with projections into the residual stream divided "
+      "by √(2·layers); unit: N(0, 1); auto: depth for standard, unit for unit-scaled models.");
+  model.number("init_std", &M::init_std, {.low = 0, .high = 10, .low_end = RangeEnd::open},
+               "Standard deviation of initial weights, for gpt2 and depth.");
+  model.number("activation_scale", &M::activation_scale, any_above(0),
+               "Factor on the output of every activation function.");
+  model.number("activation_clip", &M::activation_clip, at_least(0),
+               "Clamps the output of every activation function to ± this; 0: no clamp.");
+  model.number("residual_alpha", &M::residual_alpha, any_above(0),
+               "u-µP: weight of the residual branches against the embedding (α_res).");
+  model.number("attention_ratio", &M::attention_ratio, any_above(0),
+               "u-µP: weight of the attention branches against the MLP branches (α_res_attn_ratio).");
+  model.number("attention_scale", &M::attention_scale, at_least(0),
+               "Factor on q·k; 0: 1/√head_size, or 1/head_size when unit-scaled.");
+  model.number("residual_tau", &M::residual_tau, from_to_below(0, 1),
+               "µnit: weight of a branch (τ); 0: 0.4 at 4 layers, falling to 0.1 at 40 and more.");
+  model.integer("base_width", &M::base_width, from(1, widest),
+                "µnit: the width at which the learning rate was chosen.");
+}
+
+void add_data(std::vector<Key>& keys) {
+  using D = DataConfig;
+  SectionKeys<D> data(keys, "data", &Config::data);
+  data.text("path", &D::path, "A folder written by `quaver data`, or a file of tokens.");
+  data.text("valid_path", &D::valid_path,
+            "A file of tokens to validate on; empty: the data set's own validation part.");
+  data.text("tokenizer", &D::tokenizer, "For a bare file of tokens: bytes, or the path of a tokenizer.json.");
+  data.choice("kind", &D::kind, {{"dataset", DataKind::dataset}, {"synthetic", DataKind::synthetic}},
+              "dataset: read from path; synthetic: a generated language, for trials without data.");
+  data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Tokens of the synthetic language.");
+  data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language.");
+}
+
+void add_train(std::vector<Key>& keys) {
+  using T = TrainConfig;
+  SectionKeys<T> train(keys, "train", &Config::train);
+  train.integer("steps", &T::steps, from(1, many), "Updates of the weights.");
+  train.integer("batch", &T::batch, from(1, 65536), "Sequences in a micro-batch.");
+  train.integer("accumulation", &T::accumulation, from(1, 65536), "Micro-batches in a step.");
+  train.integer("context", &T::context, from(0, longest), "Tokens in a sequence; 0: the model's context.");
+  train.integer("seed", &T::seed, {.low = 0}, "Seed of initial weights, data order and stochastic rounding.");
+  train.integer("eval_every", &T::eval_every, from(0, many), "Steps between validations; 0: only at the end.");
+  train.integer("eval_batches", &T::eval_batches, from(1, many), "Micro-batches in a validation.");
+  train.integer("checkpoint_every", &T::checkpoint_every, from(0, many),
+                "Steps between checkpoints; 0: only at the end.");
+  train.integer("keep", &T::keep, from(1, many), "Checkpoints kept; older ones are deleted.");
+  train.integer("log_every", &T::log_every, from(1, many), "Steps between lines of progress.");
+  train.integer("sample_every", &T::sample_every, from(0, many), "Steps between samples of text; 0: never.");
+  train.text("sample_prompt", &T::sample_prompt, "What samples continue.");
+  train.integer("statistics_every", &T::statistics_every, from(0, many),
+                "Steps between full statistics of every quantised tensor; 0: never.");
+  train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
+  train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
+                "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");
+}
+
+void add_optim(std::vector<Key>& keys) {
+  using O = OptimConfig;
+  SectionKeys<O> optim(keys, "optim", &Config::optim);
+  optim.number("learning_rate", &O::learning_rate, {.low = 0, .high = 1000, .low_end = RangeEnd::open},
+               "Peak learning rate.");
+  optim.number("final_ratio", &O::final_ratio, between(0, 1), "Learning rate at the end, as a share of the peak.");
+  optim.choice("schedule", &O::schedule,
+               {{"constant", ScheduleShape::constant},
+                {"cosine", ScheduleShape::cosine},
+                {"linear", ScheduleShape::linear},
+                {"wsd", ScheduleShape::wsd}},
+               "Learning rate after the warm-up; wsd: stable, then decay.");
+  optim.number("warmup", &O::warmup, between(0, 1), "Share of the steps in which the learning rate rises to its peak.");
+  optim.number("decay", &O::decay, between(0, 1), "wsd: share of the steps in which it falls.");
+  optim.number("beta1", &O::beta1, from_to_below(0, 1), "AdamW: decay of the first moment.");
+  optim.number("beta2", &O::beta2, from_to_below(0, 1), "AdamW: decay of the second moment.");
+  optim.number("epsilon", &O::epsilon, {.low = 0, .high = 1, .low_end = RangeEnd::open},
+               "AdamW: added to the root of the second moment.");
+  optim.number("weight_decay", &O::weight_decay, at_least(0), "Decay of matrices; norms and biases are never decayed.");
+  optim.choice(
+      "clip", &O::clip,
+      {{"none", ClipMode::none},
+       {"global-norm", ClipMode::global_norm},
+       {"group-norm", ClipMode::group_norm},
+       {"value", ClipMode::value}},
+      "Gradient clipping: by the norm of all gradients, by the norm of each parameter's, or element by element.");
+  optim.number("clip_limit", &O::clip_limit, any_above(0), "Largest norm or value that is not clipped.");
+  optim.choice("master", &O::master, {{"f32", MasterWeights::f32}, {"bf16-stochastic", MasterWeights::bf16_stochastic}},
+               "What weights are kept in: f32, or bf16 updated with stochastic rounding.");
+  optim.choice("moments", &O::moments,
+               {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
+               "What AdamW's moments are kept in.");
+  optim.number_table("learning_rate_of", &O::learning_rate_of, at_least(0),
+                     "Factors on the learning rate of the parameters whose names match a pattern.");
+  optim.number_table("weight_decay_of", &O::weight_decay_of, at_least(0),
+                     "Factors on the weight decay of the parameters whose names match a pattern.");
+}
+
+void add_recipe(SectionKeys<PrecisionConfig>& precision) {
+  using P = PrecisionConfig;
+  precision.text(
+      "recipe", &P::recipe,
+      "Formats and scales of the matrix products: fp32, tf32, bf16, fp16, fp8-current, fp8-delayed, fp8-static, "
+      "fp8-row, fp8-block, fp8-unit, mxfp8, mxfp4 or nvfp4.");
+  precision.text_table(
+      "layers", &P::layers,
+      "Recipes of the layers whose names match a pattern, such as `blocks.*.mlp.down` or `blocks.0.*/dy`.");
+  precision.integer("history", &P::history, from(1, 1024),
+                    "Delayed scaling: past steps whose largest values choose a scale.");
+  precision.choice("history_rule", &P::history_rule,
+                   {{"max", HistoryRule::max}, {"most-recent", HistoryRule::most_recent}},
+                   "Delayed scaling: the largest of the history, or its last entry.");
+  precision.integer("margin", &P::margin, from(0, 16), "Tensor scales leave 2^margin of headroom.");
+  precision.boolean("power_of_two_scales", &P::power_of_two_scales, "Round scales down to powers of two.");
+  precision.boolean("mx_floor", &P::mx_floor, "MX: the OCP floor rule instead of rounding the scale's exponent up.");
+  precision.boolean("wide_weight_gradient", &P::wide_weight_gradient, "fp8-row: weight-gradient products in bf16.");
+  precision.choice("gradient_format", &P::gradient_format,
+                   {{"recipe", GradientFormat::recipe}, {"e4m3", GradientFormat::e4m3}, {"e5m2", GradientFormat::e5m2}},
+                   "8-bit format of gradients; recipe: the recipe's own.");
+  precision.number("wide_tail", &P::wide_tail, between(-1, 1),
+                   "Share of the last blocks kept in bf16; -1: the recipe's own (nvfp4: 0.15).");
+  precision.text("switch_to", &P::switch_to, "Recipe for the last part of the run; empty: none.");
+  precision.number("switch_at", &P::switch_at, between(0, 1), "Share of the steps after which switch_to applies.");
+}
+
+void add_scales(SectionKeys<PrecisionConfig>& precision) {
+  using P = PrecisionConfig;
+  precision.choice("accumulator", &P::accumulator,
+                   {{"fp32", Accumulator::fp32},
+                    {"hopper", Accumulator::hopper},
+                    {"hopper-split", Accumulator::hopper_split},
+                    {"fp16", Accumulator::fp16},
+                    {"fp8", Accumulator::fp8}},
+                   "What partial sums are kept in; all but fp32 model narrower hardware, slowly.");
+  precision.text("scales", &P::scales, "File of scales, for fp8-static and for warm starts of fp8-delayed.");
+  precision.number("static_activation_scale", &P::static_activation_scale, any_above(0),
+                   "fp8-static without a file: factor on activations before the cast.");
+  precision.number("static_weight_scale", &P::static_weight_scale, any_above(0),
+                   "fp8-static without a file: factor on weights before the cast.");
+  precision.number("static_gradient_scale", &P::static_gradient_scale, any_above(0),
+                   "fp8-static without a file: factor on gradients before the cast.");
+  precision.choice("loss_scaling", &P::loss_scaling,
+                   {{"auto", LossScaling::automatic},
+                    {"off", LossScaling::off},
+                    {"fixed", LossScaling::fixed},
+                    {"adaptive", LossScaling::adaptive}},
+                   "Scaling of the loss before the backward pass; auto: adaptive for fp16, else off.");
+  precision.integer("loss_scale_log2", &P::loss_scale_log2, from(0, 32),
+                    "The fixed loss scale, or the first, as a power of two.");
+  precision.integer("loss_scale_window", &P::loss_scale_window, from(1, 1'000'000),
+                    "Clean steps before an adaptive loss scale doubles.");
+}
+
+void add_guard(std::vector<Key>& keys) {
+  using G = GuardConfig;
+  SectionKeys<G> guard(keys, "guard", &Config::guard);
+  guard.boolean("enabled", &G::enabled, "Watch for overflow and divergence, and act on them.");
+  guard.integer("widen_after", &G::widen_after, from(1, 1'000'000),
+                "Steps in a row in which a tensor overflowed before it is widened to bf16.");
+  guard.number("overflow_percent", &G::overflow_percent, between(0, 100),
+               "Saturated elements, in percent, that count as an overflow of a tensor.");
+  guard.number("divergence", &G::divergence, any_above(1),
+               "A loss this many times its running mean counts as divergence.");
+  guard.integer("patience", &G::patience, from(1, 1'000'000), "Steps that a divergence lasts before the run rewinds.");
+  guard.integer("max_rewinds", &G::max_rewinds, from(0, 1000),
+                "Rewinds to an earlier checkpoint before the run gives up.");
+}
+
+void add_run(std::vector<Key>& keys) {
+  SectionKeys<RunConfig> run(keys, "run", &Config::run);
+  run.text("dir", &RunConfig::dir, "Where the run is written; empty: `runs/<name>`.");
+  run.text("name", &RunConfig::name, "Name of the run; empty: model, recipe and seed.");
+}
+
+}  // namespace
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys;
+  add_preset(keys);
+  SectionKeys<ModelConfig> model(keys, "model", &Config::model);
+  add_model_shape(model);
+  add_model_scaling(model);
+  add_data(keys);
+  add_train(keys);
+  add_optim(keys);
+  SectionKeys<PrecisionConfig> precision(keys, "precision", &Config::precision);
+  add_recipe(precision);
+  add_scales(precision);
+  add_guard(keys);
+  add_run(keys);
+  return keys;
+}
+
+}  // namespace quaver

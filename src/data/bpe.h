@@ -1,0 +1,122 @@
+// Byte-level byte-pair encoding: text is cut into pieces (pretokenize.h), a piece starts as its bytes, and the
+// neighbouring pair that was learned first is merged until none is left. Trained here, or read from the
+// tokenizer.json of GPT-2, Llama 3, Qwen and their relatives.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "data/pretokenize.h"
+#include "data/tokenizer.h"
+
+namespace quaver {
+
+// Hash for maps from strings that are looked up by view.
+struct StringHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+template <class Value>
+using StringMap = std::unordered_map<std::string, Value, StringHash, std::equal_to<>>;
+
+struct BpeMerge {
+  std::int32_t left;
+  std::int32_t right;
+  std::int32_t result;
+};
+
+// A piece that is itself in the vocabulary: merged from its bytes like any other, or taken whole (Llama 3).
+enum class WholePieces : std::uint8_t { merge, take };
+
+// Everything that defines the ids. Token ids are indices into `tokens`.
+struct BpeDefinition {
+  SplitPattern pattern = SplitPattern::gpt2;
+  WholePieces whole_pieces = WholePieces::merge;
+  std::vector<std::string> tokens;  // the bytes of each token, or the name of a special one
+  std::vector<bool> special;        // as long as tokens
+  std::vector<BpeMerge> merges;     // most urgent first
+  std::int32_t end_of_text = 0;
+  std::string note;  // see Tokenizer::note
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  using Tokenizer::encode;
+
+  // Error where the definition contradicts itself; `source` names it there.
+  explicit BpeTokenizer(BpeDefinition definition, std::string_view source = "tokenizer");
+
+  std::string name() const override;
+  int vocab_size() const override { return static_cast<int>(definition_.tokens.size()); }
+  int end_of_text() const override { return definition_.end_of_text; }
+  void encode(std::string_view text, std::vector<std::int32_t>& out) const override;
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::uint64_t hash() const override { return hash_; }
+  std::string to_json() const override;  // Hugging Face's tokenizer.json
+  std::string note() const override { return definition_.note; }
+
+  const BpeDefinition& definition() const { return definition_; }
+
+ private:
+  struct RankedMerge {
+    std::int32_t rank;
+    std::int32_t result;
+  };
+  struct CachedPiece {
+    std::uint32_t first;  // in cached_ids_
+    std::uint32_t count;
+  };
+
+  void index_tokens(std::string_view source);
+  void index_merges(std::string_view source);
+  const RankedMerge* find_merge(std::int32_t left, std::int32_t right) const;
+  void merge_piece(std::string_view piece, std::vector<std::int32_t>& out) const;
+  void encode_cached(std::string_view piece, std::vector<std::int32_t>& out) const;
+
+  BpeDefinition definition_;
+  std::uint64_t hash_ = 0;
+  std::vector<std::int32_t> byte_ids_;                     // the token of each single byte
+  std::unordered_map<std::uint64_t, RankedMerge> merges_;  // by left << 32 | right
+  StringMap<std::int32_t> ids_;                            // by bytes; ordinary tokens only
+
+  // Text repeats its words, so pieces are merged once. The lock is taken once per encode().
+  mutable std::mutex cache_lock_;
+  mutable StringMap<CachedPiece> cache_;
+  mutable std::vector<std::int32_t> cached_ids_;
+};
+
+// Collects words from any amount of text, holding only the distinct ones, then learns the merges.
+class BpeTrainer {
+ public:
+  using Progress = std::function<void(int merges_done, int merges_total)>;
+
+  explicit BpeTrainer(SplitPattern pattern = SplitPattern::gpt2) : pattern_(pattern) {}
+
+  void add(std::string_view text);
+
+  // Ids: the 256 bytes, the merges in the order they were learned, end-of-text last. Stops short of vocab_size where
+  // no pair occurs twice. Ties go to the pair with the smaller ids, so equal text gives an equal tokenizer.
+  std::unique_ptr<BpeTokenizer> train(int vocab_size, const Progress& progress = {}) const;
+
+ private:
+  SplitPattern pattern_;
+  StringMap<std::int64_t> words_;
+};
+
+std::unique_ptr<BpeTokenizer> train_bpe(std::span<const std::string> samples, int vocab_size,
+                                        const BpeTrainer::Progress& progress = {});
+
+// Reads a tokenizer.json; `source` names it in errors. Refuses what it could not reproduce exactly: other models,
+// other split patterns, normalizers (NFC is taken as done, see note()), ids with gaps, merges of unknown tokens.
+std::unique_ptr<BpeTokenizer> parse_bpe(std::string_view json, std::string_view source);
+std::unique_ptr<BpeTokenizer> load_bpe(const std::filesystem::path& path);
+
+}  // namespace quaver

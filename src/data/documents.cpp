@@ -1,0 +1,198 @@
+#include "data/documents.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "quaver/error.h"
+
+namespace quaver {
+namespace {
+
+constexpr std::size_t block_bytes = 1 << 20;
+constexpr std::size_t max_line_bytes = 1 << 30;
+constexpr std::uint64_t min_piece_bytes = 1024;
+constexpr std::uint64_t max_piece_bytes = 1 << 30;
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+// A stream as a window that slides over it.
+class Window {
+ public:
+  Window(std::istream& in, std::string_view source) : in_(in), source_(source) {}
+
+  // What has been read and not consumed: at least `wanted` bytes, or all that is left.
+  std::string_view peek(std::size_t wanted) {
+    while (buffer_.size() - start_ < wanted && !at_end_) read_block(wanted);
+    return std::string_view(buffer_).substr(start_);
+  }
+
+  void consume(std::size_t bytes) {
+    start_ += bytes;
+    consumed_ += bytes;
+  }
+  std::uint64_t consumed() const { return consumed_; }
+  bool at_end() const { return at_end_; }  // nothing follows what peek() gave
+
+ private:
+  void read_block(std::size_t wanted) {
+    buffer_.erase(0, start_);
+    start_ = 0;
+    const std::size_t kept = buffer_.size();
+    buffer_.resize(kept + std::max(block_bytes, wanted - kept));
+    in_.read(buffer_.data() + kept, static_cast<std::streamsize>(buffer_.size() - kept));
+    if (in_.bad()) throw Error(fmt::format("cannot read {}", source_), "check the disk");
+    buffer_.resize(kept + static_cast<std::size_t>(in_.gcount()));
+    at_end_ = in_.eof() || in_.gcount() == 0;
+  }
+
+  std::istream& in_;
+  std::string source_;
+  std::string buffer_;
+  std::size_t start_ = 0;
+  std::uint64_t consumed_ = 0;
+  bool at_end_ = false;
+};
+
+// Where to cut text that is too long: after the last paragraph, line or word of its second half, or else between
+// characters.
+std::size_t cut_point(std::string_view text) {
+  const std::size_t half = text.size() / 2;
+  for (const std::string_view mark : {"\n\n", "\n", " "}) {
+    const std::size_t found = text.rfind(mark);
+    if (found != std::string_view::npos && found >= half) return found + mark.size();
+  }
+  std::size_t cut = text.size() - 1;  // the last byte may begin a character that goes on
+  const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (cut > half && text.size() - cut < 4 && continues(cut)) --cut;
+  return cut;
+}
+
+struct Cut {
+  std::size_t length;   // of the document
+  std::size_t consume;  // with the separator
+};
+
+Cut next_document(Window& window, const TextReading& reading) {
+  const std::string_view ahead = window.peek(reading.piece_bytes + reading.separator.size());
+  if (!reading.separator.empty()) {
+    const std::size_t found = ahead.substr(0, reading.piece_bytes + reading.separator.size()).find(reading.separator);
+    if (found != std::string_view::npos) return {found, found + reading.separator.size()};
+  }
+  if (ahead.size() <= reading.piece_bytes) return {ahead.size(), ahead.size()};
+  const std::size_t cut = cut_point(ahead.substr(0, reading.piece_bytes));
+  return {cut, cut};
+}
+
+void check_piece_bytes(const TextReading& reading) {
+  if (reading.piece_bytes < min_piece_bytes || reading.piece_bytes > max_piece_bytes) {
+    throw Error(fmt::format("pieces of {} bytes", reading.piece_bytes),
+                fmt::format("choose from {} to {}", min_piece_bytes, max_piece_bytes));
+  }
+}
+
+std::string names_of_fields(const nlohmann::json& object) {
+  std::string names;
+  for (const auto& [key, value] : object.items()) {
+    if (names.size() > 200) return names + ", …";
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", key);
+  }
+  return names.empty() ? "none" : names;
+}
+
+// The text field of one JSON line; Error without the place, which the caller knows.
+std::string text_of_line(std::string_view line, const std::string& field) {
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format("not JSON: {}", error.what()), "mend the line, or let malformed lines be skipped");
+  }
+  if (!object.is_object()) throw Error("not a JSON object", "write one object per line");
+  const auto found = object.find(field);
+  if (found == object.end()) {
+    throw Error(fmt::format("no field \"{}\"; it has {}", field, names_of_fields(object)),
+                "name the field that holds the text");
+  }
+  if (!found->is_string()) throw Error(fmt::format("field \"{}\" is not a string", field), "name a field of text");
+  return found->get<std::string>();
+}
+
+// The next line without its end, or false at the end of the file.
+bool next_line(Window& window, std::string_view source, std::uint64_t number, std::string& line) {
+  std::size_t wanted = block_bytes;
+  std::string_view ahead = window.peek(1);
+  std::size_t end = ahead.find('\n');
+  while (end == std::string_view::npos && !window.at_end()) {
+    if (wanted > max_line_bytes) {
+      throw Error(fmt::format("{}:{}: a line longer than {} bytes", source, number, max_line_bytes),
+                  "check that the file is JSON lines");
+    }
+    const std::size_t searched = ahead.size();
+    ahead = window.peek(wanted);
+    end = ahead.find('\n', searched);
+    wanted *= 2;
+  }
+  if (ahead.empty()) return false;
+  line.assign(ahead.substr(0, end));
+  window.consume(end == std::string_view::npos ? ahead.size() : end + 1);
+  return true;
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+
+}  // namespace
+
+void read_plain_text(std::istream& in, std::string_view source, const TextReading& reading,
+                     const DocumentVisitor& visit) {
+  check_piece_bytes(reading);
+  Window window(in, source);
+  if (window.peek(byte_order_mark.size()).starts_with(byte_order_mark)) window.consume(byte_order_mark.size());
+  std::uint64_t line = 1;
+  bool first = true;
+  while (first || !window.peek(1).empty()) {  // an empty file is an empty document, to be counted as such
+    first = false;
+    const Cut cut = next_document(window, reading);
+    const std::string_view taken = window.peek(cut.consume).substr(0, cut.consume);
+    visit({taken.substr(0, cut.length), source, line, window.consumed() + cut.consume});
+    line += static_cast<std::uint64_t>(std::count(taken.begin(), taken.end(), '\n'));
+    window.consume(cut.consume);
+  }
+}
+
+std::uint64_t read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
+                              const DocumentVisitor& visit) {
+  Window window(in, source);
+  if (window.peek(byte_order_mark.size()).starts_with(byte_order_mark)) window.consume(byte_order_mark.size());
+  std::uint64_t skipped = 0;
+  std::string line;
+  for (std::uint64_t number = 1; next_line(window, source, number, line); ++number) {
+    if (is_blank(line)) continue;
+    std::string text;
+    try {
+      text = text_of_line(line, reading.text_field);
+    } catch (const Error& error) {
+      if (reading.malformed == MalformedLine::stop) {
+        throw Error(fmt::format("{}:{}: {}", source, number, error.what()), error.remedy());
+      }
+      ++skipped;
+      continue;
+    }
+    visit({text, source, number, window.consumed()});
+  }
+  return skipped;
+}
+
+std::uint64_t read_documents(const std::filesystem::path& path, const TextReading& reading,
+                             const DocumentVisitor& visit) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(fmt::format("cannot open {}", path.string()), "check the path and the permissions");
+  const std::string source = path.string();
+  if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
+    return read_json_lines(in, source, reading, visit);
+  }
+  read_plain_text(in, source, reading, visit);
+  return 0;
+}
+
+}  // namespace quaver

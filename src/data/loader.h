@@ -1,0 +1,111 @@
+// From shards to batches. A source has no state: a batch is a function of its index, so a run resumes exactly by
+// remembering one number. PrefetchLoader fills batches ahead of time on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/shard.h"
+
+namespace quaver {
+
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+
+  // Batch `batch_index` of a run with this batch size and context: [batch, context] ids, row by row, and for each the
+  // id that follows it. Safe to call from several threads.
+  virtual void fill(std::uint64_t batch_index, std::int64_t batch, std::int64_t context, std::int32_t* inputs,
+                    std::int32_t* targets) const = 0;
+
+  virtual int vocab_size() const = 0;
+  virtual std::uint64_t tokens() const = 0;                       // 0: endless
+  virtual std::uint64_t windows(std::int64_t context) const = 0;  // rows in an epoch; 0: endless
+  virtual std::string describe() const = 0;
+};
+
+enum class WindowOrder : std::uint8_t { sequential, shuffled };
+
+struct ShardSourceOptions {
+  WindowOrder order = WindowOrder::shuffled;
+  std::uint64_t seed = 0;
+  int vocab_size = 0;  // 0: as the shards say; needed where their format does not say
+};
+
+// Windows of context + 1 tokens, each beginning with the last token of the one before, so that every token but the
+// first of a shard is predicted once per epoch. What is left at a shard's end is too short for a window and unused.
+// Shuffled, every epoch visits each window once, in an order of its own that depends only on seed and epoch.
+class ShardSource final : public TokenSource {
+ public:
+  // Error for no shards, and for shards that disagree about the tokenizer or do not tell their vocabulary.
+  ShardSource(std::span<const std::filesystem::path> paths, const ShardSourceOptions& options);
+
+  void fill(std::uint64_t batch_index, std::int64_t batch, std::int64_t context, std::int32_t* inputs,
+            std::int32_t* targets) const override;
+  int vocab_size() const override { return vocab_size_; }
+  std::uint64_t tokens() const override;
+  std::uint64_t windows(std::int64_t context) const override;
+  std::string describe() const override;
+
+  const std::vector<Shard>& shards() const { return shards_; }
+
+ private:
+  void read_window(std::uint64_t window, std::span<std::int32_t> out) const;
+
+  std::vector<Shard> shards_;
+  WindowOrder order_;
+  std::uint64_t seed_;
+  int vocab_size_;
+};
+
+// Batches start, start + 1, … of a source, filled up to `depth` ahead. The source must outlive the loader.
+class PrefetchLoader {
+ public:
+  PrefetchLoader(const TokenSource& source, std::uint64_t start_index, std::int64_t batch, std::int64_t context,
+                 int depth = 2);
+  ~PrefetchLoader();
+  PrefetchLoader(const PrefetchLoader&) = delete;
+  PrefetchLoader& operator=(const PrefetchLoader&) = delete;
+
+  // Valid until the next call of next().
+  struct Batch {
+    std::uint64_t index;
+    std::span<const std::int32_t> inputs;
+    std::span<const std::int32_t> targets;
+  };
+
+  // The next batch in order, waiting for it if need be. Throws what the source threw for that batch, from then on.
+  Batch next();
+
+ private:
+  struct Slot {
+    std::vector<std::int32_t> inputs;
+    std::vector<std::int32_t> targets;
+  };
+
+  void run();
+  Slot& slot_of(std::uint64_t index) { return slots_[index % slots_.size()]; }
+
+  const TokenSource& source_;
+  const std::int64_t batch_;
+  const std::int64_t context_;
+  std::vector<Slot> slots_;
+
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::uint64_t next_to_take_;
+  std::uint64_t next_to_fill_;
+  std::uint64_t oldest_held_;  // the batch the caller may still be reading
+  std::exception_ptr failure_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace quaver

@@ -1,0 +1,86 @@
+#include "engine/cpu/cpu_engine.h"
+
+#include <algorithm>
+#include <cblas.h>
+#include <cstring>
+#include <new>
+#include <omp.h>
+
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/site_writer.h"
+
+namespace quaver {
+
+CpuEngine::CpuEngine(int threads) : threads_(threads > 0 ? threads : omp_get_num_procs()) {
+  omp_set_num_threads(threads_);
+  openblas_set_num_threads(threads_);
+}
+
+std::string CpuEngine::name() const { return "cpu (" + std::to_string(threads_) + " threads)"; }
+
+std::shared_ptr<std::byte> CpuEngine::allocate(std::size_t bytes) {
+  constexpr std::align_val_t alignment{256};
+  auto* memory = static_cast<std::byte*>(::operator new(bytes + 1, alignment));
+  std::memset(memory, 0, bytes);
+  return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
+}
+
+void CpuEngine::fill_zero(View x) { std::memset(x.data, 0, static_cast<std::size_t>(x.bytes())); }
+
+const float* rows_as_floats(const View& x, Size first, Size count, float* buffer) {
+  if (x.format == Format::f32) return x.f32() + first * x.cols;
+  decode_array(x.format, x.row_data(first), 1.0F, count * x.cols, buffer);
+  return buffer;
+}
+
+void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting) {
+  if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;  // the tensor is this very matrix
+  SiteWriter(workspace_, out, casting).write([&](Size first, Size rows, float* tile, int) {
+    const float* values = rows_as_floats(x, first, rows, tile);
+    if (values != tile) std::copy_n(values, rows * x.cols, tile);
+  });
+}
+
+void CpuEngine::matmul(const Matmul& op) { cpu_matmul(workspace_, op); }
+
+void CpuEngine::embed(const Embed& op) {
+  const Size d = op.out.cols;
+#pragma omp parallel
+  {
+    std::vector<float> buffer(static_cast<std::size_t>(2 * d));
+#pragma omp for schedule(static)
+    for (Size t = 0; t < op.out.rows; ++t) {
+      const float* row = rows_as_floats(op.table, op.tokens[static_cast<std::size_t>(t)], 1, buffer.data());
+      float* out = op.out.f32() + t * d;
+      if (op.positions.empty()) {
+        for (Size c = 0; c < d; ++c) out[c] = op.factor * row[c];
+      } else {
+        const float* position = rows_as_floats(op.positions, t % op.sequence, 1, buffer.data() + d);
+        for (Size c = 0; c < d; ++c) out[c] = op.factor * (row[c] + position[c]);
+      }
+    }
+  }
+}
+
+// Threads share the columns, not the tokens: two tokens may be the same word.
+void CpuEngine::embed_backward(const EmbedBackward& op) {
+  const Size d = op.gradient.cols;
+#pragma omp parallel
+  {
+    const Size share = (d + omp_get_num_threads() - 1) / omp_get_num_threads();
+    const Size first = std::min(d, share * omp_get_thread_num());
+    const Size last = std::min(d, first + share);
+    for (Size t = 0; t < op.gradient.rows; ++t) {
+      const float* gradient = op.gradient.f32() + t * d;
+      float* row = op.table_gradient.f32() + op.tokens[static_cast<std::size_t>(t)] * d;
+      for (Size c = first; c < last; ++c) row[c] += op.factor * gradient[c];
+      if (op.positions_gradient.empty()) continue;
+      float* position = op.positions_gradient.f32() + t % op.sequence * d;
+      for (Size c = first; c < last; ++c) position[c] += op.factor * gradient[c];
+    }
+  }
+}
+
+std::unique_ptr<Engine> make_cpu_engine(int threads) { return std::make_unique<CpuEngine>(threads); }
+
+}  // namespace quaver

@@ -1,0 +1,125 @@
+// The output head and the cross-entropy loss, forward and backward, a chunk of rows at a time.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/cpu_engine.h"
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/site_writer.h"
+#include "engine/cpu/vector_math.h"
+#include "formats/simd.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+QUAVER_SIMD float largest_of(const float* x, Size n) {
+  float top = x[0];
+#pragma omp simd reduction(max : top)
+  for (Size i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+QUAVER_SIMD float sum_of_exponentials(const float* x, Size n, float top) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Size i = 0; i < n; ++i) sum += vector_exp(x[i] - top);
+  return sum;
+}
+
+QUAVER_SIMD void scaled_softmax(const float* x, Size n, float log_sum, float factor, float* out) {
+  for (Size i = 0; i < n; ++i) out[i] = factor * vector_exp(x[i] - log_sum);
+}
+
+struct RowLoss {
+  float log_sum;
+  double loss;
+};
+
+RowLoss row_loss(const float* logits, Size vocab, std::int32_t target, float z_loss) {
+  const float top = largest_of(logits, vocab);
+  const float log_sum = top + std::log(sum_of_exponentials(logits, vocab, top));
+  const double z = z_loss * static_cast<double>(log_sum) * log_sum;
+  return {log_sum, static_cast<double>(log_sum) - logits[target] + z};
+}
+
+// One chunk's gradients: dlogits into its site, then both products.
+void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy& op, Size first, const float* logits,
+                    const std::vector<float>& log_sums, const Operand& x_columns, std::vector<std::byte>& memory) {
+  const auto rows = static_cast<Size>(log_sums.size());
+  const Size vocab = op.w.rows_count();
+  std::size_t used = 0;
+  const auto take = [&](std::size_t bytes) {
+    std::byte* place = memory.data() + used;
+    used += (bytes + 63) / 64 * 64;
+    return place;
+  };
+  QuantizedTensor gradient(*op.logits_gradient, rows, vocab, Copies::both, take);
+  SiteWriter(workspace, gradient, op.casting).write([&](Size start, Size count, float* tile, int) {
+    for (Size r = 0; r < count; ++r) {
+      float* out = tile + r * vocab;
+      const std::int32_t target = op.targets[static_cast<std::size_t>(first + start + r)];
+      if (target < 0) {
+        std::fill_n(out, vocab, 0.0F);
+        continue;
+      }
+      const float log_sum = log_sums[static_cast<std::size_t>(start + r)];
+      const float factor = op.gradient_factor * (1 + 2 * op.z_loss * log_sum);
+      scaled_softmax(logits + (start + r) * vocab, vocab, log_sum, factor, out);
+      out[target] -= op.gradient_factor;
+    }
+  });
+  engine.matmul({.a = gradient.rows(),
+                 .b = op.w.columns(),
+                 .out = op.x_gradient.row_range(first, rows),
+                 .alpha = op.input_factor,
+                 .accumulator = op.accumulator});
+  engine.matmul({.a = gradient.columns(),
+                 .b = x_columns,
+                 .out = op.weight_gradient,
+                 .alpha = op.weight_factor,
+                 .accumulate = true,
+                 .accumulator = op.accumulator});
+}
+
+// Room for the codes and scales of a chunk of dlogits: at most four bytes and a scale of four an element, twice.
+std::size_t chunk_bytes(Size rows, Size vocab) { return static_cast<std::size_t>(rows * vocab * 16 + 4096); }
+
+}  // namespace
+
+void CpuEngine::cross_entropy(const CrossEntropy& op) {
+  const Size tokens = op.x.rows_count();
+  const Size vocab = op.w.rows_count();
+  const bool train = op.logits_gradient != nullptr;
+  // A transposed copy cannot be cut along its columns, so then the chunk is everything.
+  const Size chunk = train && op.x.has_own_columns() ? tokens : std::min<Size>(tokens, 1024);
+  float* logits = workspace_.floats(Workspace::Slot::logits, chunk * vocab);
+  std::vector<std::byte> memory(train ? chunk_bytes(chunk, vocab) : 0);
+  for (Size first = 0; first < tokens; first += chunk) {
+    const Size rows = std::min(chunk, tokens - first);
+    const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, rows);
+    matmul({.a = {x_rows, false},
+            .b = op.w.rows(),
+            .out = {logits, Format::f32, rows, vocab},
+            .alpha = op.logit_factor,
+            .accumulator = op.accumulator});
+    std::vector<float> log_sums(static_cast<std::size_t>(rows));
+    std::vector<double> losses(static_cast<std::size_t>(rows), 0.0);
+#pragma omp parallel for schedule(static)
+    for (Size r = 0; r < rows; ++r) {
+      const std::int32_t target = op.targets[static_cast<std::size_t>(first + r)];
+      if (target < 0) continue;
+      const RowLoss row = row_loss(logits + r * vocab, vocab, target, op.z_loss);
+      log_sums[static_cast<std::size_t>(r)] = row.log_sum;
+      losses[static_cast<std::size_t>(r)] = row.loss;
+    }
+    for (const double loss : losses) *op.loss_sum += loss;
+    if (!train) continue;
+    const Operand x_columns = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true};
+    chunk_backward(*this, workspace_, op, first, logits, log_sums, x_columns, memory);
+  }
+}
+
+}  // namespace quaver

@@ -1,0 +1,90 @@
+#include "engine/cpu/matmul.h"
+
+#include <algorithm>
+#include <cblas.h>
+#include <string>
+#include <vector>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+// The operand's values without its tensor multiplier, as it lies.
+const float* decoded(Workspace& workspace, Workspace::Slot slot, const CodeMatrix& matrix) {
+  const Format format = matrix.spec.format;
+  if (format == Format::f32 || format == Format::tf32) return reinterpret_cast<const float*>(matrix.codes);
+  float* values = workspace.floats(slot, matrix.rows * matrix.cols);
+  constexpr Size rows_at_once = 64;
+#pragma omp parallel for schedule(static)
+  for (Size first = 0; first < matrix.rows; first += rows_at_once) {
+    const Size count = std::min(rows_at_once, matrix.rows - first);
+    decode_rows(matrix, first, count, values + first * matrix.cols, matrix.cols);
+  }
+  return values;
+}
+
+// Every row of out = bias: the product is then added to it, which costs no more than clearing out would.
+void fill_with_bias(const View& out, const float* bias) {
+#pragma omp parallel for schedule(static)
+  for (Size r = 0; r < out.rows; ++r) std::copy_n(bias, out.cols, out.f32() + r * out.cols);
+}
+
+void add_into(const float* x, Size count, float* out) {
+#pragma omp parallel for simd schedule(static)
+  for (Size i = 0; i < count; ++i) out[i] += x[i];
+}
+
+// a transposed copy, [cols × rows]
+std::vector<float> transposed(const float* x, Size rows, Size cols) {
+  std::vector<float> out(static_cast<std::size_t>(rows * cols));
+  for (Size r = 0; r < rows; ++r) {
+    for (Size c = 0; c < cols; ++c) out[static_cast<std::size_t>(c * rows + r)] = x[r * cols + c];
+  }
+  return out;
+}
+
+void emulated_narrow(const Matmul& op, const float* a, const float* b, float alpha) {
+  const Size m = op.a.extent();
+  const Size n = op.b.extent();
+  const Size k = op.a.reduction();
+  std::vector<float> a_copy;
+  std::vector<float> b_copy;
+  if (op.a.transposed) a = (a_copy = transposed(a, k, m)).data();
+  if (!op.b.transposed) b = (b_copy = transposed(b, n, k)).data();
+  std::vector<float> product(static_cast<std::size_t>(m * n));
+  narrow_matmul(op.accumulator, a, b, m, n, k, alpha, product.data(), n);
+  if (!op.bias.empty()) {
+    fill_with_bias(op.out, op.bias.f32());
+  } else if (!op.accumulate) {
+    std::fill_n(op.out.f32(), m * n, 0.0F);
+  }
+  add_into(product.data(), m * n, op.out.f32());
+}
+
+}  // namespace
+
+void cpu_matmul(Workspace& workspace, const Matmul& op) {
+  const Size m = op.a.extent();
+  const Size n = op.b.extent();
+  const Size k = op.a.reduction();
+  if (op.b.reduction() != k || op.out.rows != m || op.out.cols != n) {
+    throw Error("product of [" + std::to_string(m) + " × " + std::to_string(k) + "] and [" + std::to_string(n) + " × " +
+                    std::to_string(op.b.reduction()) + "]ᵀ into [" + std::to_string(op.out.rows) + " × " +
+                    std::to_string(op.out.cols) + "]: the shapes do not meet",
+                "this is a defect of the layer that asked for it");
+  }
+  const float* a = decoded(workspace, Workspace::Slot::operand_a, op.a.matrix);
+  const float* b = decoded(workspace, Workspace::Slot::operand_b, op.b.matrix);
+  const float alpha = op.alpha * (*op.a.matrix.tensor_scale * *op.b.matrix.tensor_scale);
+  if (op.accumulator != Accumulator::fp32) return emulated_narrow(op, a, b, alpha);
+  if (!op.bias.empty()) fill_with_bias(op.out, op.bias.f32());
+  const float beta = op.accumulate || !op.bias.empty() ? 1.0F : 0.0F;
+  cblas_sgemm(CblasRowMajor, op.a.transposed ? CblasTrans : CblasNoTrans, op.b.transposed ? CblasNoTrans : CblasTrans,
+              static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a,
+              static_cast<int>(op.a.matrix.cols), b, static_cast<int>(op.b.matrix.cols), beta, op.out.f32(),
+              static_cast<int>(n));
+}
+
+}  // namespace quaver

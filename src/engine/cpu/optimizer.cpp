@@ -1,0 +1,212 @@
+// Gradient norms and clipping, and the AdamW update with its storage formats.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <omp.h>
+#include <vector>
+
+#include "engine/cpu/cpu_engine.h"
+#include "formats/simd.h"
+
+namespace quaver {
+
+namespace {
+
+struct ChunkSum {
+  double square = 0;
+  std::uint64_t nonfinite = 0;
+};
+
+// FP32 squares overflow long before gradients do, so the sum is kept in double.
+QUAVER_SIMD ChunkSum sum_chunk(const float* x, Size n) {
+  double square = 0;
+  std::uint64_t nonfinite = 0;
+#pragma omp simd reduction(+ : square, nonfinite)
+  for (Size i = 0; i < n; ++i) {
+    const double value = x[i];
+    square += value * value;
+    nonfinite += x[i] - x[i] == 0.0F ? 0U : 1U;
+  }
+  return {square, nonfinite};
+}
+
+// Fixed chunks added in order: the sum does not depend on the number of threads.
+ChunkSum sum_squares(const View& x) {
+  constexpr Size chunk = 1 << 15;
+  const Size chunks = (x.count() + chunk - 1) / chunk;
+  std::vector<ChunkSum> sums(static_cast<std::size_t>(chunks));
+#pragma omp parallel for schedule(static)
+  for (Size i = 0; i < chunks; ++i) {
+    sums[static_cast<std::size_t>(i)] = sum_chunk(x.f32() + i * chunk, std::min(chunk, x.count() - i * chunk));
+  }
+  ChunkSum total;
+  for (const ChunkSum& sum : sums) {
+    total.square += sum.square;
+    total.nonfinite += sum.nonfinite;
+  }
+  return total;
+}
+
+float clip_factor(double norm, float limit) { return norm > limit ? static_cast<float>(limit / (norm + 1e-6)) : 1.0F; }
+
+struct Update {
+  float gradient_factor;
+  float limit;
+  float learning_rate;
+  float beta1;
+  float beta2;
+  float epsilon;
+  float decay;
+  float correction1;       // 1 / (1 − β₁ᵗ)
+  float root_correction2;  // 1 / √(1 − β₂ᵗ)
+};
+
+QUAVER_SIMD void update_row(const Update& u, const float* gradient, Size n, float* weight, float* m, float* v_root) {
+#pragma omp simd
+  for (Size i = 0; i < n; ++i) {
+    float g = gradient[i] * u.gradient_factor;
+    g = g > u.limit ? u.limit : g;
+    g = g < -u.limit ? -u.limit : g;
+    m[i] = u.beta1 * m[i] + (1 - u.beta1) * g;
+    v_root[i] = std::sqrt(u.beta2 * v_root[i] * v_root[i] + (1 - u.beta2) * g * g);
+    const float step = m[i] * u.correction1 / (v_root[i] * u.root_correction2 + u.epsilon);
+    weight[i] -= u.decay * weight[i] + u.learning_rate * step;
+  }
+}
+
+QUAVER_SIMD void compare_rows(const float* before, const float* after, Size n, UpdateStatistics& statistics) {
+  double weight2 = 0;
+  double update2 = 0;
+  std::uint64_t unmoved = 0;
+#pragma omp simd reduction(+ : weight2, update2, unmoved)
+  for (Size i = 0; i < n; ++i) {
+    const float delta = after[i] - before[i];
+    weight2 += static_cast<double>(after[i] * after[i]);
+    update2 += static_cast<double>(delta * delta);
+    unmoved += delta == 0.0F ? 1U : 0U;
+  }
+  statistics.weight2 += weight2;
+  statistics.update2 += update2;
+  statistics.unmoved += unmoved;
+  statistics.count += static_cast<std::uint64_t>(n);
+}
+
+bool is_f32(const CodeMatrix& matrix) { return matrix.spec.format == Format::f32; }
+
+// A stored moment's rows as FP32: in place where it is FP32, else decoded into buffer.
+float* load_moment(const CodeMatrix& moment, Size first, Size rows, float* buffer) {
+  if (is_f32(moment)) return reinterpret_cast<float*>(moment.codes) + first * moment.cols;
+  decode_rows(moment, first, rows, buffer, moment.cols);
+  return buffer;
+}
+
+// √v that was rounded to zero beside a moment that was not would make the update explode: it counts as half the
+// smallest value its block can hold.
+void raise_from_zero(const CodeMatrix& moment, Size first, Size rows, float* values) {
+  if (!is_narrow(moment.spec.format)) return;
+  const Size width = moment.spec.block.cols;
+  const float smallest = info(moment.spec.format).min_subnormal / 2;
+  for (Size r = 0; r < rows; ++r) {
+    for (Size c = 0; c < moment.cols; ++c) {
+      float& value = values[r * moment.cols + c];
+      if (value == 0) value = smallest * moment.block_scales[(first + r) * moment.scale_cols() + c / width];
+    }
+  }
+}
+
+void store_moment(const CodeMatrix& moment, Size first, Size rows, const float* values, const RandomKey& random) {
+  if (is_f32(moment)) return;
+  CastStatistics ignored;
+  *moment.tensor_scale = 1;
+  quantize_tile(values, moment.cols, first, rows, Side::rows, random, Detail::counts, moment, ignored);
+}
+
+void store_weight(const AdamW& op, Size first, Size rows, const float* values) {
+  CodeMatrix weight;
+  weight.spec.format = op.weight.format;
+  weight.spec.rounding = op.rounding;
+  weight.rows = op.weight.rows;
+  weight.cols = op.weight.cols;
+  weight.codes = static_cast<std::byte*>(op.weight.data);
+  float one = 1;
+  weight.tensor_scale = &one;
+  CastStatistics ignored;
+  quantize_tile(values, weight.cols, first, rows, Side::rows, op.random, Detail::counts, weight, ignored);
+}
+
+RandomKey other_stream(RandomKey key, std::uint32_t which) {
+  key.stream = key.stream * 31U + which;
+  return key;
+}
+
+}  // namespace
+
+void CpuEngine::measure_gradients(const MeasureGradients& op) {
+  double total = 0;
+  std::uint64_t nonfinite = 0;
+  for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+    const ChunkSum sum = sum_squares(op.gradients[i]);
+    const double square = sum.square / (static_cast<double>(op.ratios[i]) * op.ratios[i]);
+    total += square;
+    nonfinite += sum.nonfinite;
+    const double norm = std::sqrt(square) * op.unscale;
+    op.factors[i] = op.unscale * (op.clip == Clip::group_norm ? clip_factor(norm, op.limit) : 1.0F);
+  }
+  op.summary->norm = std::sqrt(total) * op.unscale;
+  op.summary->nonfinite = nonfinite;
+  if (op.clip != Clip::global_norm) return;
+  const float factor = clip_factor(op.summary->norm, op.limit);
+  for (std::size_t i = 0; i < op.gradients.size(); ++i) op.factors[i] *= factor;
+}
+
+void CpuEngine::adamw(const AdamW& op) {
+  if (op.summary->nonfinite != 0) return;
+  const float limit = op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity();
+  const Update update{*op.gradient_factor,
+                      limit,
+                      op.learning_rate,
+                      op.beta1,
+                      op.beta2,
+                      op.epsilon,
+                      op.decay,
+                      1.0F / op.bias_correction1,
+                      1.0F / std::sqrt(op.bias_correction2)};
+  const Size cols = op.weight.cols;
+  const Size tiles = (op.weight.rows + tile_rows - 1) / tile_rows;
+  std::vector<UpdateStatistics> statistics(static_cast<std::size_t>(tiles));
+  const Size tile_floats = tile_rows * cols;
+  float* memory = workspace_.floats(Workspace::Slot::tiles, 4 * tile_floats * omp_get_max_threads());
+#pragma omp parallel for schedule(static)
+  for (Size tile = 0; tile < tiles; ++tile) {
+    const Size first = tile * tile_rows;
+    const Size rows = std::min(tile_rows, op.weight.rows - first);
+    float* before = memory + 4 * tile_floats * omp_get_thread_num();
+    float* weight = before + tile_floats;
+    const float* stored = rows_as_floats(op.weight, first, rows, weight);
+    std::copy_n(stored, rows * cols, before);
+    if (op.weight.format == Format::f32) weight = op.weight.f32() + first * cols;
+    float* m = load_moment(op.moment1, first, rows, before + 2 * tile_floats);
+    float* v_root = load_moment(op.moment2_root, first, rows, before + 3 * tile_floats);
+    raise_from_zero(op.moment2_root, first, rows, v_root);
+    update_row(update, op.gradient.f32() + first * cols, rows * cols, weight, m, v_root);
+    store_moment(op.moment1, first, rows, m, other_stream(op.random, 1));
+    store_moment(op.moment2_root, first, rows, v_root, other_stream(op.random, 2));
+    if (op.weight.format != Format::f32) {
+      store_weight(op, first, rows, weight);
+      rows_as_floats(op.weight, first, rows, weight);
+    }
+    compare_rows(before, weight, rows * cols, statistics[static_cast<std::size_t>(tile)]);
+  }
+  if (op.statistics != nullptr) {
+    *op.statistics = {};
+    for (const UpdateStatistics& part : statistics) {
+      op.statistics->weight2 += part.weight2;
+      op.statistics->update2 += part.update2;
+      op.statistics->unmoved += part.unmoved;
+      op.statistics->count += part.count;
+    }
+  }
+  if (op.quantized != nullptr) quantize(op.weight, *op.quantized, *op.casting);
+}
+
+}  // namespace quaver

@@ -1,0 +1,317 @@
+// The whole contract with a device: every operation once, fused where speed needs it. Arguments are structs with named
+// members; a result that feeds a product is written *into a site*, so the producer casts it in the pass it makes
+// anyway. The CPU engine (cpu/) is the readable reference that other engines must agree with: casts bit for bit, sums
+// within a stated tolerance.
+//
+// "Wide" matrices (View) carry everything that is not an operand: FP32 on the CPU. Matrices are row-major, one token a
+// row. Gradients of parameters accumulate (+=); the trainer clears them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tensor/quantized_tensor.h"
+#include "tensor/view.h"
+
+namespace quaver {
+
+// How the casts of this micro-step behave.
+struct Casting {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;          // of the random streams: differs for every micro-step
+  Detail detail = Detail::counts;  // what statistics to gather
+  bool observe = true;             // false in evaluation: sites keep no trace of it
+
+  RandomKey key(const Site& site) const { return {seed, step, site.stream}; }
+};
+
+// out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out)
+struct Matmul {
+  Operand a;
+  Operand b;
+  View out;
+  View bias = {};  // [1 × N], or empty
+  float alpha = 1;
+  bool accumulate = false;
+  Accumulator accumulator = Accumulator::fp32;
+};
+
+// out[t] = factor · (table[tokens[t]] + positions[t mod sequence])
+struct Embed {
+  std::span<const std::int32_t> tokens;
+  Size sequence;
+  View table;
+  View positions = {};  // empty with rotary embeddings
+  float factor = 1;
+  View out;
+};
+struct EmbedBackward {
+  std::span<const std::int32_t> tokens;
+  Size sequence;
+  View gradient;
+  float factor = 1;
+  View table_gradient;
+  View positions_gradient = {};
+};
+
+enum class NormKind : std::uint8_t { layer, rms };
+
+struct NormParameters {
+  NormKind kind = NormKind::layer;
+  View gain;        // [1 × d]
+  View shift = {};  // [1 × d], or empty
+  float eps = 1e-5F;
+};
+struct NormGradients {
+  View gain;
+  View shift = {};
+  float factor = 1;
+};
+
+// sum = keep · residual + add · branch (branch may be empty: sum = residual); out ← norm(sum)
+struct AddNorm {
+  NormParameters norm;
+  View residual;
+  View branch = {};
+  float keep = 1;
+  float add = 1;
+  View sum;    // may be `residual`'s own memory
+  View stats;  // [tokens × 2]: mean and 1/std, kept for backward
+  QuantizedTensor& out;
+  const Casting& casting;
+};
+// gradient = keep · next + add · (d norm(sum)/d sum)ᵀ · out_gradient, cast into branch_gradient too
+struct AddNormBackward {
+  NormParameters norm;
+  View sum;
+  View stats;
+  View out_gradient;
+  View next = {};  // gradient of the residual stream behind this point; empty at its end
+  float keep = 1;
+  float add = 1;
+  View gradient;                               // may be `next`'s own memory
+  QuantizedTensor* branch_gradient = nullptr;  // null where no branch ends here (the embedding)
+  NormGradients gradients;
+  const Casting& casting;
+};
+
+// The norm at the end of a branch: sum = keep · residual + add · norm(branch); out ← sum. branch is kept for backward.
+struct NormAdd {
+  NormParameters norm;
+  View residual;
+  View branch;
+  float keep = 1;
+  float add = 1;
+  View sum;
+  View stats;
+  QuantizedTensor* out = nullptr;  // null at the end of the stack
+  const Casting& casting;
+};
+// gradient = keep · next + add · input_gradient; branch_gradient ← factor · (d norm(branch)/d branch)ᵀ · gradient
+struct NormAddBackward {
+  NormParameters norm;
+  View branch;
+  View stats;
+  View input_gradient;  // of the branch that read `out`
+  View next = {};
+  float keep = 1;
+  float add = 1;
+  float factor = 1;
+  View gradient;
+  QuantizedTensor& branch_gradient;
+  NormGradients gradients;
+  const Casting& casting;
+};
+
+// out = keep · x + add · y, both in place where wanted
+struct Combine {
+  View x;
+  View y;
+  float keep = 1;
+  float add = 1;
+  View out;
+};
+
+// Queries, keys and values lie side by side: [tokens × (heads + 2·kv_heads)·head_size].
+struct HeadLayout {
+  Size batch = 0;
+  Size sequence = 0;
+  Size heads = 0;
+  Size kv_heads = 0;
+  Size head_size = 0;
+
+  Size tokens() const { return batch * sequence; }
+  Size width() const { return (heads + 2 * kv_heads) * head_size; }
+};
+
+// RMS norm of each query and key head (where gains are given), then rotary embedding on half-splits (where theta > 0).
+struct PrepareHeads {
+  HeadLayout layout;
+  float theta = 0;
+  View query_gain = {};  // [1 × head_size]
+  View key_gain = {};
+  float eps = 1e-5F;
+  View in;
+  View out;
+};
+struct PrepareHeadsBackward {
+  PrepareHeads forward;  // `in` as it was; `out` is not read
+  View gradient;         // of out; becomes the gradient of in
+  View query_gain_gradient = {};
+  View key_gain_gradient = {};
+  float factor = 1;
+};
+
+// Causal attention: result = factor · softmax(scale · q·kᵀ)·v, kept wide for backward and cast into `out`.
+struct Attention {
+  HeadLayout layout;
+  View qkv;
+  float scale = 1;
+  float factor = 1;
+  View result;                 // [tokens × heads·head_size]
+  View log_sum;                // [batch·heads × sequence]
+  float* max_logit = nullptr;  // raised to the largest scale · q·k seen; null: not wanted
+  QuantizedTensor& out;
+  const Casting& casting;
+};
+struct AttentionBackward {
+  HeadLayout layout;
+  View qkv;
+  View result;
+  View log_sum;
+  View result_gradient;
+  float scale = 1;
+  float forward_factor = 1;
+  float factor = 1;   // on the gradient of qkv, in place of forward_factor
+  View qkv_gradient;  // wide; cast by the caller, or by prepare_heads_backward's successor
+};
+
+enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
+
+// out ← clip(factor · f(x), ±limit)
+struct Activation {
+  ActivationKind kind;
+  View x;
+  float factor = 1;
+  float limit = 0;  // 0: none
+  QuantizedTensor& out;
+  const Casting& casting;
+};
+// in_gradient ← factor · f′(x) · out_gradient, zero where the forward clipped
+struct ActivationBackward {
+  ActivationKind kind;
+  View x;
+  View out_gradient;
+  float forward_factor = 1;
+  float factor = 1;
+  float limit = 0;
+  QuantizedTensor& in_gradient;
+  const Casting& casting;
+};
+
+// Head and loss in chunks of rows, so that the logits never exist whole:
+//   logits = logit_factor · x·wᵀ;  loss += Σ −log softmax(logits)[target];  dlogits = gradient_factor · (softmax −
+//   onehot) x_gradient = input_factor · dlogits·w;  weight_gradient += weight_factor · dlogitsᵀ·x
+struct CrossEntropy {
+  const QuantizedTensor& x;
+  const QuantizedTensor& w;
+  Site* logits_gradient = nullptr;        // how dlogits is cast for its products; null: loss only, as are the gradients
+  std::span<const std::int32_t> targets;  // negative: ignored
+  float logit_factor = 1;
+  float gradient_factor = 1;
+  float input_factor = 1;
+  float weight_factor = 1;
+  float z_loss = 0;  // weight of (log Σ exp logits)²
+  double* loss_sum = nullptr;
+  View x_gradient = {};
+  View weight_gradient = {};
+  Accumulator accumulator = Accumulator::fp32;
+  const Casting& casting;
+};
+
+enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
+
+struct GradientSummary {
+  double norm = 0;  // of all gradients together, unscaled, before clipping
+  std::uint64_t nonfinite = 0;
+};
+
+// The norm of the gradients, and for each the factor that unscales and clips it.
+struct MeasureGradients {
+  std::span<const View> gradients;
+  std::span<const float> ratios;  // stored gradient over true gradient, for the norm: unit-scaled models differ from 1
+  float unscale = 1;
+  Clip clip = Clip::global_norm;
+  float limit = 1;
+  float* factors;  // one per gradient
+  GradientSummary* summary;
+};
+
+// What an update did to a weight.
+struct UpdateStatistics {
+  double weight2 = 0;         // Σ w²
+  double update2 = 0;         // Σ Δw²
+  std::uint64_t unmoved = 0;  // weights whose stored value did not change though the update was not zero
+  std::uint64_t count = 0;
+};
+
+// AdamW on one parameter: update, round, store, and cast the new weight into its site. Does nothing to the weight when
+// summary->nonfinite is not zero. v is stored as its square root.
+struct AdamW {
+  View weight;
+  View gradient;
+  CodeMatrix moment1;
+  CodeMatrix moment2_root;
+  const float* gradient_factor;
+  const GradientSummary* summary;
+  float value_limit = 0;  // clip by value after unscaling; 0: none
+  float learning_rate;
+  float beta1;
+  float beta2;
+  float epsilon;
+  float decay;             // weight −= decay · weight, already multiplied by the learning rate where it should be
+  float bias_correction1;  // 1 − β₁ᵗ
+  float bias_correction2;
+  Rounding rounding = Rounding::nearest_even;  // of the stored weight
+  RandomKey random;
+  UpdateStatistics* statistics = nullptr;
+  QuantizedTensor* quantized = nullptr;  // the weight's site; null where no product reads it
+  const Casting* casting = nullptr;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual std::string name() const = 0;
+
+  // Memory of the device, aligned for any use, cleared to zero.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+
+  virtual void fill_zero(View x) = 0;
+  virtual void quantize(View x, QuantizedTensor& out, const Casting& casting) = 0;  // the cast nothing could absorb
+  virtual void matmul(const Matmul& op) = 0;
+  virtual void embed(const Embed& op) = 0;
+  virtual void embed_backward(const EmbedBackward& op) = 0;
+  virtual void add_norm(const AddNorm& op) = 0;
+  virtual void add_norm_backward(const AddNormBackward& op) = 0;
+  virtual void norm_add(const NormAdd& op) = 0;
+  virtual void norm_add_backward(const NormAddBackward& op) = 0;
+  virtual void combine(const Combine& op) = 0;
+  virtual void prepare_heads(const PrepareHeads& op) = 0;
+  virtual void prepare_heads_backward(const PrepareHeadsBackward& op) = 0;
+  virtual void attention(const Attention& op) = 0;
+  virtual void attention_backward(const AttentionBackward& op) = 0;
+  virtual void activation(const Activation& op) = 0;
+  virtual void activation_backward(const ActivationBackward& op) = 0;
+  virtual void cross_entropy(const CrossEntropy& op) = 0;
+  virtual void measure_gradients(const MeasureGradients& op) = 0;
+  virtual void adamw(const AdamW& op) = 0;
+};
+
+// The engine of this machine's processors. threads = 0: all cores.
+std::unique_ptr<Engine> make_cpu_engine(int threads);
+
+}  // namespace quaver

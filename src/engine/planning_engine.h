@@ -1,0 +1,34 @@
+// An engine that does nothing: a step run on it, over an arena without memory, tells how much memory a real one needs.
+#pragma once
+
+#include "engine/engine.h"
+
+namespace quaver {
+
+class PlanningEngine final : public Engine {
+ public:
+  std::string name() const override { return "planning"; }
+  std::shared_ptr<std::byte> allocate(std::size_t) override { return nullptr; }
+
+  void fill_zero(View) override {}
+  void quantize(View, QuantizedTensor&, const Casting&) override {}
+  void matmul(const Matmul&) override {}
+  void embed(const Embed&) override {}
+  void embed_backward(const EmbedBackward&) override {}
+  void add_norm(const AddNorm&) override {}
+  void add_norm_backward(const AddNormBackward&) override {}
+  void norm_add(const NormAdd&) override {}
+  void norm_add_backward(const NormAddBackward&) override {}
+  void combine(const Combine&) override {}
+  void prepare_heads(const PrepareHeads&) override {}
+  void prepare_heads_backward(const PrepareHeadsBackward&) override {}
+  void attention(const Attention&) override {}
+  void attention_backward(const AttentionBackward&) override {}
+  void activation(const Activation&) override {}
+  void activation_backward(const ActivationBackward&) override {}
+  void cross_entropy(const CrossEntropy&) override {}
+  void measure_gradients(const MeasureGradients&) override {}
+  void adamw(const AdamW&) override {}
+};
+
+}  // namespace quaver

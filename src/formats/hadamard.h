@@ -1,0 +1,21 @@
+// The signs of a rotation, drawn once for many rows. Internal to this module; quantize.h has rotate_row.
+#pragma once
+
+#include <array>
+
+#include "formats/quant_spec.h"
+#include "formats/random.h"
+
+namespace quaver {
+
+inline constexpr int hadamard_group = 16;
+
+using RotationSigns = std::array<float, hadamard_group>;
+
+// Both operands of a product must be rotated alike, so the signs depend on the key's seed and step, not on its stream.
+RotationSigns rotation_signs(const RandomKey& random);
+
+// rotate_row with signs at hand.
+void rotate_groups(float* row, Size count, const RotationSigns& signs);
+
+}  // namespace quaver

@@ -1,0 +1,58 @@
+// How a tensor is quantised: plain data, checked when a plan is made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quaver/format.h"
+
+namespace quaver {
+
+using Size = std::int64_t;
+
+// The rectangle that shares a scale. 0 means the whole extent: {0, 0} is one scale for the tensor, {1, 0} one a row.
+struct Block {
+  int rows = 0;
+  int cols = 0;
+  bool operator==(const Block&) const = default;
+};
+
+namespace block {
+inline constexpr Block tensor{0, 0}, row{1, 0}, b1x128{1, 128}, b128x128{128, 128}, b1x32{1, 32}, b1x16{1, 16},
+    b16x16{16, 16};
+}
+
+// What a block's scale is stored in. e4m3 lies under an f32 scale of the whole tensor (NVFP4).
+enum class ScaleFormat : std::uint8_t { f32, f32_power_of_two, e8m0, e8m0_floor, e4m3 };
+
+// Where the scale of a whole tensor comes from. Block scales other than `tensor` are always current.
+enum class ScalePolicy : std::uint8_t { none, current, delayed, fixed };
+
+enum class Rotation : std::uint8_t { none, hadamard };
+
+// What partial sums are kept in. fp32 is exact emulation; the others model narrower hardware, slowly:
+// hopper: 14 mantissa bits, as Hopper's FP8 tensor cores keep between promotions; hopper_split: the same with the
+// partial sums promoted to fp32 every 128 products.
+enum class Accumulator : std::uint8_t { fp32, hopper, hopper_split, fp16, fp8 };
+
+struct QuantSpec {
+  Format format = Format::f32;
+  Block block = block::tensor;
+  ScaleFormat scale = ScaleFormat::f32;
+  ScalePolicy policy = ScalePolicy::none;
+  Rounding rounding = Rounding::nearest_even;
+  Rotation rotation = Rotation::none;  // random signs, then Hadamard over groups of 16 along the columns
+  float shrink = 1.0F;                 // the value cast is shrink · x; the tensor multiplier undoes it
+  int margin = 0;                      // scale leaves 2^margin of headroom
+
+  bool operator==(const QuantSpec&) const = default;
+};
+
+// Throws Error when the combination has no meaning (e4m3 scales with a format other than e2m1, rotation of a wide
+// format, a policy other than current for blocks …). `where` names the site in the message.
+void check(const QuantSpec& spec, const std::string& where);
+
+// "e4m3 tensor delayed", "e2m1 1x16/e4m3 current stochastic hadamard": for plans and reports.
+std::string describe(const QuantSpec& spec);
+
+}  // namespace quaver

@@ -1,0 +1,125 @@
+// Casting whole matrices: scales, codes, and the statistics gathered on the way.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "formats/quant_spec.h"
+#include "formats/random.h"
+
+namespace quaver {
+
+// A matrix of codes as one product reads it: contiguous along the columns, which are the reduction dimension.
+//   value(r, c) = decode(code(r, c)) · block_scale(r / block.rows, c / block.cols) · *tensor_scale
+// All scales are dequantise multipliers. The cast multiplies x by their quotient and never by a scale that is not
+// stored: 1 / *tensor_scale for a whole tensor, shrink / block_scale for blocks, (1 / *tensor_scale) / block_scale for
+// e4m3 scales (0 where the block scale is 0), each division correctly rounded and at most FLT_MAX. A view: it owns
+// nothing.
+struct CodeMatrix {
+  QuantSpec spec;
+  Size rows = 0;
+  Size cols = 0;
+  std::byte* codes = nullptr;     // row_bytes() apart; FP4 two to a byte, low nibble first
+  float* block_scales = nullptr;  // [scale_rows() × scale_cols()]; null where spec.block is block::tensor
+  float* tensor_scale = nullptr;  // one float: 1 where nothing applies to the whole tensor
+
+  Size row_bytes() const { return (cols * info(spec.format).storage_bits + 7) / 8; }
+  Size code_bytes() const { return rows * row_bytes(); }
+  Size scale_rows() const { return spec.block.rows == 0 ? 1 : (rows + spec.block.rows - 1) / spec.block.rows; }
+  Size scale_cols() const { return spec.block.cols == 0 ? 1 : (cols + spec.block.cols - 1) / spec.block.cols; }
+  bool has_block_scales() const { return spec.block != block::tensor; }
+};
+
+// Which of a tensor's two stored copies: rows reads x as it lies, columns reads its transpose.
+enum class Side : std::uint8_t { rows, columns };
+
+enum class Detail : std::uint8_t { counts, full };
+
+// What a cast saw: x after the rotation, where there is one. The first group is always gathered, the second with
+// Detail::full, over the finite elements. (The few units that `saturated` allows are the rounding of a current scale:
+// the largest element of a tensor or block times its own scale may land there, and has lost nothing.)
+struct CastStatistics {
+  std::uint64_t count = 0;
+  std::uint64_t nonfinite = 0;    // inf and NaN in the input
+  std::uint64_t saturated = 0;    // finite |x|·s more than 4 f32 units in the last place above the format's max
+  std::uint64_t underflowed = 0;  // non-zero x whose code is zero
+  float amax = 0;                 // over finite elements
+
+  float min_nonzero = std::numeric_limits<float>::infinity();
+  double sum = 0, sum2 = 0, sum4 = 0;       // of x; sum4 of x⁴, for kurtosis about zero
+  double error2 = 0;                        // Σ (x − dequantised)²
+  std::array<std::uint64_t, 64> binades{};  // exponent e of |x| ≠ 0 counted at clamp(e, −40, 23) + 40
+  bool full = false;                        // the second group covers everything counted in the first
+
+  void merge(const CastStatistics& other);
+  double mean() const;
+  double std() const;  // of the population
+  double rms() const;
+  double kurtosis() const;  // about zero: 3 for a normal distribution, 1 for ±constant
+  double underflow_percent() const;
+  double saturated_percent() const;
+  double sqnr_db() const;  // +inf where nothing was lost
+};
+
+// amax over the finite elements, and how many were not finite.
+struct Amax {
+  float value = 0;
+  std::uint64_t nonfinite = 0;
+};
+Amax amax(const float* x, Size count);  // one thread
+
+// s in q = cast(x · s) for a tensor with this amax: fmt_max · 2^-margin / amax; 0 → 1; inf → FLT_MAX.
+// f32_power_of_two clears the mantissa of s.
+float tensor_scale_for(const QuantSpec& spec, float amax);
+
+// True where no tile can be cast before the whole tensor has been seen: a current scale of the whole tensor, a
+// whole-row block on the columns side, an e4m3 block scale under the tensor's.
+bool needs_whole_tensor(const QuantSpec& spec, Side side);
+
+// True where the columns side is exactly the transpose of the rows side, so that one copy of the codes serves both.
+bool columns_share_rows(const QuantSpec& rows, const QuantSpec& columns);
+
+// Tiles are this many rows of the source matrix (the last may be shorter): a multiple of every block size.
+inline constexpr Size tile_rows = 128;
+
+// Sets *out.tensor_scale, and the block scales that depend on the whole tensor, from x [rows × cols] as it lies
+// (out is its transpose on the columns side; x is not read where !needs_whole_tensor). `given_scale` is s for the
+// policies delayed and fixed, ignored by the others. `random` is the key of the cast to come: a rotated tensor's scales
+// are those of its rotated values. Returns the amax when it had to look, else {0, 0}. Threads inside.
+Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
+                    const CodeMatrix& out);
+
+// The same for specs whose scales do not depend on a rotation; throws Error for the others.
+Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const CodeMatrix& out);
+
+// Stochastic rounding of element (r, c) of the code matrix takes random_word(key, r · cols + c), where the columns side
+// uses key.stream ^ columns_stream so that the two copies round independently.
+inline constexpr std::uint32_t columns_stream = 0x9E3779B9U;
+
+// Casts rows [first_row, first_row + rows) of the source matrix, where first_row is a multiple of tile_rows and rows is
+// tile_rows (fewer only at the end), after
+// prepare_scales (or, where !needs_whole_tensor, after the caller set *out.tensor_scale = shrink-corrected 1/s).
+// x points at the tile. Counts what it sees into `stats`. One thread; tiles are independent.
+void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side side, const RandomKey& random,
+                   Detail detail, const CodeMatrix& out, CastStatistics& stats);
+
+// prepare_scales and every tile, over threads.
+CastStatistics quantize(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
+                        Detail detail, const CodeMatrix& out);
+
+// decode(code) · block_scale for rows [first, first + count) of the code matrix, without the tensor multiplier.
+void decode_rows(const CodeMatrix& matrix, Size first, Size count, float* out, Size stride);
+
+// Contiguous casts without statistics, for storage (moments, checkpoints): one thread.
+void encode_array(Format format, const float* x, float scale, Size count, std::byte* out);
+void decode_array(Format format, const std::byte* codes, float multiplier, Size count, float* out);
+
+// In place: random signs (one per position within the group), then an orthonormal Hadamard transform over groups of 16
+// along a row of `count` elements. A ragged last group is left alone. The signs depend on key.seed and key.step only,
+// so that the two operands of a product, whose streams differ, are rotated alike. unrotate_row is the inverse.
+void rotate_row(float* row, Size count, const RandomKey& random);
+void unrotate_row(float* row, Size count, const RandomKey& random);
+
+}  // namespace quaver

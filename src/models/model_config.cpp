@@ -1,0 +1,85 @@
+// Resolving a model's config, and what follows from its shape alone.
+#include "models/model_config.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "models/transformer.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+Size rounded_up(Size value, Size multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+void check_shape(const ModelConfig& config) {
+  if (config.heads % config.kv_heads != 0) {
+    throw Error(fmt::format("model.heads = {} is not a multiple of model.kv_heads = {}", config.heads, config.kv_heads),
+                "choose a number of key heads that divides the number of heads");
+  }
+  if (config.family == Family::llama && config.head_size % 2 != 0) {
+    throw Error(fmt::format("a head of {} columns has no two halves to rotate", config.head_size),
+                "make model.head_size even");
+  }
+  const bool unit = config.parametrization != Parametrization::standard;
+  if (unit && config.tie_head == TieHead::yes) {
+    throw Error("a unit-scaled model cannot tie its head to the embedding: the two need different scale factors",
+                "set model.tie_head = \"no\"");
+  }
+  if (unit != (config.init == Init::unit)) {
+    throw Error("model.init = \"unit\" and the unit-scaled parametrisations need each other",
+                "leave model.init = \"auto\"");
+  }
+}
+
+}  // namespace
+
+ModelConfig resolved(ModelConfig config) {
+  const bool unit = config.parametrization != Parametrization::standard;
+  if (config.vocab <= 0) throw Error("the model's vocabulary is not known", "set model.vocab or give a data set");
+  if (config.kv_heads == 0) config.kv_heads = config.heads;
+  if (config.head_size == 0) {
+    if (config.width % config.heads != 0) {
+      throw Error(fmt::format("model.width = {} does not divide into {} heads", config.width, config.heads),
+                  "choose a width that is a multiple of model.heads, or set model.head_size");
+    }
+    config.head_size = config.width / config.heads;
+  }
+  if (config.ffn == 0)
+    config.ffn = config.family == Family::gpt ? 4 * config.width : rounded_up(8 * config.width / 3, 64);
+  if (config.tie_head == TieHead::automatic) {
+    config.tie_head = config.family == Family::gpt && !unit ? TieHead::yes : TieHead::no;
+  }
+  if (config.init == Init::automatic) config.init = unit ? Init::unit : Init::depth;
+  if (config.attention_scale == 0) {
+    const auto e = static_cast<double>(config.head_size);
+    config.attention_scale = unit ? 1 / e : 1 / std::sqrt(e);
+  }
+  check_shape(config);
+  return config;
+}
+
+std::vector<LayerShape> layer_shapes(const ModelConfig& config) {
+  std::vector<LayerShape> layers;
+  const Size qkv = (config.heads + 2 * config.kv_heads) * config.head_size;
+  const Size up = config.family == Family::llama ? 2 * config.ffn : config.ffn;
+  for (Size block = 0; block < config.layers; ++block) {
+    const std::string prefix = fmt::format("blocks.{}.", block);
+    layers.push_back({prefix + "attn.qkv", config.width, qkv, block, false});
+    layers.push_back({prefix + "attn.out", config.heads * config.head_size, config.width, block, false});
+    layers.push_back({prefix + "mlp.up", config.width, up, block, false});
+    layers.push_back({prefix + "mlp.down", config.ffn, config.width, block, false});
+  }
+  layers.push_back({"head", config.width, config.vocab, -1, true});
+  return layers;
+}
+
+double flops_per_token(const ModelConfig& config, Size sequence) {
+  double products = 0;
+  for (const LayerShape& layer : layer_shapes(config)) products += static_cast<double>(layer.in * layer.out);
+  const double attention = static_cast<double>(config.layers * config.heads * config.head_size * sequence);
+  return 6 * products + 6 * attention;  // causal: half of 12
+}
+
+}  // namespace quaver

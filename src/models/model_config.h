@@ -1,0 +1,49 @@
+// The shape and parameterisation of a model: everything that decides its parameters, nothing about how it is trained.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/quant_spec.h"
+
+namespace quaver {
+
+enum class Family : std::uint8_t { gpt, llama };
+
+// standard: GPT-2's or Llama's own. umup and munit: unit-scaled, so that tensors need no scale to fit 8 bits.
+enum class Parametrization : std::uint8_t { standard, umup, munit };
+
+// gpt2: N(0, init_std). depth: as gpt2, and projections into the residual stream divided by √(2·layers).
+// unit: N(0, 1), which the unit-scaled parametrisations need. automatic: depth for standard, unit for the others.
+enum class Init : std::uint8_t { automatic, gpt2, depth, unit };
+
+enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied for gpt unless unit-scaled, else not
+
+struct ModelConfig {
+  Family family = Family::gpt;
+  Parametrization parametrization = Parametrization::standard;
+  Size layers = 4;
+  Size width = 256;
+  Size heads = 4;
+  Size kv_heads = 0;    // 0: as many as heads
+  Size head_size = 0;   // 0: width / heads
+  Size ffn = 0;         // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
+  Size vocab = 0;       // 0: the data set's, rounded up to a multiple of 64
+  Size context = 256;   // longest sequence
+  TieHead tie_head = TieHead::automatic;
+  bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
+  bool qk_norm = false;   // RMS norm of each query and key head
+  double norm_eps = 1e-5;
+  double rope_theta = 10000;
+  Init init = Init::automatic;
+  double init_std = 0.02;
+  double activation_scale = 1;   // factor on every activation function's output (training without dynamic scaling)
+  double activation_clip = 0;    // clamp of every activation function's output to ±this; 0: none
+  double residual_alpha = 1;     // u-µP: α_res, weight of the branches against the embedding
+  double attention_ratio = 1;    // u-µP: α_res_attn_ratio, attention branches against MLP branches
+  double attention_scale = 0;    // factor on q·k; 0: 1/√head_size (standard), 1/head_size (unit-scaled)
+  double residual_tau = 0;       // µnit: τ; 0: 0.4 at 4 layers falling to 0.1 at 40 and more
+  Size base_width = 256;         // µnit: width at which the learning rate was chosen
+};
+
+}  // namespace quaver

@@ -1,0 +1,427 @@
+#include "models/transformer.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr float root_half = 0.70710678F;
+
+// Learning rates relative to optim.learning_rate. Standard models use 1 everywhere.
+struct LearningRates {
+  explicit LearningRates(const ModelConfig& config) {
+    if (config.parametrization == Parametrization::standard) return;
+    const auto width = static_cast<double>(config.width);
+    const double depth = 1 / std::sqrt(static_cast<double>(config.layers));
+    embedding = static_cast<float>(1 / std::sqrt(width));
+    vectors = static_cast<float>(depth / std::sqrt(width));
+    if (config.parametrization == Parametrization::munit) {
+      const auto base = static_cast<double>(config.base_width);
+      hidden_constant = static_cast<float>(0.5 / std::sqrt(base) * std::sqrt(base / width));
+    } else {
+      hidden_root = static_cast<float>(depth);
+    }
+  }
+
+  float hidden(Size fan_in) const {
+    return hidden_root > 0 ? hidden_root / std::sqrt(static_cast<float>(fan_in)) : hidden_constant;
+  }
+
+  float embedding = 1;
+  float vectors = 1;
+  float hidden_root = 0;      // u-µP: factor before fan_in^-½
+  float hidden_constant = 1;  // otherwise
+};
+
+float init_std(const ModelConfig& config) {
+  return config.init == Init::unit ? 1.0F : static_cast<float>(config.init_std);
+}
+
+float projection_std(const ModelConfig& config) {
+  const float depth = config.init == Init::depth ? 1.0F / std::sqrt(2.0F * static_cast<float>(config.layers)) : 1.0F;
+  return init_std(config) * depth;
+}
+
+AttentionShape attention_shape(const ModelConfig& config, const std::string& name, const LearningRates& rates) {
+  const bool unit = config.parametrization != Parametrization::standard;
+  return {.name = name,
+          .width = config.width,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_size = config.head_size,
+          .logit_scale = static_cast<float>(config.attention_scale),
+          .rope_theta = config.family == Family::llama ? static_cast<float>(config.rope_theta) : 0.0F,
+          .bias = config.family == Family::gpt && !unit,
+          .qkv_bias = config.qkv_bias,
+          .qk_norm = config.qk_norm,
+          .norm_eps = static_cast<float>(config.norm_eps),
+          .init_std = init_std(config),
+          .out_init_std = projection_std(config),
+          .qkv_learning_rate = rates.hidden(config.width),
+          .out_learning_rate = rates.hidden(config.heads * config.head_size),
+          .unit_scaled = unit};
+}
+
+MlpShape mlp_shape(const ModelConfig& config, const std::string& name, const LearningRates& rates) {
+  const bool unit = config.parametrization != Parametrization::standard;
+  return {.name = name,
+          .width = config.width,
+          .hidden = config.ffn,
+          .activation = config.family == Family::llama ? ActivationKind::swiglu : ActivationKind::gelu,
+          .activation_scale = static_cast<float>(config.activation_scale),
+          .activation_clip = static_cast<float>(config.activation_clip),
+          .bias = config.family == Family::gpt && !unit,
+          .init_std = init_std(config),
+          .out_init_std = projection_std(config),
+          .up_learning_rate = rates.hidden(config.width),
+          .down_learning_rate = rates.hidden(config.ffn),
+          .unit_scaled = unit};
+}
+
+NormShape norm_shape(const ModelConfig& config, const std::string& name, const LearningRates& rates) {
+  return {.name = name,
+          .width = config.width,
+          .kind = config.family == Family::llama ? NormKind::rms : NormKind::layer,
+          .eps = static_cast<float>(config.norm_eps),
+          .learning_rate_factor = rates.vectors,
+          .unit_scaled = config.parametrization != Parametrization::standard};
+}
+
+}  // namespace
+
+Transformer::Transformer(const ModelConfig& config, const Plan& plan, ScaleBook& book)
+    : config_(config),
+      table_(parameters_.add({.name = "embed.weight",
+                              .kind = ParameterKind::embedding,
+                              .rows = config.vocab,
+                              .cols = config.width,
+                              .init_std = init_std(config),
+                              .learning_rate_factor = LearningRates(config).embedding})),
+      head_x_site_(book.add(plan.at("head/x"))),
+      head_dy_site_(book.add(plan.at("head/dy"))) {
+  const LearningRates rates(config);
+  if (config.family == Family::gpt) {
+    positions_ = &parameters_.add({.name = "positions.weight",
+                                   .kind = ParameterKind::embedding,
+                                   .rows = config.context,
+                                   .cols = config.width,
+                                   .init_std = init_std(config),
+                                   .learning_rate_factor = rates.embedding});
+  }
+  for (Size block = 0; block < config.layers; ++block) {
+    const std::string prefix = fmt::format("blocks.{}.", block);
+    norms_.push_back(std::make_unique<Norm>(parameters_, norm_shape(config, prefix + "norm1", rates)));
+    branches_.push_back(
+        std::make_unique<AttentionBranch>(parameters_, book, plan, attention_shape(config, prefix + "attn", rates)));
+    norms_.push_back(std::make_unique<Norm>(parameters_, norm_shape(config, prefix + "norm2", rates)));
+    branches_.push_back(std::make_unique<MlpBranch>(parameters_, book, plan, mlp_shape(config, prefix + "mlp", rates)));
+  }
+  final_norm_ = std::make_unique<Norm>(parameters_, norm_shape(config, "norm", rates));
+  if (config.tie_head == TieHead::no) {
+    head_ = &parameters_.add({.name = "head.weight",
+                              .kind = ParameterKind::matrix,
+                              .rows = config.vocab,
+                              .cols = config.width,
+                              .init_std = init_std(config)});
+  }
+  head_weight().site = &book.add(plan.at("head/w"));
+  input_ratios_.assign(branches_.size(), 1.0);
+  entry_factors_.assign(branches_.size(), 1.0F);
+  streams_.resize(branches_.size() + 1);
+  branch_outputs_.resize(branches_.size());
+}
+
+float Transformer::embedding_factor() const { return unit_scaled() && positions_ != nullptr ? root_half : 1.0F; }
+
+OpFactors Transformer::head_factors(Size tokens) const {
+  return unit_scaled() ? unit_head(config_.width, config_.vocab, tokens) : OpFactors{};
+}
+
+double Transformer::loss_gradient_ratio(Size tokens) const {
+  return unit_scaled() ? unit_loss_gradient(config_.vocab) * static_cast<double>(tokens) : 1.0;
+}
+
+ResidualFactors Transformer::residual(Size branch) const {
+  switch (config_.parametrization) {
+    case Parametrization::umup:
+      return umup_residual(branch, config_.layers, config_.residual_alpha, config_.attention_ratio);
+    case Parametrization::munit:
+      return munit_residual(config_.layers, config_.residual_tau);
+    case Parametrization::standard:
+      break;
+  }
+  return {};
+}
+
+void Transformer::propagate_ratios(Step& step) {
+  const Size tokens = step.tokens();
+  const OpFactors head = head_factors(tokens);
+  const double logits_ratio = loss_gradient_ratio(tokens);
+  stream_ratio_ = logits_ratio * head.input_gradient / head.output;
+  final_norm_->propagate_ratio(stream_ratio_, tokens);
+  for (std::size_t i = 0; i < branches_.size(); ++i) {
+    const double joined = stream_ratio_ / residual(static_cast<Size>(i)).add;
+    input_ratios_[i] = branches_[i]->propagate_ratio(joined * entry_factors_[i], step);
+    norms_[i]->propagate_ratio(norms_after_branches() ? joined : input_ratios_[i], tokens);
+  }
+  const float embedding = unit_scaled() ? unit_embedding_gradient(config_.vocab, tokens) : 1.0F;
+  table_.gradient_ratio = static_cast<float>(stream_ratio_ * embedding / embedding_factor());
+  if (positions_ != nullptr) positions_->gradient_ratio = table_.gradient_ratio;
+  if (head_ != nullptr) head_->gradient_ratio = static_cast<float>(logits_ratio * head.weight_gradient / head.output);
+}
+
+void Transformer::check_tokens(std::span<const std::int32_t> tokens) const {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= config_.vocab) {
+      throw Error(fmt::format("token {} at position {} of the batch lies outside the model's vocabulary of {}",
+                              tokens[i], i, config_.vocab),
+                  "the data was made with another tokenizer: prepare it again, or set model.vocab");
+    }
+  }
+}
+
+void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
+  if (step.sequence > config_.context) {
+    throw Error(
+        fmt::format("a sequence of {} tokens is longer than the model's context of {}", step.sequence, config_.context),
+        "lower train.context or raise model.context");
+  }
+  check_tokens(tokens);
+  streams_[0] = step.saved(config_.width);
+  step.engine.embed({.tokens = tokens,
+                     .sequence = step.sequence,
+                     .table = table_.weight,
+                     .positions = positions_ != nullptr ? positions_->weight : View{},
+                     .factor = embedding_factor(),
+                     .out = streams_[0]});
+  if (norms_after_branches()) {
+    forward_norms_after(step);
+  } else {
+    forward_norms_before(step);
+  }
+}
+
+void Transformer::forward_norms_before(Step& step) {
+  View branch_out;
+  ResidualFactors joined;
+  const auto add_norm = [&](std::size_t i, Norm& norm, QuantizedTensor& out) {
+    const View before = streams_[i > 0 ? i - 1 : 0];
+    if (i > 0) streams_[i] = step.saved(config_.width);
+    step.engine.add_norm({.norm = norm.parameters(),
+                          .residual = before,
+                          .branch = branch_out,
+                          .keep = joined.keep,
+                          .add = joined.add,
+                          .sum = streams_[i],
+                          .stats = norm.stats(step),
+                          .out = out,
+                          .casting = step.casting});
+  };
+  const Arena::Scope scope(step.arena);
+  const View out = step.scratch(config_.width);
+  for (std::size_t i = 0; i < branches_.size(); ++i) {
+    add_norm(i, *norms_[i], branches_[i]->input(step));
+    branches_[i]->forward(step, out);
+    branch_out = out;
+    joined = residual(static_cast<Size>(i));
+  }
+  add_norm(branches_.size(), *final_norm_, head_x_ = step.saved(head_x_site_, config_.width));
+}
+
+void Transformer::forward_norms_after(Step& step) {
+  View stream = streams_[0];
+  step.engine.quantize(stream, branches_[0]->input(step), step.casting);
+  for (std::size_t i = 0; i < branches_.size(); ++i) {
+    branch_outputs_[i] = step.saved(config_.width);
+    branches_[i]->forward(step, branch_outputs_[i]);
+    const ResidualFactors joined = residual(static_cast<Size>(i));
+    const bool last = i + 1 == branches_.size();
+    step.engine.norm_add({.norm = norms_[i]->parameters(),
+                          .residual = stream,
+                          .branch = branch_outputs_[i],
+                          .keep = joined.keep,
+                          .add = joined.add,
+                          .sum = stream,
+                          .stats = norms_[i]->stats(step),
+                          .out = last ? nullptr : &branches_[i + 1]->input(step),
+                          .casting = step.casting});
+  }
+  streams_.back() = stream;
+  step.engine.add_norm({.norm = final_norm_->parameters(),
+                        .residual = stream,
+                        .sum = stream,
+                        .stats = final_norm_->stats(step),
+                        .out = head_x_ = step.saved(head_x_site_, config_.width),
+                        .casting = step.casting});
+}
+
+void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, View head_gradient) {
+  const View gradient = step.scratch(config_.width);
+  if (norms_after_branches()) {
+    backward_norms_after(step, gradient, head_gradient);
+  } else {
+    backward_norms_before(step, gradient, head_gradient);
+  }
+  const float unit = unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
+  step.engine.embed_backward({.tokens = tokens,
+                              .sequence = step.sequence,
+                              .gradient = gradient,
+                              .factor = unit,
+                              .table_gradient = table_.gradient,
+                              .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+}
+
+void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
+  branches_[i]->backward(step, dx);
+  if (step.pass == Pass::calibrate) propagate_ratios(step);
+}
+
+// Scratch memory above the mark holds one branch's gradients at a time: the cast gradient of its output, which the join
+// behind it wrote, and what its backward pass needs.
+void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
+  const std::size_t mark = step.arena.mark();
+  for (std::size_t i = branches_.size() + 1; i-- > 0;) {
+    const bool at_end = i == branches_.size();
+    Norm& norm = at_end ? *final_norm_ : *norms_[i];
+    if (!at_end) backward_branch(i, step, dx);
+    step.arena.rewind(mark);
+    step.engine.add_norm_backward({.norm = norm.parameters(),
+                                   .sum = streams_[i],
+                                   .stats = norm.stats(),
+                                   .out_gradient = dx,
+                                   .next = at_end ? View{} : gradient,
+                                   .keep = at_end ? 0.0F : residual(static_cast<Size>(i)).keep,
+                                   .add = at_end ? 1.0F : join_factor(i),
+                                   .gradient = gradient,
+                                   .branch_gradient = i > 0 ? &branches_[i - 1]->output_gradient(step) : nullptr,
+                                   .gradients = norm.gradients(step.tokens()),
+                                   .casting = step.casting});
+  }
+  step.arena.rewind(mark);
+}
+
+void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
+  const std::size_t mark = step.arena.mark();
+  step.engine.add_norm_backward({.norm = final_norm_->parameters(),
+                                 .sum = streams_.back(),
+                                 .stats = final_norm_->stats(),
+                                 .out_gradient = dx,
+                                 .gradient = dx,
+                                 .gradients = final_norm_->gradients(step.tokens()),
+                                 .casting = step.casting});
+  for (std::size_t i = branches_.size(); i-- > 0;) {
+    const bool at_end = i + 1 == branches_.size();
+    step.arena.rewind(mark);
+    QuantizedTensor& dy = branches_[i]->output_gradient(step);
+    NormAddBackward join{.norm = norms_[i]->parameters(),
+                         .branch = branch_outputs_[i],
+                         .stats = norms_[i]->stats(),
+                         .input_gradient = dx,
+                         .next = at_end ? View{} : gradient,
+                         .keep = at_end ? 0.0F : residual(static_cast<Size>(i + 1)).keep,
+                         .add = at_end ? 1.0F : join_factor(i + 1),
+                         .factor = entry_factors_[i],
+                         .gradient = gradient,
+                         .branch_gradient = dy,
+                         .gradients = norms_[i]->gradients(step.tokens()),
+                         .casting = step.casting};
+    step.engine.norm_add_backward(join);
+    if (step.pass == Pass::calibrate) {
+      join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site());
+      join.input_gradient = gradient;  // already joined: only the branch's gradient is to be cast again
+      join.next = {};
+      join.add = 1;
+      step.engine.norm_add_backward(join);
+    }
+    backward_branch(i, step, dx);
+  }
+  step.arena.rewind(mark);
+  step.engine.combine({.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});
+}
+
+void Transformer::loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum) {
+  step.arena.reset();
+  propagate_ratios(step);
+  forward(step, batch.inputs);
+  if (step.pass == Pass::calibrate) propagate_ratios(step);
+  Size counted = 0;
+  for (const std::int32_t target : batch.targets) {
+    if (target >= config_.vocab) check_tokens(batch.targets);
+    counted += target >= 0 ? 1 : 0;
+  }
+  const bool train = step.pass != Pass::evaluate;
+  const OpFactors head = head_factors(step.tokens());
+  const View dx = train ? step.scratch(config_.width) : View{};
+  const double mean = 1.0 / static_cast<double>(std::max<Size>(1, counted));
+  step.engine.cross_entropy(
+      {.x = head_x_,
+       .w = head_weight().quantized,
+       .logits_gradient = train ? &head_dy_site_ : nullptr,
+       .targets = batch.targets,
+       .logit_factor = head.output,
+       .gradient_factor = static_cast<float>(loss_scale * loss_gradient_ratio(step.tokens()) * mean),
+       .input_factor = head.input_gradient,
+       .weight_factor = head.weight_gradient,
+       .loss_sum = loss_sum,
+       .x_gradient = dx,
+       .weight_gradient = train ? head_weight().gradient : View{},
+       .accumulator = step.accumulator,
+       .casting = step.casting});
+  if (train) backward(step, batch.inputs, dx);
+}
+
+void Transformer::calibrate_unit_factors(Step& step) {
+  step.pass = Pass::calibrate;
+  step.casting.detail = Detail::full;
+  step.casting.observe = true;
+  const auto count = static_cast<std::size_t>(step.tokens());
+  std::vector<std::uint32_t> words(count + 1);
+  random_words({step.casting.seed, 0, stream_of("unit factors")}, 0, words.data(), step.tokens() + 1);
+  std::vector<std::int32_t> tokens(count + 1);
+  for (std::size_t i = 0; i <= count; ++i) {
+    tokens[i] = static_cast<std::int32_t>(words[i] % static_cast<std::uint32_t>(config_.vocab));
+  }
+  double ignored = 0;
+  loss(step, {std::span(tokens).first(count), std::span(tokens).last(count)}, 1, &ignored);
+  parameters_.clear_gradients(step.engine);
+}
+
+std::vector<float> Transformer::unit_factors() {
+  std::vector<float> all;
+  if (!unit_scaled()) return all;
+  for (const auto& branch : branches_) {
+    for (const float factor : branch->unit_factors()) all.push_back(factor);
+  }
+  all.insert(all.end(), entry_factors_.begin(), entry_factors_.end());
+  return all;
+}
+
+void Transformer::set_unit_factors(std::span<const float> factors) {
+  if (factors.size() != unit_factors().size()) {
+    throw Error(
+        fmt::format("{} unit-scaling factors were given, and this model has {}", factors.size(), unit_factors().size()),
+        "the checkpoint belongs to a model of another shape");
+  }
+  std::size_t next = 0;
+  for (const auto& branch : branches_) {
+    for (float& factor : branch->unit_factors()) factor = factors[next++];
+  }
+  if (unit_scaled())
+    std::copy(factors.begin() + static_cast<std::ptrdiff_t>(next), factors.end(), entry_factors_.begin());
+}
+
+void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) {
+  step.arena.reset();
+  forward(step, tokens);
+  step.engine.matmul({.a = {slice_rows(head_x_.rows_matrix(), step.tokens() - 1, 1), false},
+                      .b = head_weight().quantized.rows(),
+                      .out = logits,
+                      .alpha = head_factors(step.tokens()).output,
+                      .accumulator = step.accumulator});
+}
+
+}  // namespace quaver

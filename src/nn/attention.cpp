@@ -1,0 +1,115 @@
+#include "nn/branch.h"
+
+namespace quaver {
+
+AttentionBranch::AttentionBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const AttentionShape& shape)
+    : shape_(shape),
+      qkv_(parameters, book, plan,
+           {.name = shape.name + ".qkv",
+            .in = shape.width,
+            .out = (shape.heads + 2 * shape.kv_heads) * shape.head_size,
+            .bias = shape.bias || shape.qkv_bias,
+            .init_std = shape.init_std,
+            .learning_rate_factor = shape.qkv_learning_rate,
+            .unit_scaled = shape.unit_scaled}),
+      out_(parameters, book, plan,
+           {.name = shape.name + ".out",
+            .in = shape.heads * shape.head_size,
+            .out = shape.width,
+            .bias = shape.bias,
+            .init_std = shape.out_init_std,
+            .learning_rate_factor = shape.out_learning_rate,
+            .unit_scaled = shape.unit_scaled}) {
+  if (!shape.qk_norm) return;
+  const auto gain = [&](const std::string& name) {
+    return &parameters.add(
+        {.name = shape.name + name, .kind = ParameterKind::vector, .rows = 1, .cols = shape.head_size, .init_mean = 1});
+  };
+  query_gain_ = gain(".q_norm.weight");
+  key_gain_ = gain(".k_norm.weight");
+}
+
+HeadLayout AttentionBranch::layout(const Step& step) const {
+  return {step.batch, step.sequence, shape_.heads, shape_.kv_heads, shape_.head_size};
+}
+
+PrepareHeads AttentionBranch::preparation(const Step& step) const {
+  return {.layout = layout(step),
+          .theta = shape_.rope_theta,
+          .query_gain = query_gain_ != nullptr ? query_gain_->weight : View{},
+          .key_gain = key_gain_ != nullptr ? key_gain_->weight : View{},
+          .eps = shape_.norm_eps,
+          .in = raw_,
+          .out = ready_};
+}
+
+void AttentionBranch::forward(Step& step, View out) {
+  const HeadLayout heads = layout(step);
+  raw_ = step.saved(heads.width());
+  ready_ = shape_.qk_norm ? step.saved(heads.width()) : raw_;
+  result_ = step.saved(shape_.heads * shape_.head_size);
+  log_sum_ = step.arena.saved(step.batch * shape_.heads, step.sequence, Format::f32);
+  qkv_.forward(step, raw_);
+  if (prepares_heads()) step.engine.prepare_heads(preparation(step));
+  QuantizedTensor& input = out_.input(step);
+  const auto attend = [&] {
+    step.engine.attention({.layout = heads,
+                           .qkv = ready_,
+                           .scale = shape_.logit_scale,
+                           .factor = factors_[0],
+                           .result = result_,
+                           .log_sum = log_sum_,
+                           .max_logit = step.max_logit,
+                           .out = input,
+                           .casting = step.casting});
+  };
+  attend();
+  if (step.pass == Pass::calibrate && shape_.unit_scaled) {
+    factors_[0] = factor_to_unit(factors_[0], input.site());
+    attend();
+  }
+  out_.forward(step, out);
+}
+
+void AttentionBranch::backward(Step& step, View dx) {
+  const View result_gradient = step.scratch(result_.cols);
+  out_.backward(step, result_gradient);
+  const View qkv_gradient = step.scratch(raw_.cols);
+  QuantizedTensor& dy = qkv_.output_gradient(step);
+  const auto attend_backward = [&] {
+    step.engine.attention_backward({.layout = layout(step),
+                                    .qkv = ready_,
+                                    .result = result_,
+                                    .log_sum = log_sum_,
+                                    .result_gradient = result_gradient,
+                                    .scale = shape_.logit_scale,
+                                    .forward_factor = factors_[0],
+                                    .factor = factors_[1],
+                                    .qkv_gradient = qkv_gradient});
+    if (prepares_heads()) {
+      step.engine.prepare_heads_backward(
+          {.forward = preparation(step),
+           .gradient = qkv_gradient,
+           .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
+           .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
+    }
+    step.engine.quantize(qkv_gradient, dy, step.casting);
+  };
+  attend_backward();
+  if (step.pass == Pass::calibrate && shape_.unit_scaled) {
+    factors_[1] = factor_to_unit(factors_[1], dy.site());
+    attend_backward();
+  }
+  qkv_.backward(step, dx);
+}
+
+double AttentionBranch::propagate_ratio(double ratio, Step& step) {
+  ratio = out_.propagate_ratio(ratio, step.tokens());
+  ratio *= factors_[1] / factors_[0];
+  for (Parameter* gain : {query_gain_, key_gain_}) {
+    if (gain != nullptr) gain->gradient_ratio = static_cast<float>(ratio);
+  }
+  return qkv_.propagate_ratio(ratio, step.tokens());
+}
+
+}  // namespace quaver

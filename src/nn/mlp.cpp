@@ -1,0 +1,69 @@
+#include "nn/branch.h"
+
+namespace quaver {
+
+namespace {
+
+Size up_width(const MlpShape& shape) {
+  return shape.activation == ActivationKind::swiglu ? 2 * shape.hidden : shape.hidden;
+}
+
+}  // namespace
+
+MlpBranch::MlpBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const MlpShape& shape)
+    : shape_(shape),
+      up_(parameters, book, plan,
+          {.name = shape.name + ".up",
+           .in = shape.width,
+           .out = up_width(shape),
+           .bias = shape.bias,
+           .init_std = shape.init_std,
+           .learning_rate_factor = shape.up_learning_rate,
+           .unit_scaled = shape.unit_scaled}),
+      down_(parameters, book, plan,
+            {.name = shape.name + ".down",
+             .in = shape.hidden,
+             .out = shape.width,
+             .bias = shape.bias,
+             .init_std = shape.out_init_std,
+             .learning_rate_factor = shape.down_learning_rate,
+             .unit_scaled = shape.unit_scaled}) {}
+
+OpFactors MlpBranch::factors() const {
+  if (!shape_.unit_scaled) return {shape_.activation_scale, shape_.activation_scale, 1};
+  return shape_.activation == ActivationKind::swiglu ? unit_swiglu() : unit_gelu();
+}
+
+void MlpBranch::forward(Step& step, View out) {
+  hidden_ = step.saved(up_width(shape_));
+  up_.forward(step, hidden_);
+  step.engine.activation({.kind = shape_.activation,
+                          .x = hidden_,
+                          .factor = factors().output,
+                          .limit = shape_.activation_clip,
+                          .out = down_.input(step),
+                          .casting = step.casting});
+  down_.forward(step, out);
+}
+
+void MlpBranch::backward(Step& step, View dx) {
+  const View hidden_gradient = step.scratch(shape_.hidden);
+  down_.backward(step, hidden_gradient);
+  step.engine.activation_backward({.kind = shape_.activation,
+                                   .x = hidden_,
+                                   .out_gradient = hidden_gradient,
+                                   .forward_factor = factors().output,
+                                   .factor = factors().input_gradient,
+                                   .limit = shape_.activation_clip,
+                                   .in_gradient = up_.output_gradient(step),
+                                   .casting = step.casting});
+  up_.backward(step, dx);
+}
+
+double MlpBranch::propagate_ratio(double ratio, Step& step) {
+  ratio = down_.propagate_ratio(ratio, step.tokens());
+  ratio *= factors().input_gradient / factors().output;
+  return up_.propagate_ratio(ratio, step.tokens());
+}
+
+}  // namespace quaver

@@ -1,0 +1,153 @@
+#include "nn/parameter.h"
+
+#include <cstring>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr Size alignment = 256;
+
+Size aligned(Size bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+Format format_of(const Parameter& parameter, Format matrices) {
+  return parameter.kind == ParameterKind::vector ? Format::f32 : matrices;
+}
+
+Size weight_bytes_of(const Parameter& parameter, Format matrices) {
+  return aligned(parameter.count() * info(format_of(parameter, matrices)).storage_bits / 8);
+}
+
+Size gradient_bytes_of(const Parameter& parameter) { return aligned(parameter.count() * 4); }
+
+// A wide site of the weight's own format needs no codes beside the weight.
+bool is_own_codes(const Parameter& parameter) {
+  const SiteSpec& spec = parameter.site->spec;
+  return spec.rows.format == parameter.weight.format && columns_share_rows(spec.rows, spec.columns) &&
+         !is_narrow(spec.rows.format);
+}
+
+Size quantized_size(Parameter& parameter) {
+  Size total = 0;
+  const auto measure = [&](std::size_t bytes) {
+    total += aligned(static_cast<Size>(bytes));
+    return static_cast<std::byte*>(nullptr);
+  };
+  const QuantizedTensor measured(*parameter.site, parameter.rows, parameter.cols, Copies::both, measure);
+  return total;
+}
+
+}  // namespace
+
+Parameter& Parameters::add(Parameter parameter) {
+  list_.push_back(std::move(parameter));
+  return list_.back();
+}
+
+Parameter& Parameters::find(const std::string& name) {
+  for (Parameter& parameter : list_) {
+    if (parameter.name == name) return parameter;
+  }
+  throw Error("the model has no parameter '" + name + "'", "`quaver inspect` lists the parameters");
+}
+
+Size Parameters::count() const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) total += parameter.count();
+  return total;
+}
+
+void Parameters::allocate(Engine& engine, Format matrices) {
+  Size weights = 0;
+  Size gradients = 0;
+  for (const Parameter& parameter : list_) {
+    weights += weight_bytes_of(parameter, matrices);
+    gradients += gradient_bytes_of(parameter);
+  }
+  weights_ = engine.allocate(static_cast<std::size_t>(weights));
+  gradients_ = engine.allocate(static_cast<std::size_t>(gradients));
+  one_ = engine.allocate(sizeof(float) * 4);
+  *reinterpret_cast<float*>(one_.get()) = 1;
+  Size weight_offset = 0;
+  Size gradient_offset = 0;
+  for (Parameter& parameter : list_) {
+    parameter.weight = {weights_.get() + weight_offset, format_of(parameter, matrices), parameter.rows, parameter.cols};
+    parameter.gradient = {gradients_.get() + gradient_offset, Format::f32, parameter.rows, parameter.cols};
+    weight_offset += weight_bytes_of(parameter, matrices);
+    gradient_offset += gradient_bytes_of(parameter);
+  }
+  quantized_.assign(list_.size(), nullptr);
+}
+
+void Parameters::initialize(std::uint64_t seed) {
+  for (Parameter& parameter : list_) {
+    const RandomKey key{seed, 0, stream_of(parameter.name.c_str())};
+    std::vector<float> values(static_cast<std::size_t>(parameter.count()), parameter.init_mean);
+    if (parameter.init_std > 0) {
+      random_normals(key, 0, values.data(), parameter.count());
+      for (float& value : values) value = parameter.init_mean + parameter.init_std * value;
+    }
+    encode_array(parameter.weight.format, values.data(), 1.0F, parameter.count(),
+                 static_cast<std::byte*>(parameter.weight.data));
+  }
+}
+
+void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& casting) {
+  if (parameter.site == nullptr) return;
+  std::size_t index = 0;
+  while (&list_[index] != &parameter) ++index;
+  if (is_own_codes(parameter)) {
+    quantized_[index].reset();
+    parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
+    return;
+  }
+  quantized_[index] = engine.allocate(static_cast<std::size_t>(quantized_size(parameter)));
+  Size offset = 0;
+  const auto take = [&](std::size_t bytes) {
+    std::byte* place = quantized_[index].get() + offset;
+    offset += aligned(static_cast<Size>(bytes));
+    return place;
+  };
+  parameter.quantized = QuantizedTensor(*parameter.site, parameter.rows, parameter.cols, Copies::both, take);
+  engine.quantize(parameter.weight, parameter.quantized, casting);
+}
+
+void Parameters::quantize_all(Engine& engine, const Casting& casting) {
+  for (Parameter& parameter : list_) quantize(parameter, engine, casting);
+}
+
+void Parameters::clear_gradients(Engine& engine) {
+  for (Parameter& parameter : list_) engine.fill_zero(parameter.gradient);
+}
+
+Size Parameters::weight_bytes() const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) total += parameter.weight.bytes();
+  return total;
+}
+
+Size Parameters::quantized_bytes() const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) {
+    if (parameter.quantized.valid() && parameter.quantized.rows_matrix().codes != parameter.weight.data) {
+      total += parameter.quantized.bytes();
+    }
+  }
+  return total;
+}
+
+Size Parameters::planned_bytes(Format matrices) const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) {
+    total += weight_bytes_of(parameter, matrices) + gradient_bytes_of(parameter);
+    if (parameter.site == nullptr) continue;
+    Parameter copy = parameter;
+    copy.weight.format = format_of(parameter, matrices);
+    if (!is_own_codes(copy)) total += quantized_size(copy);
+  }
+  return total;
+}
+
+}  // namespace quaver

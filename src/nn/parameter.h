@@ -1,0 +1,69 @@
+// Parameters: a model's weights with their gradients, and for those that products read, the site their codes live in.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace quaver {
+
+enum class ParameterKind : std::uint8_t { matrix, embedding, vector };
+
+struct Parameter {
+  std::string name;
+  ParameterKind kind = ParameterKind::matrix;
+  Size rows = 0;
+  Size cols = 0;
+  float init_mean = 0;
+  float init_std = 0;
+  float learning_rate_factor = 1;
+  float gradient_ratio = 1;  // stored gradient over the true gradient of the mean loss
+
+  View weight = {};    // FP32, or BF16 where master weights are
+  View gradient = {};  // FP32
+  Site* site = nullptr;
+  QuantizedTensor quantized = {};  // the weight as products read it
+
+  Size count() const { return rows * cols; }
+};
+
+class Parameters {
+ public:
+  // References stay good as more are added.
+  Parameter& add(Parameter parameter);
+
+  std::deque<Parameter>& all() { return list_; }
+  const std::deque<Parameter>& all() const { return list_; }
+  Parameter& find(const std::string& name);  // throws Error
+  Size count() const;
+
+  // Memory for weights, gradients and quantised copies. Vectors stay FP32 whatever the matrices are stored in.
+  void allocate(Engine& engine, Format matrices);
+
+  // Weights from the seed and each parameter's own name, so that adding a parameter changes no other.
+  void initialize(std::uint64_t seed);
+
+  // Casts every weight into its site: after initialisation, loading, or a change of a site's spec.
+  void quantize_all(Engine& engine, const Casting& casting);
+  void quantize(Parameter& parameter, Engine& engine, const Casting& casting);
+
+  void clear_gradients(Engine& engine);
+
+  Size weight_bytes() const;
+  Size quantized_bytes() const;
+
+  // What allocate() will take, without taking it.
+  Size planned_bytes(Format matrices) const;
+
+ private:
+  std::deque<Parameter> list_;
+  std::shared_ptr<std::byte> weights_;
+  std::shared_ptr<std::byte> gradients_;
+  std::vector<std::shared_ptr<std::byte>> quantized_;  // one per parameter, renewed when its spec changes
+  std::shared_ptr<std::byte> one_;                     // the float 1, for tensors that are their own codes
+};
+
+}  // namespace quaver

@@ -1,0 +1,193 @@
+#include "precision/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr std::array<Role, 3> roles{Role::x, Role::w, Role::dy};
+
+struct Override {
+  std::string layer;  // pattern
+  std::string role;   // "" for all
+  std::string recipe;
+  std::string text;  // as the user wrote it
+  bool used = false;
+};
+
+std::vector<Override> parse_overrides(const PrecisionConfig& config) {
+  std::vector<Override> overrides;
+  for (const auto& [pattern, recipe] : config.layers) {
+    const auto slash = pattern.rfind('/');
+    const bool with_role = slash != std::string::npos;
+    overrides.push_back(
+        {with_role ? pattern.substr(0, slash) : pattern, with_role ? pattern.substr(slash + 1) : "", recipe, pattern});
+  }
+  return overrides;
+}
+
+void complain_of_unused(const std::vector<Override>& overrides, const std::vector<LayerShape>& layers) {
+  for (const Override& entry : overrides) {
+    if (entry.used) continue;
+    std::string some;
+    for (std::size_t i = 0; i < layers.size() && i < 5; ++i) some += (i > 0 ? ", " : "") + layers[i].name;
+    some += layers.size() > 5 ? ", …, " + layers.back().name : "";
+    throw Error("precision.layers: the pattern \"" + entry.text + "\" matches no layer",
+                "layers are named " + some + "; a role (/x, /w, /dy) may follow");
+  }
+}
+
+struct Choice {
+  std::string recipe;
+  std::string reason;
+};
+
+Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
+  if (layer.kept_wide) return {std::string(wide_recipe_for(config.recipe)), "kept wide by default"};
+  const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
+  if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
+  return {config.recipe, "recipe"};
+}
+
+// Sites with a delayed or fixed scale have one scale for both sides, so both must be of one format.
+void check_sides(const PlanRow& row) {
+  check(row.spec.rows, row.site);
+  check(row.spec.columns, row.site);
+  const auto shared = [](const QuantSpec& spec) {
+    return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+  };
+  if (shared(row.spec.rows) && shared(row.spec.columns) && row.spec.rows.format != row.spec.columns.format) {
+    throw Error(row.site + ": rows and columns share one scale but differ in format", "give both the same format");
+  }
+}
+
+Format wider(Format a, Format b) { return info(a).storage_bits >= info(b).storage_bits ? a : b; }
+
+}  // namespace
+
+std::string_view name_of(Role role) {
+  switch (role) {
+    case Role::x:
+      return "x";
+    case Role::w:
+      return "w";
+    case Role::dy:
+      break;
+  }
+  return "dy";
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == name[n]))) {
+      ++p;
+      ++n;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+const PlanRow& Plan::at(std::string_view site) const {
+  for (const PlanRow& row : rows) {
+    if (row.site == site) return row;
+  }
+  throw Error("the plan has no site '" + std::string(site) + "'", "the plan belongs to another model");
+}
+
+Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers) {
+  const Recipe recipe = make_recipe(config.recipe, config);
+  Size blocks = 0;
+  for (const LayerShape& layer : layers) blocks = std::max(blocks, layer.block + 1);
+  std::vector<Override> overrides = parse_overrides(config);
+  Plan plan;
+  for (const LayerShape& layer : layers) {
+    for (const Role role : roles) {
+      Choice choice = default_choice(config, recipe, layer, blocks);
+      for (Override& entry : overrides) {
+        if (!matches(entry.layer, layer.name) || (!entry.role.empty() && entry.role != name_of(role))) continue;
+        entry.used = true;
+        choice = {entry.recipe, "pattern \"" + entry.text + "\""};
+      }
+      PlanRow row{layer.name + "/" + std::string(name_of(role)), layer.name, role, choice.recipe, choice.reason, {}};
+      row.spec = make_recipe(choice.recipe, config).of(role);
+      check_sides(row);
+      plan.rows.push_back(std::move(row));
+    }
+  }
+  complain_of_unused(overrides, layers);
+  return plan;
+}
+
+std::string to_toml(const Plan& plan) {
+  std::string text =
+      "# How every operand is stored: rows are read by the first product of its role, columns by the second.\n";
+  for (const PlanRow& row : plan.rows) {
+    text += fmt::format("\n[\"{}\"]\nrecipe = \"{}\"\nreason = '{}'\nrows = \"{}\"\ncolumns = \"{}\"\n", row.site,
+                        row.recipe, row.reason, describe(row.spec.rows), describe(row.spec.columns));
+  }
+  return text;
+}
+
+std::string summary(const Plan& plan) {
+  std::vector<std::pair<std::string, std::set<std::string>>> groups;  // recipe and reason → layers, in order
+  for (const PlanRow& row : plan.rows) {
+    const std::string key = row.recipe + " (" + row.reason + ")";
+    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == key; });
+    if (found == groups.end()) found = groups.insert(groups.end(), {key, {}});
+    found->second.insert(row.layer);
+  }
+  std::string text;
+  for (const auto& [key, layers] : groups) {
+    text += fmt::format("  {}: {} layer{}", key, layers.size(), layers.size() == 1 ? "" : "s");
+    text += layers.size() <= 3 ? fmt::format(" ({})\n", fmt::join(layers, ", ")) : "\n";
+  }
+  return text;
+}
+
+std::map<std::string, double> flops_by_format(const Plan& plan, const std::vector<LayerShape>& layers) {
+  std::map<std::string, double> shares;
+  double total = 0;
+  const auto add = [&](const QuantSpec& a, const QuantSpec& b, double flops) {
+    shares[std::string(info(wider(a.format, b.format)).name)] += flops;
+    total += flops;
+  };
+  for (const LayerShape& layer : layers) {
+    const SiteSpec& x = plan.at(layer.name + "/x").spec;
+    const SiteSpec& w = plan.at(layer.name + "/w").spec;
+    const SiteSpec& dy = plan.at(layer.name + "/dy").spec;
+    const double flops = static_cast<double>(layer.in) * static_cast<double>(layer.out);
+    add(x.rows, w.rows, flops);
+    add(dy.rows, w.columns, flops);
+    add(dy.columns, x.columns, flops);
+  }
+  for (auto& [format, share] : shares) share /= total > 0 ? total : 1;
+  return shares;
+}
+
+double narrow_share(const std::map<std::string, double>& shares) {
+  double sum = 0;
+  for (const auto& [format, share] : shares) sum += is_narrow(parse_format(format)) ? share : 0.0;
+  return sum;
+}
+
+}  // namespace quaver

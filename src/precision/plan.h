@@ -1,0 +1,57 @@
+// The plan: one row per site, saying how the tensor there is stored and why. It is printed, stored with the run, and
+// edited by patterns in the config. A pattern that matches nothing is an error.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "precision/recipe.h"
+
+namespace quaver {
+
+// A linear layer as the plan sees it.
+struct LayerShape {
+  std::string name;  // "blocks.3.mlp.up"
+  Size in = 0;
+  Size out = 0;
+  Size block = -1;         // number of the block it lies in, −1 outside the stack
+  bool kept_wide = false;  // the head: wide unless a pattern says otherwise
+};
+
+struct PlanRow {
+  std::string site;  // "blocks.3.mlp.up/x"
+  std::string layer;
+  Role role = Role::x;
+  std::string recipe;
+  std::string reason;
+  SiteSpec spec;
+};
+
+struct Plan {
+  std::vector<PlanRow> rows;
+
+  const PlanRow& at(std::string_view site) const;  // throws Error
+};
+
+Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
+
+// "*" any characters, "?" one; the whole name must match.
+bool matches(std::string_view pattern, std::string_view name);
+
+std::string_view name_of(Role role);  // "x", "w", "dy"
+
+// The plan as TOML: one table per site.
+std::string to_toml(const Plan& plan);
+
+// One line per group of sites that are stored alike: for the terminal.
+std::string summary(const Plan& plan);
+
+// Share of the products' floating-point operations by the wider of their operands' formats: "e4m3" → 0.93 …
+std::map<std::string, double> flops_by_format(const Plan& plan, const std::vector<LayerShape>& layers);
+
+// Sum of the shares of formats of 8 bits and fewer.
+double narrow_share(const std::map<std::string, double>& shares);
+
+}  // namespace quaver

@@ -1,0 +1,40 @@
+// What the user may say about precision; a recipe turns it into a plan.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "formats/quant_spec.h"
+
+namespace quaver {
+
+enum class HistoryRule : std::uint8_t { max, most_recent };
+enum class LossScaling : std::uint8_t { automatic, off, fixed, adaptive };  // automatic: adaptive for fp16, else off
+enum class GradientFormat : std::uint8_t { recipe, e4m3, e5m2 };
+
+struct PrecisionConfig {
+  std::string recipe = "bf16";
+  std::map<std::string, std::string> layers;  // pattern "blocks.*.mlp.down" or "blocks.0.*/dy" → recipe name
+  int history = 16;                           // delayed: length of the amax history
+  HistoryRule history_rule = HistoryRule::max;
+  int margin = 0;  // tensor scales leave 2^margin of headroom
+  bool power_of_two_scales = false;
+  bool mx_floor = false;              // MX: OCP's floor rule instead of rounding the exponent up
+  bool wide_weight_gradient = false;  // fp8-row: weight-gradient products in bf16
+  GradientFormat gradient_format = GradientFormat::recipe;
+  double wide_tail = -1;    // share of the last blocks kept in bf16; −1: the recipe's own (nvfp4: 0.15)
+  std::string switch_to;    // recipe for the last part of the run; empty: none
+  double switch_at = 0.85;  // share of the steps after which switch_to applies
+  Accumulator accumulator = Accumulator::fp32;
+  std::string scales;                  // file of scales for fp8-static and warm starts of fp8-delayed
+  double static_activation_scale = 1;  // fp8-static without a file: s in q = cast(x · s)
+  double static_weight_scale = 16;
+  double static_gradient_scale = 1024;
+
+  LossScaling loss_scaling = LossScaling::automatic;
+  int loss_scale_log2 = 8;      // start, or the fixed value
+  int loss_scale_window = 200;  // clean steps before it doubles
+};
+
+}  // namespace quaver

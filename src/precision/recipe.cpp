@@ -1,0 +1,157 @@
+#include "precision/recipe.h"
+
+#include <algorithm>
+#include <array>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr std::array<RecipeInfo, 13> table{{
+    {"fp32", "everything in FP32"},
+    {"tf32", "operands rounded to 10 mantissa bits"},
+    {"bf16", "operands in BF16"},
+    {"fp16", "operands in FP16, with loss scaling"},
+    {"fp8-current", "E4M3 forward, E5M2 gradients; one scale a tensor, from the tensor itself"},
+    {"fp8-delayed", "E4M3 forward, E5M2 gradients; one scale a tensor, from the steps before"},
+    {"fp8-static", "E4M3 forward, E5M2 gradients; fixed scales from calibration or the config"},
+    {"fp8-row", "E4M3; one scale a row along the reduction"},
+    {"fp8-block", "E4M3; 1×128 blocks, weights 128×128"},
+    {"fp8-unit", "E4M3 forward, E5M2 gradients; no scales at all, for unit-scaled models"},
+    {"mxfp8", "E4M3; 1×32 blocks with power-of-two scales"},
+    {"mxfp4", "E2M1; 1×32 blocks, gradients stochastic after a random Hadamard transform"},
+    {"nvfp4", "E2M1; 1×16 blocks with E4M3 scales, weights 16×16, stochastic gradients; last 15% of blocks in bf16"},
+}};
+
+SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
+
+QuantSpec wide(Format format) { return {.format = format}; }
+
+Recipe wide_everywhere(Format format) {
+  const SiteSpec spec = both(wide(format));
+  return {.x = spec, .w = spec, .dy = spec};
+}
+
+ScaleFormat tensor_scale_format(const PrecisionConfig& options) {
+  return options.power_of_two_scales ? ScaleFormat::f32_power_of_two : ScaleFormat::f32;
+}
+
+// One scale a tensor: E4M3 forward, E5M2 gradients.
+Recipe per_tensor(ScalePolicy policy, const PrecisionConfig& options) {
+  const ScaleFormat scale = policy == ScalePolicy::none ? ScaleFormat::f32 : tensor_scale_format(options);
+  const int margin = policy == ScalePolicy::none || policy == ScalePolicy::fixed ? 0 : options.margin;
+  const QuantSpec forward{.format = Format::e4m3, .scale = scale, .policy = policy, .margin = margin};
+  QuantSpec gradient = forward;
+  gradient.format = Format::e5m2;
+  return {.x = both(forward), .w = both(forward), .dy = both(gradient)};
+}
+
+Recipe per_row(const PrecisionConfig& options) {
+  const QuantSpec spec{.format = Format::e4m3,
+                       .block = block::row,
+                       .scale = tensor_scale_format(options),
+                       .policy = ScalePolicy::current,
+                       .margin = options.margin};
+  Recipe recipe{.x = both(spec), .w = both(spec), .dy = both(spec)};
+  if (options.wide_weight_gradient) recipe.x.columns = recipe.dy.columns = wide(Format::bf16);
+  return recipe;
+}
+
+Recipe per_block(const PrecisionConfig& options) {
+  const QuantSpec lines{.format = Format::e4m3,
+                        .block = block::b1x128,
+                        .scale = tensor_scale_format(options),
+                        .policy = ScalePolicy::current,
+                        .margin = options.margin};
+  QuantSpec squares = lines;
+  squares.block = block::b128x128;
+  return {.x = both(lines), .w = both(squares), .dy = both(lines)};
+}
+
+QuantSpec mx(Format format, const PrecisionConfig& options) {
+  return {.format = format,
+          .block = block::b1x32,
+          .scale = options.mx_floor ? ScaleFormat::e8m0_floor : ScaleFormat::e8m0,
+          .policy = ScalePolicy::current};
+}
+
+Recipe mxfp8(const PrecisionConfig& options) {
+  const SiteSpec spec = both(mx(Format::e4m3, options));
+  return {.x = spec, .w = spec, .dy = spec};
+}
+
+// Forward as it is; both operands of both backward products rotated, shrunk to ¾ so that stochastic rounding never
+// clips, and rounded stochastically. The product then carries 4/3 · 4/3 = 16/9.
+Recipe mxfp4(const PrecisionConfig& options) {
+  const QuantSpec forward = mx(Format::e2m1, options);
+  QuantSpec backward = forward;
+  backward.rounding = Rounding::stochastic;
+  backward.rotation = Rotation::hadamard;
+  backward.shrink = 0.75F;
+  return {.x = {forward, backward}, .w = {forward, backward}, .dy = both(backward)};
+}
+
+// Rotation on the two operands of the weight gradient only; weights in squares, so that both their sides agree.
+Recipe nvfp4() {
+  const QuantSpec lines{
+      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
+  QuantSpec squares = lines;
+  squares.block = block::b16x16;
+  QuantSpec rotated = lines;
+  rotated.rotation = Rotation::hadamard;
+  QuantSpec gradient = lines;
+  gradient.rounding = Rounding::stochastic;
+  QuantSpec rotated_gradient = gradient;
+  rotated_gradient.rotation = Rotation::hadamard;
+  return {.x = {lines, rotated}, .w = both(squares), .dy = {gradient, rotated_gradient}, .wide_tail = 0.15};
+}
+
+Recipe by_name(std::string_view name, const PrecisionConfig& options) {
+  if (name == "fp32") return wide_everywhere(Format::f32);
+  if (name == "tf32") return wide_everywhere(Format::tf32);
+  if (name == "bf16") return wide_everywhere(Format::bf16);
+  if (name == "fp16") return wide_everywhere(Format::f16);
+  if (name == "fp8-current") return per_tensor(ScalePolicy::current, options);
+  if (name == "fp8-delayed") return per_tensor(ScalePolicy::delayed, options);
+  if (name == "fp8-static") return per_tensor(ScalePolicy::fixed, options);
+  if (name == "fp8-unit") return per_tensor(ScalePolicy::none, options);
+  if (name == "fp8-row") return per_row(options);
+  if (name == "fp8-block") return per_block(options);
+  if (name == "mxfp8") return mxfp8(options);
+  if (name == "mxfp4") return mxfp4(options);
+  if (name == "nvfp4") return nvfp4();
+  std::string known;
+  for (const RecipeInfo& recipe : table) known += (known.empty() ? "" : ", ") + std::string(recipe.name);
+  throw Error("there is no recipe '" + std::string(name) + "'", "choose one of " + known);
+}
+
+// E5M2 has no product with itself on any GPU, and FP4 recipes have their own gradients, so only E4M3 ↔ E5M2 change.
+void replace_gradient_format(SiteSpec& dy, GradientFormat choice) {
+  if (choice == GradientFormat::recipe) return;
+  const Format format = choice == GradientFormat::e4m3 ? Format::e4m3 : Format::e5m2;
+  for (QuantSpec* spec : {&dy.rows, &dy.columns}) {
+    if (spec->format == Format::e4m3 || spec->format == Format::e5m2) spec->format = format;
+  }
+}
+
+}  // namespace
+
+std::span<const RecipeInfo> recipes() { return table; }
+
+Recipe make_recipe(std::string_view name, const PrecisionConfig& options) {
+  Recipe recipe = by_name(name, options);
+  recipe.name = name;
+  replace_gradient_format(recipe.dy, options.gradient_format);
+  if (options.wide_tail >= 0) recipe.wide_tail = options.wide_tail;
+  return recipe;
+}
+
+std::string_view wide_recipe_for(std::string_view name) {
+  constexpr std::array<std::string_view, 4> wide_recipes{"fp32", "tf32", "bf16", "fp16"};
+  const auto* found = std::find(wide_recipes.begin(), wide_recipes.end(), name);
+  return found == wide_recipes.end() ? std::string_view("bf16") : *found;
+}
+
+}  // namespace quaver

@@ -1,0 +1,117 @@
+#include "precision/scale_book.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+Site& ScaleBook::add(const PlanRow& row) {
+  auto entry = std::make_unique<ScaleEntry>();
+  entry->site.name = row.site;
+  entry->site.role = row.role;
+  entry->site.spec = row.spec;
+  entry->site.stream = stream_of(row.site.c_str());
+  entries_.push_back(std::move(entry));
+  return entries_.back()->site;
+}
+
+ScaleEntry& ScaleBook::entry(std::string_view site) {
+  for (const auto& entry : entries_) {
+    if (entry->site.name == site) return *entry;
+  }
+  throw Error("the scale book has no site '" + std::string(site) + "'", "the plan lists the sites of this model");
+}
+
+namespace {
+
+void log_change(ScaleEntry& entry, std::uint64_t step, float scale_before, const SiteSpec& spec_before,
+                const std::string& reason) {
+  entry.changes.push_back({step, scale_before, entry.site.scale, spec_before, entry.site.spec, reason});
+}
+
+bool moved_by_two(float from, float to) { return from == 0 || to >= 2 * from || to <= from / 2; }
+
+void take_counts(ScaleEntry& entry) {
+  const CastStatistics& seen = entry.site.seen;
+  entry.elements += seen.count;
+  entry.saturated += seen.saturated;
+  entry.underflowed += seen.underflowed;
+  entry.nonfinite += seen.nonfinite;
+}
+
+}  // namespace
+
+void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
+  Site& site = entry.site;
+  if (site.spec.rows.policy != ScalePolicy::delayed || entry.history.empty()) return;
+  const float amax = rules_.rule == HistoryRule::max ? *std::max_element(entry.history.begin(), entry.history.end())
+                                                     : entry.history.back();
+  const float before = site.scale;
+  const float logged = entry.changes.empty() ? 0 : entry.changes.back().scale_after;
+  site.scale = tensor_scale_for(site.spec.rows, amax);
+  if (moved_by_two(logged, site.scale)) log_change(entry, step, before, site.spec, "amax history");
+}
+
+void ScaleBook::end_step(std::uint64_t step) {
+  for (const auto& entry : entries_) {
+    CastStatistics& seen = entry->site.seen;
+    if (seen.count == 0) continue;
+    take_counts(*entry);
+    const bool overflowed = seen.nonfinite > 0 || seen.saturated_percent() > rules_.overflow_percent;
+    entry->overflow_streak = overflowed ? entry->overflow_streak + 1 : 0;
+    entry->history.push_back(seen.amax);
+    while (entry->history.size() > static_cast<std::size_t>(rules_.history)) entry->history.pop_front();
+    update_scale(*entry, step);
+    entry->last_step = seen;
+    seen = {};
+  }
+}
+
+void ScaleBook::discard_step() {
+  for (const auto& entry : entries_) {
+    take_counts(*entry);
+    if (entry->site.seen.nonfinite > 0) ++entry->overflow_streak;
+    entry->last_step = entry->site.seen;
+    entry->site.seen = {};
+  }
+}
+
+void ScaleBook::set_scale(std::string_view site, float scale, std::uint64_t step, const std::string& reason) {
+  ScaleEntry& found = entry(site);
+  const float before = found.site.scale;
+  found.site.scale = scale;
+  log_change(found, step, before, found.site.spec, reason);
+}
+
+void ScaleBook::set_spec(std::string_view site, const SiteSpec& spec, std::uint64_t step, const std::string& reason) {
+  ScaleEntry& found = entry(site);
+  const SiteSpec before = found.site.spec;
+  const float scale = found.site.scale;
+  found.site.spec = spec;
+  found.site.scale = 0;
+  found.overflow_streak = 0;
+  log_change(found, step, scale, before, reason);
+}
+
+void ScaleBook::reset_history(std::string_view site, std::uint64_t step, const std::string& reason) {
+  ScaleEntry& found = entry(site);
+  found.history.clear();
+  set_scale(site, 0, step, reason);
+}
+
+void ScaleBook::roll_back(std::string_view site, std::uint64_t step) {
+  ScaleEntry& found = entry(site);
+  if (found.changes.empty()) {
+    throw Error(std::string(site) + ": there is no change to take back", "`quaver inspect` lists the changes of a run");
+  }
+  const ScaleChange last = found.changes.back();
+  const float scale = found.site.scale;
+  const SiteSpec spec = found.site.spec;
+  found.site.scale = last.scale_before;
+  found.site.spec = last.spec_before;
+  log_change(found, step, scale, spec, "took back: " + last.reason);
+}
+
+}  // namespace quaver

@@ -1,0 +1,85 @@
+// The scale book: every site's scale, amax history, counts, and a log of changes with step and reason, so that a change
+// can be traced and taken back. It is saved in every checkpoint and can be exported, imported and compared.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "precision/plan.h"
+#include "tensor/site.h"
+
+namespace quaver {
+
+// What a site was and became. Automatic updates of a delayed scale are logged only when it has moved by a factor of two
+// since the last entry: the history holds the rest.
+struct ScaleChange {
+  std::uint64_t step = 0;
+  float scale_before = 0;
+  float scale_after = 0;
+  SiteSpec spec_before;
+  SiteSpec spec_after;
+  std::string reason;
+};
+
+struct ScaleEntry {
+  Site site;
+  std::deque<float> history;  // amax of past steps, newest last; finite values only
+  std::vector<ScaleChange> changes;
+  std::uint64_t saturated = 0;  // totals over the run
+  std::uint64_t underflowed = 0;
+  std::uint64_t nonfinite = 0;
+  std::uint64_t elements = 0;
+  int overflow_streak = 0;   // steps in a row in which the site overflowed
+  CastStatistics last_step;  // what the latest finished step saw
+};
+
+struct ScaleRules {
+  int history = 16;
+  HistoryRule rule = HistoryRule::max;
+  double overflow_percent = 1;  // saturated share from which a step counts as an overflow of the site
+};
+
+class ScaleBook {
+ public:
+  explicit ScaleBook(ScaleRules rules = {}) : rules_(rules) {}
+
+  Site& add(const PlanRow& row);
+  ScaleEntry& entry(std::string_view site);
+  const std::vector<std::unique_ptr<ScaleEntry>>& entries() const { return entries_; }
+
+  // Takes what the step's casts saw into histories and totals, and sets the scales of the next step.
+  void end_step(std::uint64_t step);
+
+  // A step whose gradients were not finite: its amaxes are forgotten, its non-finite values counted.
+  void discard_step();
+
+  void set_scale(std::string_view site, float scale, std::uint64_t step, const std::string& reason);
+  void set_spec(std::string_view site, const SiteSpec& spec, std::uint64_t step, const std::string& reason);
+  void reset_history(std::string_view site, std::uint64_t step, const std::string& reason);
+
+  // Takes back the site's latest logged change; the reversal is logged too. Throws Error when there is none.
+  void roll_back(std::string_view site, std::uint64_t step);
+
+  std::string to_json() const;
+
+  enum class Import : std::uint8_t { everything, scales_only };
+  // everything: state of a checkpoint of the same plan. scales_only: scales and histories by name, for a warm start or
+  // static scales; logged as changes. Returns the names of sites that the text did not have.
+  std::vector<std::string> from_json(std::string_view text, Import what, std::uint64_t step);
+
+ private:
+  void update_scale(ScaleEntry& entry, std::uint64_t step);
+
+  ScaleRules rules_;
+  std::vector<std::unique_ptr<ScaleEntry>> entries_;
+};
+
+// One line per site whose scale or format differs between two exported books.
+std::string compare_books(std::string_view json_a, std::string_view json_b);
+
+}  // namespace quaver

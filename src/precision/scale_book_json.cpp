@@ -1,0 +1,148 @@
+// The scale book as JSON: in checkpoints, and as the file that moves scales between runs.
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "precision/scale_book.h"
+#include "precision/spec_json.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int book_version = 1;
+
+json to_json_change(const ScaleChange& change) {
+  return {{"step", change.step},
+          {"scale_before", change.scale_before},
+          {"scale_after", change.scale_after},
+          {"spec_before", spec_to_json(change.spec_before)},
+          {"spec_after", spec_to_json(change.spec_after)},
+          {"reason", change.reason}};
+}
+
+json to_json_entry(const ScaleEntry& entry) {
+  json changes = json::array();
+  for (const ScaleChange& change : entry.changes) changes.push_back(to_json_change(change));
+  return {{"role", name_of(entry.site.role)},
+          {"spec", spec_to_json(entry.site.spec)},
+          {"scale", entry.site.scale},
+          {"dequantize", entry.site.scale > 0 ? 1.0F / entry.site.scale : 1.0F},
+          {"history", entry.history},
+          {"pending_amax", entry.site.seen.amax},
+          {"pending_count", entry.site.seen.count},
+          {"pending_nonfinite", entry.site.seen.nonfinite},
+          {"pending_saturated", entry.site.seen.saturated},
+          {"pending_underflowed", entry.site.seen.underflowed},
+          {"elements", entry.elements},
+          {"saturated", entry.saturated},
+          {"underflowed", entry.underflowed},
+          {"nonfinite", entry.nonfinite},
+          {"overflow_streak", entry.overflow_streak},
+          {"changes", std::move(changes)}};
+}
+
+float finite_scale(const json& value, const std::string& site) {
+  const auto scale = value.get<float>();
+  if (!std::isfinite(scale) || scale < 0) {
+    throw Error(site + ": the scale " + std::to_string(scale) + " is not a finite positive number",
+                "write the scale file again from a healthy run");
+  }
+  return scale;
+}
+
+std::deque<float> finite_history(const json& value, const std::string& site, int limit) {
+  std::deque<float> history;
+  for (const json& amax : value) history.push_back(finite_scale(amax, site));
+  while (history.size() > static_cast<std::size_t>(limit)) history.pop_front();
+  return history;
+}
+
+void restore_entry(const json& from, ScaleEntry& entry, int history) {
+  entry.site.spec = spec_from_json(from.at("spec"));
+  entry.site.scale = finite_scale(from.at("scale"), entry.site.name);
+  entry.history = finite_history(from.at("history"), entry.site.name, history);
+  entry.site.seen = {};
+  entry.site.seen.amax = finite_scale(from.at("pending_amax"), entry.site.name);
+  entry.site.seen.count = from.at("pending_count").get<std::uint64_t>();
+  entry.site.seen.nonfinite = from.at("pending_nonfinite").get<std::uint64_t>();
+  entry.site.seen.saturated = from.at("pending_saturated").get<std::uint64_t>();
+  entry.site.seen.underflowed = from.at("pending_underflowed").get<std::uint64_t>();
+  entry.elements = from.at("elements").get<std::uint64_t>();
+  entry.saturated = from.at("saturated").get<std::uint64_t>();
+  entry.underflowed = from.at("underflowed").get<std::uint64_t>();
+  entry.nonfinite = from.at("nonfinite").get<std::uint64_t>();
+  entry.overflow_streak = from.at("overflow_streak").get<int>();
+  entry.changes.clear();
+  for (const json& change : from.at("changes")) {
+    entry.changes.push_back({change.at("step").get<std::uint64_t>(), change.at("scale_before").get<float>(),
+                             change.at("scale_after").get<float>(), spec_from_json(change.at("spec_before")),
+                             spec_from_json(change.at("spec_after")), change.at("reason").get<std::string>()});
+  }
+}
+
+json parse_book(std::string_view text) {
+  try {
+    json book = json::parse(text);
+    if (book.value("version", 0) != book_version || !book.at("sites").is_object()) {
+      throw Error("this is not a scale file of version " + std::to_string(book_version),
+                  "write it with the version of quaver that reads it");
+    }
+    return book;
+  } catch (const json::exception& error) {
+    throw Error(std::string("the scale file is not readable: ") + error.what(), "export it again");
+  }
+}
+
+}  // namespace
+
+std::string ScaleBook::to_json() const {
+  json sites = json::object();
+  for (const auto& entry : entries_) sites[entry->site.name] = to_json_entry(*entry);
+  return json{{"version", book_version}, {"sites", std::move(sites)}}.dump(1);
+}
+
+std::vector<std::string> ScaleBook::from_json(std::string_view text, Import what, std::uint64_t step) {
+  const json book = parse_book(text);
+  std::vector<std::string> missing;
+  try {
+    for (const auto& entry : entries_) {
+      const auto found = book.at("sites").find(entry->site.name);
+      if (found == book.at("sites").end()) {
+        missing.push_back(entry->site.name);
+      } else if (what == Import::everything) {
+        restore_entry(*found, *entry, rules_.history);
+      } else {
+        entry->history = finite_history(found->at("history"), entry->site.name, rules_.history);
+        set_scale(entry->site.name, finite_scale(found->at("scale"), entry->site.name), step, "imported");
+      }
+    }
+  } catch (const json::exception& error) {
+    throw Error(std::string("the scale file is damaged: ") + error.what(), "export it again");
+  }
+  return missing;
+}
+
+std::string compare_books(std::string_view json_a, std::string_view json_b) {
+  const json a = parse_book(json_a);
+  const json b = parse_book(json_b);
+  std::string text;
+  for (const auto& [site, left] : a["sites"].items()) {
+    const auto right = b["sites"].find(site);
+    if (right == b["sites"].end()) {
+      text += fmt::format("{}: only in the first\n", site);
+    } else if (left["spec"] != (*right)["spec"] || left["scale"] != (*right)["scale"]) {
+      text += fmt::format("{}: scale {} → {}, {} → {}\n", site, left["scale"].dump(), (*right)["scale"].dump(),
+                          left["spec"]["rows"].dump(), (*right)["spec"]["rows"].dump());
+    }
+  }
+  for (const auto& [site, right] : b["sites"].items()) {
+    if (!a["sites"].contains(site)) text += fmt::format("{}: only in the second\n", site);
+  }
+  return text;
+}
+
+}  // namespace quaver

@@ -1,0 +1,34 @@
+#include "tensor/quantized_tensor.h"
+
+#include <cassert>
+
+namespace quaver {
+
+namespace {
+
+Size side_bytes(const CodeMatrix& matrix) {
+  const Size scales = matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 1;
+  return matrix.code_bytes() + scales * static_cast<Size>(sizeof(float));
+}
+
+}  // namespace
+
+QuantizedTensor::QuantizedTensor(Site& site, View wide, float* one)
+    : site_(&site), rows_count_(wide.rows), cols_count_(wide.cols) {
+  rows_ = {site.spec.rows, wide.rows, wide.cols, static_cast<std::byte*>(wide.data), nullptr, one};
+}
+
+Size QuantizedTensor::bytes() const { return side_bytes(rows_) + (has_own_columns() ? side_bytes(columns_) : 0); }
+
+CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count) {
+  CodeMatrix slice = matrix;
+  slice.rows = count;
+  slice.codes += first * matrix.row_bytes();
+  if (matrix.has_block_scales() && matrix.spec.block.rows > 0) {
+    assert(first % matrix.spec.block.rows == 0);
+    slice.block_scales += first / matrix.spec.block.rows * matrix.scale_cols();
+  }
+  return slice;
+}
+
+}  // namespace quaver

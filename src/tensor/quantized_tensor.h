@@ -1,0 +1,82 @@
+// A tensor stored for products: codes along rows, codes along columns, their scales, and the site it belongs to: one
+// value. Products take it by side and never a loose scale.
+#pragma once
+
+#include "tensor/arena.h"
+#include "tensor/site.h"
+
+namespace quaver {
+
+// A factor of a product as matmul reads it. `transposed` says that the reduction runs along the matrix's rows, which is
+// how one copy of the codes serves both sides where that is exact.
+struct Operand {
+  CodeMatrix matrix;
+  bool transposed = false;
+
+  Size extent() const { return transposed ? matrix.cols : matrix.rows; }     // the dimension that survives
+  Size reduction() const { return transposed ? matrix.rows : matrix.cols; }  // the dimension summed over
+};
+
+// Rows [first, first + count) of a code matrix; first must be a multiple of the block's rows.
+CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count);
+
+// Which products will read it: forward only (evaluation), or all.
+enum class Copies : std::uint8_t { rows_only, both };
+
+class QuantizedTensor {
+ public:
+  QuantizedTensor() = default;
+
+  // Lays out a [rows × cols] tensor of the site over memory that `take(bytes)` provides.
+  template <class Take>
+  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Take take)
+      : site_(&site), rows_count_(rows), cols_count_(cols), copies_(copies) {
+    rows_ = place(site.spec.rows, rows, cols, take);
+    if (has_own_columns()) columns_ = place(site.spec.columns, cols, rows, take);
+  }
+
+  // A tensor whose codes are an existing wide matrix: no cast, no copy.
+  QuantizedTensor(Site& site, View wide, float* one);
+
+  bool valid() const { return site_ != nullptr; }
+  Size rows_count() const { return rows_count_; }
+  Size cols_count() const { return cols_count_; }
+  Site& site() const { return *site_; }
+
+  // True where the transposed copy exists beside the straight one.
+  bool has_own_columns() const {
+    return copies_ == Copies::both && !columns_share_rows(site_->spec.rows, site_->spec.columns);
+  }
+  const CodeMatrix& rows_matrix() const { return rows_; }
+  const CodeMatrix& columns_matrix() const { return columns_; }
+
+  Operand rows() const { return {rows_, false}; }
+  Operand columns() const { return has_own_columns() ? Operand{columns_, false} : Operand{rows_, true}; }
+
+  // Where the producer adds up the columns of what it writes: the bias gradient of the layer behind a dy site.
+  View column_sums;
+
+  // Bytes it occupies: codes and scales.
+  Size bytes() const;
+
+ private:
+  template <class Take>
+  static CodeMatrix place(const QuantSpec& spec, Size rows, Size cols, Take take) {
+    CodeMatrix matrix{spec, rows, cols, nullptr, nullptr, nullptr};
+    matrix.codes = take(static_cast<std::size_t>(matrix.code_bytes()));
+    const Size scales = matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
+    auto* floats = reinterpret_cast<float*>(take(static_cast<std::size_t>(scales + 4) * sizeof(float)));
+    matrix.tensor_scale = floats;
+    matrix.block_scales = scales > 0 ? floats + 4 : nullptr;
+    return matrix;
+  }
+
+  Site* site_ = nullptr;
+  Size rows_count_ = 0;
+  Size cols_count_ = 0;
+  Copies copies_ = Copies::both;
+  CodeMatrix rows_;
+  CodeMatrix columns_;
+};
+
+}  // namespace quaver

@@ -1,0 +1,39 @@
+// A site: the place where a tensor is stored for a product, such as "blocks.3.mlp.up/x". The layer that consumes the
+// tensor owns the site; whoever produces it writes it there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/quantize.h"
+
+namespace quaver {
+
+// x: a layer's input, w: its weight, dy: the gradient of its output.
+enum class Role : std::uint8_t { x, w, dy };
+
+// Rows and columns name the two products that read the tensor:
+//   forward y = x·wᵀ reads x.rows and w.rows; the input gradient dx = dy·w reads dy.rows and w.columns;
+//   the weight gradient dw = dyᵀ·x reads dy.columns and x.columns.
+struct SiteSpec {
+  QuantSpec rows;
+  QuantSpec columns;
+  bool operator==(const SiteSpec&) const = default;
+};
+
+struct Site {
+  std::string name;
+  Role role = Role::x;
+  SiteSpec spec;
+  std::uint32_t stream = 0;  // of random numbers, from the name
+
+  // s in q = cast(x · s) for policies delayed and fixed. 0: not known yet, the cast takes the tensor's own amax.
+  float scale = 0;
+
+  // What the casts of this step saw, until the scale book takes it.
+  CastStatistics seen;
+};
+
+inline bool is_wide(const QuantSpec& spec) { return !is_narrow(spec.format); }
+
+}  // namespace quaver

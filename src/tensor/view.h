@@ -1,0 +1,32 @@
+// A matrix somewhere in an engine's memory: where it lies, how its elements are stored, and its extent. It owns
+// nothing.
+#pragma once
+
+#include <cassert>
+
+#include "formats/quant_spec.h"
+
+namespace quaver {
+
+struct View {
+  void* data = nullptr;
+  Format format = Format::f32;
+  Size rows = 0;
+  Size cols = 0;
+
+  bool empty() const { return data == nullptr; }
+  Size count() const { return rows * cols; }
+  Size bytes() const { return count() * info(format).storage_bits / 8; }
+
+  float* f32() const {
+    assert(format == Format::f32);
+    return static_cast<float*>(data);
+  }
+  std::byte* row_data(Size row) const {
+    return static_cast<std::byte*>(data) + row * cols * info(format).storage_bits / 8;
+  }
+  // Rows [first, first + count) of this matrix.
+  View row_range(Size first, Size count) const { return {row_data(first), format, count, cols}; }
+};
+
+}  // namespace quaver

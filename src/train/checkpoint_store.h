@@ -1,0 +1,131 @@
+// The checkpoints of a run: <run>/checkpoints/step-000500/ with model.safetensors, optimizer.safetensors, state.json
+// and manifest.json, which lists each file's size and CRC-32C. A checkpoint is built under a temporary name and renamed
+// into place, so that a process killed at any moment leaves it complete or absent, and those before it untouched.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/file_io.h"
+#include "train/safetensors.h"
+
+namespace quaver {
+
+// What is saved. The tensors' data must stay valid during save().
+struct CheckpointContent {
+  std::vector<TensorEntry> model;
+  std::vector<TensorEntry> optimizer;
+  std::string state;  // JSON: step counters, random state, loader position, scale book
+  Metadata metadata;  // goes into model.safetensors
+};
+
+// A checkpoint that has been read and whose checksums agree. Keeps its files mapped; spans live as long as it does.
+class Checkpoint {
+ public:
+  std::uint64_t step() const { return step_; }
+  const std::filesystem::path& path() const { return path_; }
+  const SafetensorsFile& model() const { return model_; }
+  const SafetensorsFile& optimizer() const { return optimizer_; }
+  const std::string& state() const { return state_; }
+  const Metadata& metadata() const { return model_.metadata(); }
+
+ private:
+  friend class CheckpointStore;
+  Checkpoint(std::uint64_t step, std::filesystem::path path, SafetensorsFile model, SafetensorsFile optimizer,
+             std::string state);
+  std::uint64_t step_;
+  std::filesystem::path path_;
+  SafetensorsFile model_;
+  SafetensorsFile optimizer_;
+  std::string state_;
+};
+
+// manifest.json. Its last field is a checksum of the text before it, so that a damaged manifest is told from one that
+// a newer version wrote. parse_manifest throws Error on damage, on a newer version and on a file it does not know.
+struct CheckpointManifest {
+  std::uint64_t step = 0;
+  std::map<std::string, FileDigest> files;
+};
+std::string render_manifest(const CheckpointManifest& manifest);
+CheckpointManifest parse_manifest(std::string_view text, std::string_view source);
+
+class CheckpointStore {
+ public:
+  static constexpr int keep_all = std::numeric_limits<int>::max();
+
+  // Opens the store of a run for writing, making the directories, and removes what a killed process left half-done.
+  // keep: how many of the newest checkpoints stay after a save, at least 1; the disk must hold one more while saving.
+  // One writer at a time: a second one, in this process or another, is an Error.
+  CheckpointStore(std::filesystem::path run_directory, int keep);
+
+  // For looking at a run that may be training right now: changes nothing on disk; save() and discard_after() throw.
+  static CheckpointStore read_only(std::filesystem::path run_directory);
+
+  ~CheckpointStore();
+  CheckpointStore(CheckpointStore&& other) noexcept;
+  CheckpointStore& operator=(CheckpointStore&&) = delete;
+  CheckpointStore(const CheckpointStore&) = delete;
+  CheckpointStore& operator=(const CheckpointStore&) = delete;
+
+  struct Saved {
+    std::filesystem::path path;
+    std::uint64_t bytes = 0;
+    std::vector<std::uint64_t> removed;  // steps that keep-N deleted
+    std::vector<std::string> warnings;   // old checkpoints that could not be deleted, and why
+  };
+
+  // Writes a checkpoint, replacing one of the same step atomically, then deletes the oldest beyond `keep`: never the
+  // one just written, a pinned one, or one of a later step. On failure throws an Error that says why and which
+  // checkpoint is the newest good one; nothing of the failed attempt stays on disk.
+  Saved save(std::uint64_t step, const CheckpointContent& content);
+
+  // Steps that are kept whatever their age, for example the best so far.
+  void pin(std::set<std::uint64_t> steps) { pinned_ = std::move(steps); }
+
+  // Deletes the checkpoints after a step, for a run that goes back to it and continues differently.
+  void discard_after(std::uint64_t step);
+
+  // The steps present, ascending. Presence does not promise that a checkpoint is undamaged.
+  std::vector<std::uint64_t> steps() const;
+
+  // Reads one checkpoint, checking sizes and checksums. Throws Error naming the file at fault.
+  Checkpoint load(std::uint64_t step) const;
+
+  // The newest checkpoint that verifies. Each damaged one on the way is reported by path and reason, and skipped. One
+  // that a newer version wrote is not damaged: it is an Error, so that a run does not go back in time unasked.
+  using Report = std::function<void(const std::filesystem::path& checkpoint, const std::string& why)>;
+  std::optional<Checkpoint> latest_good(const Report& report) const;
+
+  const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  enum class Access { read, write };
+  CheckpointStore(std::filesystem::path run_directory, int keep, Access access);
+
+  std::filesystem::path path_of(std::uint64_t step) const;
+  std::filesystem::path temporary_of(std::uint64_t step) const;
+  void require_writable() const;
+  void lock();
+  void clean_up();
+  FileDigest write_parts(const std::filesystem::path& folder, std::uint64_t step, const CheckpointContent& content);
+  void put_in_place(const std::filesystem::path& temporary, std::uint64_t step);
+  void remove_checkpoint(std::uint64_t step);
+  void prune(std::uint64_t just_written, Saved& saved);
+  std::string intact_checkpoints() const;
+
+  std::filesystem::path directory_;  // <run>/checkpoints
+  int keep_;
+  Access access_;
+  int lock_ = -1;
+  std::set<std::uint64_t> pinned_;
+};
+
+}  // namespace quaver

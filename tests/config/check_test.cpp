@@ -1,0 +1,113 @@
+#include "config/check.h"
+
+#include <cmath>
+#include <functional>
+#include <gmock/gmock.h>
+
+#include "config/support.h"
+
+namespace quaver {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::refusal;
+
+// The refusal of the default config after one change.
+std::string refused_after(const std::function<void(Config&)>& change) {
+  Config config;
+  config.data.kind = DataKind::synthetic;
+  EXPECT_NO_THROW(check(config));
+  change(config);
+  return refusal([&] { check(config); });
+}
+
+void accepted_after(const std::function<void(Config&)>& change) {
+  Config config;
+  config.data.kind = DataKind::synthetic;
+  change(config);
+  EXPECT_NO_THROW(check(config));
+}
+
+TEST(Check, HeadsDivideTheWidthUnlessTheirSizeIsGiven) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.heads = 3; }),
+              AllOf(HasSubstr("model.heads = 3"), HasSubstr("model.width = 256"), HasSubstr("model.head_size")));
+  accepted_after([](Config& c) { c.model.heads = 3, c.model.head_size = 64; });
+}
+
+TEST(Check, KeyHeadsDivideHeads) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.kv_heads = 3; }), HasSubstr("model.kv_heads = 3"));
+  EXPECT_THAT(refused_after([](Config& c) { c.model.kv_heads = 8; }), HasSubstr("model.kv_heads = 8"));
+  accepted_after([](Config& c) { c.model.kv_heads = 2; });
+}
+
+TEST(Check, RotaryHeadsAreEven) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.family = Family::llama, c.model.head_size = 33; }),
+              HasSubstr("33"));
+  accepted_after([](Config& c) { c.model.head_size = 33; });
+}
+
+TEST(Check, UnitScalingNeedsAnUntiedHeadAndUnitWeights) {
+  for (const auto unit_scaled : {Parametrization::umup, Parametrization::munit}) {
+    EXPECT_THAT(refused_after([&](Config& c) {
+                  c.model.parametrization = unit_scaled;
+                  c.model.tie_head = TieHead::yes;
+                }),
+                AllOf(HasSubstr("model.tie_head"), HasSubstr("embedding"), HasSubstr("scale")));
+    EXPECT_THAT(refused_after([&](Config& c) {
+                  c.model.parametrization = unit_scaled;
+                  c.model.init = Init::depth;
+                }),
+                HasSubstr("model.init"));
+    accepted_after([&](Config& c) {
+      c.model.parametrization = unit_scaled;
+      c.model.init = Init::unit;
+    });
+  }
+  EXPECT_THAT(refused_after([](Config& c) { c.model.init = Init::unit; }), HasSubstr("model.parametrization"));
+}
+
+TEST(Check, SequencesFitTheModel) {
+  EXPECT_THAT(refused_after([](Config& c) { c.train.context = 257; }), HasSubstr("model.context = 256"));
+  accepted_after([](Config& c) { c.train.context = 256; });
+}
+
+TEST(Check, WarmupAndDecayFitTheRun) {
+  const auto shares = [](Config& c) { c.optim.warmup = 0.6, c.optim.decay = 0.5; };
+  accepted_after(shares);
+  EXPECT_THAT(refused_after([&](Config& c) { shares(c), c.optim.schedule = ScheduleShape::wsd; }),
+              HasSubstr("optim.decay = 0.5"));
+}
+
+TEST(Check, RecipeIsNamedAndTheTailIsAShare) {
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.recipe.clear(); }), HasSubstr("precision.recipe"));
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.wide_tail = -0.5; }), HasSubstr("precision.wide_tail"));
+  accepted_after([](Config& c) { c.precision.wide_tail = 0; });
+}
+
+TEST(Check, TrainingNeedsDataAndInspectionDoesNot) {
+  Config config;
+  EXPECT_THAT(refusal([&] { check(config); }), AllOf(HasSubstr("data.path"), HasSubstr("data.kind = synthetic")));
+  EXPECT_NO_THROW(check(config, Purpose::inspection));
+  config.data.path = "somewhere";
+  EXPECT_NO_THROW(check(config));
+}
+
+TEST(Check, VocabularyHoldsTheSyntheticLanguage) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.vocab = 63; }), HasSubstr("data.synthetic_vocab = 64"));
+  accepted_after([](Config& c) { c.model.vocab = 64; });
+}
+
+TEST(Check, ConfigsMadeByHandKeepEveryLimit) {
+  EXPECT_THAT(refused_after([](Config& c) { c.train.steps = 0; }), HasSubstr("train.steps"));
+  EXPECT_THAT(refused_after([](Config& c) { c.model.heads = 0; }), HasSubstr("model.heads"));
+  EXPECT_THAT(refused_after([](Config& c) { c.optim.warmup = 1.01; }), HasSubstr("optim.warmup"));
+  EXPECT_THAT(refused_after([](Config& c) { c.optim.beta1 = NAN; }), HasSubstr("optim.beta1"));
+  EXPECT_THAT(refused_after([](Config& c) { c.optim.weight_decay_of["x"] = -1; }), HasSubstr("optim.weight_decay_of"));
+  EXPECT_THAT(refused_after([](Config& c) { c.train.seed = ~std::uint64_t{0}; }), HasSubstr("train.seed"));
+  EXPECT_THAT(refused_after([](Config& c) { c.model.init = static_cast<Init>(99); }), HasSubstr("model.init"));
+  EXPECT_THAT(refused_after([](Config& c) { c.preset = "unheard-of"; }), HasSubstr("preset"));
+}
+
+}  // namespace
+}  // namespace quaver

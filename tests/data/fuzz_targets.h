@@ -1,0 +1,93 @@
+// What the fuzzers in tests/fuzz run, and the corpus test with them: hostile bytes through every file reader of the
+// data module. An Error is a fine answer; a crash, another exception or a broken promise is a finding.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/bpe.h"
+#include "data/dataset.h"
+#include "data/documents.h"
+#include "data/shard.h"
+#include "data/temp_folder.h"
+#include "quaver/error.h"
+
+namespace quaver::testing {
+
+inline void require(bool promise) {
+  if (!promise) std::abort();
+}
+
+template <class Action>
+void allow_error(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    require(!std::string_view(error.what()).empty());
+  }
+}
+
+inline void fuzz_shard(std::string_view bytes) {
+  static const TempFolder folder;
+  const auto path = folder.write("fuzz.bin", bytes);
+  allow_error([&] {
+    const Shard shard = Shard::open(path);
+    std::vector<std::int32_t> ids(std::min<std::uint64_t>(shard.tokens(), 4096));
+    allow_error([&] { shard.read(shard.tokens() - ids.size(), ids, 50257); });
+    allow_error([&] { shard.read(shard.tokens(), ids, 50257); });
+    shard.verify();
+  });
+}
+
+inline void fuzz_tokenizer(std::string_view bytes) {
+  allow_error([&] {
+    const auto tokenizer = parse_bpe(bytes, "fuzz.json");
+    std::string text = "It's 12345 words, don't you\tthink?\n\n  é漢 ";
+    for (int byte = 0; byte < 256; ++byte) text += static_cast<char>(byte);
+    text += bytes.substr(0, 4096);
+    require(tokenizer->decode(tokenizer->encode(text)) == text);
+    require(parse_bpe(tokenizer->to_json(), "again.json")->hash() == tokenizer->hash());
+  });
+}
+
+inline void fuzz_documents(std::string_view bytes) {
+  const std::string text(bytes);
+  for (const MalformedLine malformed : {MalformedLine::stop, MalformedLine::skip}) {
+    TextReading reading;
+    reading.malformed = malformed;
+    std::istringstream lines(text);
+    allow_error([&] { read_json_lines(lines, "fuzz.jsonl", reading, [](const Document&) {}); });
+  }
+  TextReading reading;
+  reading.piece_bytes = 1024;
+  std::istringstream plain(text);
+  std::string joined;
+  read_plain_text(plain, "fuzz.txt", reading, [&](const Document& document) { joined += document.text; });
+  require(bytes.ends_with(joined) && bytes.size() - joined.size() <= 3);  // all but a byte order mark
+  reading.separator = "\n\n";
+  std::istringstream separated(text);
+  read_plain_text(separated, "fuzz.txt", reading, [&](const Document& document) {
+    require(document.text.find(reading.separator) == std::string_view::npos);
+  });
+}
+
+inline void fuzz_dataset(std::string_view bytes) {
+  static const TempFolder folder;
+  if (!std::filesystem::exists(folder / "train-00000.qv")) {
+    const auto tokenizer = make_byte_tokenizer();
+    ShardWriter writer(folder / "train-00000.qv", ShardFormat::quaver, tokenizer->vocab_size(), tokenizer->hash());
+    writer.append(tokenizer->encode("hello"));
+    writer.finish();
+  }
+  folder.write(dataset_file_name, bytes);
+  allow_error([&] {
+    const Dataset dataset = open_dataset(folder.path());
+    for (const auto& path : dataset.train) require(path.parent_path() == folder.path());
+  });
+}
+
+}  // namespace quaver::testing

@@ -1,0 +1,202 @@
+#include "train/file_io.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <signal.h>
+#include <sstream>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace quaver {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::size_t entries_in(const fs::path& folder) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+// The definition, bit by bit.
+std::uint32_t crc32c_by_bits(std::span<const std::byte> bytes) {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
+  }
+  return ~crc;
+}
+
+class FileIo : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("quaver_file_io_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path folder_;
+};
+
+TEST(Crc32c, GivesTheValuesOfTheStandard) {
+  EXPECT_EQ(crc32c(bytes_of("")), 0U);
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xE3069283U);
+  const std::string zeros(32, '\0');
+  EXPECT_EQ(crc32c(bytes_of(zeros)), 0x8A9136AAU);  // RFC 3720, B.4
+}
+
+TEST(Crc32c, HardwareAndTablesAgreeWithTheDefinitionAtEveryLengthAndAlignment) {
+  std::mt19937 random(1);
+  std::vector<std::byte> data(300);
+  for (auto& byte : data) byte = static_cast<std::byte>(random());
+  for (std::size_t offset = 0; offset < 9; ++offset) {
+    for (std::size_t length = 0; length + offset <= 200; ++length) {
+      const auto piece = std::span<const std::byte>(data).subspan(offset, length);
+      ASSERT_EQ(crc32c(piece), crc32c_by_bits(piece));
+      ASSERT_EQ(crc32c_portable(piece), crc32c_by_bits(piece));
+      const std::size_t cut = length / 3;
+      ASSERT_EQ(crc32c(piece.subspan(cut), crc32c(piece.first(cut))), crc32c_by_bits(piece));
+    }
+  }
+}
+
+TEST_F(FileIo, AFileAppearsOnlyWhenCommitted) {
+  const fs::path path = folder_ / "a.bin";
+  {
+    AtomicFile file(path);
+    file.write("hello ");
+    file.write("world");
+    EXPECT_FALSE(fs::exists(path));
+    const FileDigest digest = file.commit();
+    EXPECT_EQ(digest, (FileDigest{11, crc32c(bytes_of("hello world"))}));
+  }
+  EXPECT_EQ(read(path), "hello world");
+  EXPECT_EQ(entries_in(folder_), 1U);
+}
+
+TEST_F(FileIo, AnAbandonedFileLeavesTheOldContentAndNoTemporary) {
+  const fs::path path = folder_ / "a.bin";
+  write_file_atomically(path, "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+  }
+  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(entries_in(folder_), 1U);
+}
+
+TEST_F(FileIo, PiecesOfAnySizeArriveInOrder) {
+  std::mt19937 random(2);
+  std::string expected;
+  AtomicFile file(folder_ / "a.bin");
+  for (const std::size_t size : {1U, 70'000U, 300'000U, 5U, 0U, 262'144U, 262'143U, 17U}) {
+    std::string piece(size, '\0');
+    for (char& c : piece) c = static_cast<char>(random());
+    expected += piece;
+    file.write(piece);
+  }
+  file.commit();
+  EXPECT_EQ(read(folder_ / "a.bin"), expected);
+  const MappedFile mapped = MappedFile::open(folder_ / "a.bin");
+  EXPECT_EQ(mapped.text(), expected);
+}
+
+// RLIMIT_FSIZE makes write() fail part-way with EFBIG, as a full disk does with ENOSPC, without special rights.
+TEST_F(FileIo, AWriteThatFailsPartWayNamesTheFileAndLeavesTheOldContent) {
+  const fs::path path = folder_ / "a.bin";
+  write_file_atomically(path, "old");
+  auto* const previous_handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit previous{};
+  getrlimit(RLIMIT_FSIZE, &previous);
+  rlimit limit = previous;
+  limit.rlim_cur = 100'000;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::string what;
+  std::string remedy;
+  try {
+    write_file_atomically(path, std::string(1'000'000, 'x'));
+  } catch (const Error& error) {
+    what = error.what();
+    remedy = error.remedy();
+  }
+  setrlimit(RLIMIT_FSIZE, &previous);
+  signal(SIGXFSZ, previous_handler);
+  EXPECT_THAT(what, HasSubstr("a.bin: File too large"));
+  EXPECT_THAT(remedy, HasSubstr("ulimit -f"));
+  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(entries_in(folder_), 1U);
+}
+
+TEST_F(FileIo, AFullDiskIsNamedAndLeavesTheOldContent) {
+  const fs::path disk = folder_ / "disk";
+  fs::create_directories(disk);
+  if (mount("none", disk.c_str(), "tmpfs", 0, "size=256k") != 0) GTEST_SKIP() << "mounting a tmpfs is not permitted";
+  write_file_atomically(disk / "a.bin", "old");
+  std::string what;
+  std::string remedy;
+  try {
+    write_file_atomically(disk / "a.bin", std::string(1'000'000, 'x'));
+  } catch (const Error& error) {
+    what = error.what();
+    remedy = error.remedy();
+  }
+  EXPECT_EQ(read(disk / "a.bin"), "old");
+  EXPECT_EQ(entries_in(disk), 1U);
+  umount(disk.c_str());
+  EXPECT_THAT(what, HasSubstr("No space left on device"));
+  EXPECT_THAT(remedy, HasSubstr("free space"));
+}
+
+TEST_F(FileIo, AReadOnlyDiskIsNamed) {
+  const fs::path disk = folder_ / "disk";
+  fs::create_directories(disk);
+  if (mount("none", disk.c_str(), "tmpfs", MS_RDONLY, "size=64k") != 0) {
+    GTEST_SKIP() << "mounting a tmpfs is not permitted";
+  }
+  std::string remedy;
+  try {
+    write_file_atomically(disk / "a.bin", "x");
+  } catch (const Error& error) {
+    remedy = error.remedy();
+  }
+  umount(disk.c_str());
+  EXPECT_THAT(remedy, HasSubstr("read-only"));
+}
+
+TEST_F(FileIo, MissingDirectoriesAndNonFilesAreErrors) {
+  EXPECT_THROW(write_file_atomically(folder_ / "none" / "a.bin", "x"), Error);
+  EXPECT_THROW(MappedFile::open(folder_ / "none"), Error);
+  EXPECT_THROW(MappedFile::open(folder_), Error);
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(MappedFile::open(folder_ / "pipe"), Error);  // and does not wait for a writer
+}
+
+TEST_F(FileIo, ATargetThatIsADirectoryIsAnErrorAndLeavesNoTemporary) {
+  fs::create_directories(folder_ / "target");
+  EXPECT_THROW(write_file_atomically(folder_ / "target", "x"), Error);
+  EXPECT_EQ(entries_in(folder_), 1U);
+}
+
+TEST_F(FileIo, AnEmptyFileMapsToAnEmptySpanAndAMappingCanBeMoved) {
+  write_file_atomically(folder_ / "empty", "");
+  EXPECT_TRUE(MappedFile::open(folder_ / "empty").bytes().empty());
+  write_file_atomically(folder_ / "a", "abc");
+  MappedFile first = MappedFile::open(folder_ / "a");
+  const MappedFile second = std::move(first);
+  EXPECT_EQ(second.text(), "abc");
+}
+
+}  // namespace
+}  // namespace quaver
