@@ -34,8 +34,8 @@ inline constexpr Format all_formats[] = {Format::f32,  Format::tf32, Format::bf1
 constexpr bool is_narrow(Format format) { return format >= Format::e4m3; }
 
 // The code of x in the format, as an unsigned integer in the low bits. Finite values beyond max saturate to ±max; NaN
-// stays NaN; E4M3 takes ±inf to ±max; E5M2, F16, BF16 and wider keep inf. E2M1 has neither: a non-finite input gives 0
-// and callers count it.
+// becomes the canonical NaN, all ones below a clear sign bit (F32 keeps its own); E4M3 takes ±inf to ±max; E5M2, F16,
+// BF16 and wider keep inf. E2M1 has neither: a non-finite input gives 0 and callers count it.
 std::uint32_t encode(Format format, float x);
 
 // As encode, but rounds up in magnitude with probability equal to the discarded fraction: with u = random >> 8, up if

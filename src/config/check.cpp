@@ -9,7 +9,10 @@
 namespace quaver {
 namespace {
 
-bool is_unit_scaled(const ModelConfig& model) { return model.parametrization != Parametrization::standard; }
+bool is_unit_scaled(const Config& config) {
+  if (config.model.parametrization == Parametrization::automatic) return config.precision.recipe == "fp8-unit";
+  return config.model.parametrization != Parametrization::standard;
+}
 
 void check_heads(const ModelConfig& model) {
   if (model.head_size == 0 && model.width % model.heads != 0) {
@@ -27,20 +30,22 @@ void check_heads(const ModelConfig& model) {
   }
 }
 
-void check_parametrization(const ModelConfig& model) {
-  if (is_unit_scaled(model) && model.tie_head == TieHead::yes) {
+void check_parametrization(const Config& config) {
+  const ModelConfig& model = config.model;
+  const bool unit_scaled = is_unit_scaled(config);
+  if (unit_scaled && model.tie_head == TieHead::yes) {
     throw Error(
         "model.tie_head = yes with a unit-scaled model: the embedding's output is used as it is, the head's is "
         "divided by the width, and one matrix cannot have two scales and two learning rates",
         "set model.tie_head = no, or model.parametrization = standard");
   }
-  if (!is_unit_scaled(model) && model.init == Init::unit) {
+  if (!unit_scaled && model.init == Init::unit) {
     throw Error(
-        "model.init = unit with model.parametrization = standard: weights of N(0, 1) without the factors of unit "
+        "model.init = unit without a unit-scaled parametrisation: weights of N(0, 1) without the factors of unit "
         "scaling make activations grow by the square root of the width in every layer",
         "set model.init = auto, or model.parametrization = umup or munit");
   }
-  if (is_unit_scaled(model) && (model.init == Init::gpt2 || model.init == Init::depth)) {
+  if (unit_scaled && (model.init == Init::gpt2 || model.init == Init::depth)) {
     throw Error("a unit-scaled model needs weights of N(0, 1): its factors assume them",
                 "set model.init = auto, or model.parametrization = standard");
   }
@@ -63,7 +68,6 @@ void check_optim(const OptimConfig& optim) {
 }
 
 void check_precision(const PrecisionConfig& precision) {
-  if (precision.recipe.empty()) throw Error("precision.recipe is empty", "name a recipe, such as bf16 or fp8-current");
   if (precision.wide_tail < 0 && precision.wide_tail != -1) {
     throw Error(fmt::format("precision.wide_tail = {} is no share of the blocks", number_text(precision.wide_tail)),
                 "use 0 to 1, or -1 for the recipe's own");
@@ -89,7 +93,7 @@ void check_data(const Config& config, Purpose purpose) {
 void check(const Config& config, Purpose purpose) {
   for (const Key& key : schema()) conform(key, key.get(config), "config");
   check_heads(config.model);
-  check_parametrization(config.model);
+  check_parametrization(config);
   check_context(config);
   check_optim(config.optim);
   check_precision(config.precision);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/presets.h"
+#include "precision/recipe.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -39,6 +40,17 @@ class SectionKeys {
     add(leaf, ValueType::boolean, member, std::move(doc));
   }
 
+  // Text that must be one of some names.
+  void name(const std::string& leaf, std::string Section::*member, const std::vector<std::string>& names,
+            std::string doc) {
+    add(leaf, ValueType::choice, member, std::move(doc)).choices = names;
+  }
+
+  void name_table(const std::string& leaf, TextTable Section::*member, std::vector<std::string> names,
+                  std::string doc) {
+    add(leaf, ValueType::text_table, member, std::move(doc)).choices = names;
+  }
+
   void text(const std::string& leaf, std::string Section::*member, std::string doc) {
     add(leaf, ValueType::text, member, std::move(doc));
   }
@@ -49,10 +61,6 @@ class SectionKeys {
 
   void number_table(const std::string& leaf, NumberTable Section::*member, NumberRange range, std::string doc) {
     add(leaf, ValueType::number_table, member, std::move(doc)).numbers = range;
-  }
-
-  void text_table(const std::string& leaf, TextTable Section::*member, std::string doc) {
-    add(leaf, ValueType::text_table, member, std::move(doc));
   }
 
   template <std::integral Integer>
@@ -130,9 +138,12 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
       "Architecture: gpt (layer norms, GELU, learned positions) or llama (RMS norms, SwiGLU, rotary positions).");
   model.choice(
       "parametrization", &M::parametrization,
-      {{"standard", Parametrization::standard}, {"umup", Parametrization::umup}, {"munit", Parametrization::munit}},
-      "standard: the family's own; umup (u-µP) and munit (µnit scaling): unit-scaled, so that tensors fit 8 "
-      "bits without scales.");
+      {{"auto", Parametrization::automatic},
+       {"standard", Parametrization::standard},
+       {"umup", Parametrization::umup},
+       {"munit", Parametrization::munit}},
+      "standard: the family's own; umup (u-µP) and munit (µnit scaling): unit-scaled, so that tensors fit 8 bits "
+      "without scales; auto: umup for the recipe fp8-unit, else standard.");
   model.integer("layers", &M::layers, from(1, 4096), "Number of blocks.");
   model.integer("width", &M::width, from(1, widest), "Width of the residual stream.");
   model.integer("heads", &M::heads, from(1, 4096), "Attention heads.");
@@ -220,6 +231,8 @@ void add_optim(std::vector<Key>& keys) {
   SectionKeys<O> optim(keys, "optim", &Config::optim);
   optim.number("learning_rate", &O::learning_rate, {.low = 0, .high = 1000, .low_end = RangeEnd::open},
                "Peak learning rate.");
+  optim.number("unit_learning_rate", &O::unit_learning_rate, {.low = 0, .high = 1000, .low_end = RangeEnd::open},
+               "Peak learning rate of unit-scaled models, in place of learning_rate.");
   optim.number("final_ratio", &O::final_ratio, between(0, 1), "Learning rate at the end, as a share of the peak.");
   optim.choice("schedule", &O::schedule,
                {{"constant", ScheduleShape::constant},
@@ -253,14 +266,17 @@ void add_optim(std::vector<Key>& keys) {
                      "Factors on the weight decay of the parameters whose names match a pattern.");
 }
 
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const RecipeInfo& recipe : recipes()) names.emplace_back(recipe.name);
+  return names;
+}
+
 void add_recipe(SectionKeys<PrecisionConfig>& precision) {
   using P = PrecisionConfig;
-  precision.text(
-      "recipe", &P::recipe,
-      "Formats and scales of the matrix products: fp32, tf32, bf16, fp16, fp8-current, fp8-delayed, fp8-static, "
-      "fp8-row, fp8-block, fp8-unit, mxfp8, mxfp4 or nvfp4.");
-  precision.text_table(
-      "layers", &P::layers,
+  precision.name("recipe", &P::recipe, recipe_names(), "Formats and scales of the matrix products.");
+  precision.name_table(
+      "layers", &P::layers, recipe_names(),
       "Recipes of the layers whose names match a pattern, such as `blocks.*.mlp.down` or `blocks.0.*/dy`.");
   precision.integer("history", &P::history, from(1, 1024),
                     "Delayed scaling: past steps whose largest values choose a scale.");
@@ -276,7 +292,9 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
                    "8-bit format of gradients; recipe: the recipe's own.");
   precision.number("wide_tail", &P::wide_tail, between(-1, 1),
                    "Share of the last blocks kept in bf16; -1: the recipe's own (nvfp4: 0.15).");
-  precision.text("switch_to", &P::switch_to, "Recipe for the last part of the run; empty: none.");
+  std::vector<std::string> none_or_recipe = recipe_names();
+  none_or_recipe.insert(none_or_recipe.begin(), "");
+  precision.name("switch_to", &P::switch_to, none_or_recipe, "Recipe for the last part of the run; empty: none.");
   precision.number("switch_at", &P::switch_at, between(0, 1), "Share of the steps after which switch_to applies.");
 }
 

@@ -35,7 +35,7 @@ recipe = "fp8-delayed"
 "blocks.*.mlp.down" = "fp8-block"
 
 [optim.learning_rate_of]      # patterns of parameters that differ
-"embedding.*" = 0.5
+"embed.*" = 0.5
 ```
 
 ```sh
@@ -64,7 +64,8 @@ std::string in_table_cell(std::string_view text) {
 
 // What the key accepts, without the article.
 std::string type_cell(const Key& key) {
-  if (key.type == ValueType::choice) return fmt::format("`{}`", fmt::join(key.choices, "`, `"));
+  if (key.type == ValueType::choice) return fmt::format("`{}`", joined_choices(key, "`, `"));
+  if (key.type == ValueType::text_table && !key.choices.empty()) return "table from patterns to the same names";
   std::string type = describe_type(key);
   for (const std::string_view article : {"an ", "a "}) {
     if (type.starts_with(article)) return type.substr(article.size());

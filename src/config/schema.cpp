@@ -123,6 +123,12 @@ const std::vector<std::string>& section_names() {
 
 Value default_of(const Key& key) { return key.get(Config{}); }
 
+std::string joined_choices(const Key& key, std::string_view separator) {
+  std::vector<std::string> shown = key.choices;
+  for (std::string& choice : shown) choice = choice.empty() ? "\"\"" : choice;
+  return fmt::format("{}", fmt::join(shown, separator));
+}
+
 std::string describe_type(const Key& key) {
   switch (key.type) {
     case ValueType::boolean:
@@ -134,7 +140,7 @@ std::string describe_type(const Key& key) {
     case ValueType::text:
       return "text";
     case ValueType::choice:
-      return fmt::format("one of {}", fmt::join(key.choices, ", "));
+      return "one of " + joined_choices(key, ", ");
     case ValueType::number_table:
       return "a table from patterns to numbers" + describe_range(key.numbers);
     case ValueType::text_table:
@@ -180,7 +186,9 @@ Value conform_entry(const Key& key, const std::string& pattern, const Value& giv
     throw Error(fmt::format("{}: {}: expected a pattern of names, found {}", where, key.name, quoted_excerpt(pattern)),
                 key.name + ": " + key.doc);
   }
-  entry.type = key.type == ValueType::number_table ? ValueType::number : ValueType::text;
+  entry.type = key.type == ValueType::number_table ? ValueType::number
+               : key.choices.empty()               ? ValueType::text
+                                                   : ValueType::choice;
   return conform(entry, given, where);
 }
 

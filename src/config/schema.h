@@ -43,7 +43,7 @@ struct Key {
   std::string name;  // "optim.learning_rate"; only `preset` has no section
   ValueType type = ValueType::text;
   std::string doc;                   // one sentence
-  std::vector<std::string> choices;  // as users type them
+  std::vector<std::string> choices;  // of a choice, or of a text table's values; as users type them
   IntegerRange integers;
   NumberRange numbers;  // of a number, or of a table's numbers
   std::function<Value(const Config&)> get;
@@ -64,6 +64,9 @@ const Key* find_key(std::string_view name);
 const std::vector<std::string>& section_names();
 
 Value default_of(const Key& key);
+
+// The key's choices; an empty one is shown as "".
+std::string joined_choices(const Key& key, std::string_view separator);
 
 // What the key accepts, to follow "expected": "a number above 0", "one of gpt, llama".
 std::string describe_type(const Key& key);

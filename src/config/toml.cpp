@@ -103,7 +103,7 @@ class Reader {
     }
     for (const auto& [key, value] : in_file_order(*table)) {
       const std::string leaf(key->str());
-      const std::string name = section + "." + leaf;
+      const std::string name = fmt::format("{}.{}", section, leaf);
       const Key* known = find_key(name);
       if (known == nullptr || known->leaf() != leaf) reject_name(name, leaf, key->source());
       read_value(*known, *value);
@@ -125,7 +125,7 @@ class Reader {
   // A pattern without quotes, blocks.0.mlp, is to TOML a table in a table; its parts are put together again.
   void read_entries(const Key& key, const std::string& prefix, const toml::table& table, Value& entries) const {
     for (const auto& [part, node] : in_file_order(table)) {
-      const std::string pattern = prefix.empty() ? std::string(part->str()) : prefix + "." + std::string(part->str());
+      const std::string pattern = fmt::format("{}{}{}", prefix, prefix.empty() ? "" : ".", part->str());
       if (const toml::table* nested = node->as_table()) {
         read_entries(key, pattern, *nested, entries);
         continue;

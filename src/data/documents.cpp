@@ -10,7 +10,7 @@
 namespace quaver {
 namespace {
 
-constexpr std::size_t block_bytes = 1 << 20;
+constexpr std::size_t block_bytes = 1 << 18;
 constexpr std::size_t max_line_bytes = 1 << 30;
 constexpr std::uint64_t min_piece_bytes = 1024;
 constexpr std::uint64_t max_piece_bytes = 1 << 30;

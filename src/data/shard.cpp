@@ -39,7 +39,7 @@ std::string_view name_of(ShardFormat format) {
 }
 
 Shard Shard::open(const std::filesystem::path& path) {
-  Shard shard(path, MappedFile(path));
+  Shard shard(path, MappedFile::open(path));
   shard.read_header();
   return shard;
 }

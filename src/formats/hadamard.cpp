@@ -1,6 +1,7 @@
 // Random signs and the Hadamard transform over groups of 16.
 #include "formats/hadamard.h"
 
+#include "formats/lane.h"
 #include "formats/quantize.h"
 #include "formats/simd.h"
 
@@ -11,20 +12,16 @@ constexpr int group = hadamard_group;
 constexpr int stages = 4;
 constexpr float norm = 0.25F;  // 1/√16, exact
 
-constexpr RotationSigns no_signs() {
-  RotationSigns ones{};
-  ones.fill(1.0F);
-  return ones;
-}
+constexpr RotationSigns no_signs{};
 
 // Adds and subtracts neighbours 1, 2, 4 and 8 apart, in this order. Each stage puts its sums in the lower and its
 // differences in the upper half, which makes every stage the same: after four, each element is back in its place.
-QUAVER_SIMD void transform(float* __restrict x, Size groups, const float* __restrict before,
-                           const float* __restrict after) {
+QUAVER_SIMD void transform(float* __restrict x, Size groups, const lane::Bits* __restrict before,
+                           const lane::Bits* __restrict after) {
   for (Size g = 0; g < groups; ++g, x += group) {
     float a[group];
     float b[group];
-    for (int i = 0; i < group; ++i) a[i] = x[i] * before[i];
+    for (int i = 0; i < group; ++i) a[i] = lane::value(lane::bits(x[i]) ^ before[i]);
     for (int stage = 0; stage < stages; ++stage) {
       for (int i = 0; i < group / 2; ++i) {
         b[i] = a[2 * i] + a[2 * i + 1];
@@ -32,7 +29,7 @@ QUAVER_SIMD void transform(float* __restrict x, Size groups, const float* __rest
       }
       for (int i = 0; i < group; ++i) a[i] = b[i];
     }
-    for (int i = 0; i < group; ++i) x[i] = a[i] * norm * after[i];
+    for (int i = 0; i < group; ++i) x[i] = lane::value(lane::bits(a[i] * norm) ^ after[i]);
   }
 }
 
@@ -42,18 +39,18 @@ RotationSigns rotation_signs(const RandomKey& random) {
   constexpr std::uint32_t rotation_stream = 0x48414441U;
   const std::uint32_t word = philox({random.seed, random.step, rotation_stream}, 0)[0];
   RotationSigns signs{};
-  for (int i = 0; i < group; ++i) signs[i] = ((word >> i) & 1U) != 0 ? -1.0F : 1.0F;
+  for (int i = 0; i < group; ++i) signs[i] = ((word >> i) & 1U) << 31;
   return signs;
 }
 
 void rotate_groups(float* row, Size count, const RotationSigns& signs) {
-  transform(row, count / group, signs.data(), no_signs().data());
+  transform(row, count / group, signs.data(), no_signs.data());
 }
 
 void rotate_row(float* row, Size count, const RandomKey& random) { rotate_groups(row, count, rotation_signs(random)); }
 
 void unrotate_row(float* row, Size count, const RandomKey& random) {
-  transform(row, count / group, no_signs().data(), rotation_signs(random).data());
+  transform(row, count / group, no_signs.data(), rotation_signs(random).data());
 }
 
 }  // namespace quaver

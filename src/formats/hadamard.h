@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "formats/quant_spec.h"
 #include "formats/random.h"
@@ -10,7 +11,7 @@ namespace quaver {
 
 inline constexpr int hadamard_group = 16;
 
-using RotationSigns = std::array<float, hadamard_group>;
+using RotationSigns = std::array<std::uint32_t, hadamard_group>;  // sign bits to flip
 
 // Both operands of a product must be rotated alike, so the signs depend on the key's seed and step, not on its stream.
 RotationSigns rotation_signs(const RandomKey& random);

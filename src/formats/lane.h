@@ -43,7 +43,7 @@ struct Layout {
   Bits infinity;  // code of +inf
 };
 
-consteval Layout layout(Format format) {
+constexpr Layout layout(Format format) {
   switch (format) {
     case Format::f32:
       return {32, 23, 127, 0x7F7FFFFFU, 0x7FFFFFFFU, infinity_bits};

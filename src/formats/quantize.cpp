@@ -20,7 +20,7 @@ namespace {
 constexpr Size amax_chunk = Size{1} << 16;
 
 // Fewer elements than this are done before other threads have woken up.
-constexpr Size worth_threads = Size{1} << 16;
+[[maybe_unused]] constexpr Size worth_threads = Size{1} << 16;
 
 std::optional<RotationSigns> signs_for(const QuantSpec& spec, const RandomKey& random) {
   if (spec.rotation == Rotation::none) return std::nullopt;
@@ -164,14 +164,6 @@ Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given
   *out.tensor_scale = stored_tensor_scale(spec, s);
   if (spec.block == block::row && side == Side::columns) seen = set_column_scales(x, rows, cols, signs, out);
   return seen;
-}
-
-Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const CodeMatrix& out) {
-  if (out.spec.rotation != Rotation::none && needs_whole_tensor(out.spec, side)) {
-    throw Error("the scales of a rotated tensor (" + describe(out.spec) + ") depend on its signs",
-                "call prepare_scales with the random key of the cast");
-  }
-  return prepare_scales(x, rows, cols, side, given_scale, RandomKey{}, out);
 }
 
 void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side side, const RandomKey& random,

@@ -91,17 +91,14 @@ inline constexpr Size tile_rows = 128;
 Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
                     const CodeMatrix& out);
 
-// The same for specs whose scales do not depend on a rotation; throws Error for the others.
-Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const CodeMatrix& out);
-
 // Stochastic rounding of element (r, c) of the code matrix takes random_word(key, r · cols + c), where the columns side
 // uses key.stream ^ columns_stream so that the two copies round independently.
 inline constexpr std::uint32_t columns_stream = 0x9E3779B9U;
 
-// Casts rows [first_row, first_row + rows) of the source matrix, where first_row is a multiple of tile_rows and rows is
-// tile_rows (fewer only at the end), after
-// prepare_scales (or, where !needs_whole_tensor, after the caller set *out.tensor_scale = shrink-corrected 1/s).
-// x points at the tile. Counts what it sees into `stats`. One thread; tiles are independent.
+// Casts rows [first_row, first_row + rows) of the source matrix: tile_rows of them from a multiple of tile_rows, fewer
+// only at the end. x points at the tile. Comes after prepare_scales (or, where !needs_whole_tensor, after the caller
+// set *out.tensor_scale = 1 / (shrink · s), with s = 1 for blocks). Counts what it sees into `stats`. One thread; tiles
+// are independent. For f32, x may be the codes' own memory.
 void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side side, const RandomKey& random,
                    Detail detail, const CodeMatrix& out, CastStatistics& stats);
 

@@ -46,6 +46,7 @@ Factors BlockFactors::stored_scales(const CodeMatrix& matrix, Size row, Size col
 
 TileCaster::TileCaster(const CodeMatrix& out, Side side, const RandomKey& random, Detail detail, CastStatistics& stats)
     : out_(out),
+      side_(side),
       random_(random),
       detail_(detail),
       stats_(stats),
@@ -89,8 +90,19 @@ void TileCaster::cast(const Segment& segment) {
   run.x = segment.x;
   run.count = segment.count;
   run.out = out_.codes + segment.row * out_.row_bytes() + segment.col * info(out_.spec.format).storage_bits / 8;
+  if (side_ == Side::columns) prefetch_rows_ahead(segment, run.out);
   set_factors(segment, run);
   finish(run, static_cast<std::uint64_t>(segment.row * out_.cols + segment.col));
+}
+
+// Down a column every segment's codes lie in lines of their own, which no hardware prefetcher foresees.
+void TileCaster::prefetch_rows_ahead(const Segment& segment, const std::byte* codes) const {
+  constexpr Size ahead = 12;
+  constexpr Size line = 64;
+  if (segment.row + ahead >= out_.rows) return;
+  const std::byte* next = codes + ahead * out_.row_bytes();
+  const Size bytes = segment.count * info(out_.spec.format).storage_bits / 8;
+  for (Size b = 0; b < bytes; b += line) __builtin_prefetch(next + b, 1);
 }
 
 bool TileCaster::rows_are_contiguous() const {

@@ -38,8 +38,10 @@ class TileCaster {
 
   void set_factors(const Segment& segment, CastRun& run);
   void finish(CastRun& run, std::uint64_t index);
+  void prefetch_rows_ahead(const Segment& segment, const std::byte* codes) const;
 
   const CodeMatrix& out_;
+  Side side_;
   RandomKey random_;
   Detail detail_;
   CastStatistics& stats_;

@@ -8,6 +8,7 @@ namespace {
 
 using Quad [[gnu::vector_size(16)]] = float;
 constexpr Size side = 4;
+constexpr Size line = 16;  // floats in a line of cache
 
 Quad load(const float* x) {
   Quad q;
@@ -38,6 +39,9 @@ void transpose_strip(const Tile& tile, Size first_col, Size cols, Strip& strip) 
       for (Size c = 0; c < whole_cols; c += side) transpose_quad(source + c, tile.stride, &strip[c * tile_rows + r]);
     }
     for (Size i = r; i < std::min(r + side, tile.rows); ++i, source += tile.stride) {
+      if (first_col + 2 * strip_columns <= tile.cols) {  // the next strip is whole: have it on its way
+        for (Size c = 0; c < strip_columns; c += line) __builtin_prefetch(source + strip_columns + c);
+      }
       for (Size c = whole ? whole_cols : 0; c < cols; ++c) strip[c * tile_rows + i] = source[c];
     }
   }

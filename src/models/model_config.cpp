@@ -36,6 +36,7 @@ void check_shape(const ModelConfig& config) {
 }  // namespace
 
 ModelConfig resolved(ModelConfig config) {
+  if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   const bool unit = config.parametrization != Parametrization::standard;
   if (config.vocab <= 0) throw Error("the model's vocabulary is not known", "set model.vocab or give a data set");
   if (config.kv_heads == 0) config.kv_heads = config.heads;

@@ -11,7 +11,8 @@ namespace quaver {
 enum class Family : std::uint8_t { gpt, llama };
 
 // standard: GPT-2's or Llama's own. umup and munit: unit-scaled, so that tensors need no scale to fit 8 bits.
-enum class Parametrization : std::uint8_t { standard, umup, munit };
+// automatic: umup for the recipe fp8-unit, standard for the others.
+enum class Parametrization : std::uint8_t { automatic, standard, umup, munit };
 
 // gpt2: N(0, init_std). depth: as gpt2, and projections into the residual stream divided by √(2·layers).
 // unit: N(0, 1), which the unit-scaled parametrisations need. automatic: depth for standard, unit for the others.
@@ -21,7 +22,7 @@ enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied fo
 
 struct ModelConfig {
   Family family = Family::gpt;
-  Parametrization parametrization = Parametrization::standard;
+  Parametrization parametrization = Parametrization::automatic;
   Size layers = 4;
   Size width = 256;
   Size heads = 4;

@@ -152,6 +152,7 @@ ResidualFactors Transformer::residual(Size branch) const {
     case Parametrization::munit:
       return munit_residual(config_.layers, config_.residual_tau);
     case Parametrization::standard:
+    case Parametrization::automatic:
       break;
   }
   return {};

@@ -59,7 +59,10 @@ void ScaleBook::end_step(std::uint64_t step) {
     CastStatistics& seen = entry->site.seen;
     if (seen.count == 0) continue;
     take_counts(*entry);
-    const bool overflowed = seen.nonfinite > 0 || seen.saturated_percent() > rules_.overflow_percent;
+    // A current block scale never overflows: what NVFP4's coarse scales clip is rounding, not a wrong scale.
+    const bool can_overflow = entry->site.spec.rows.policy != ScalePolicy::current;
+    const bool saturates = can_overflow && seen.saturated_percent() > rules_.overflow_percent;
+    const bool overflowed = seen.nonfinite > 0 || saturates;
     entry->overflow_streak = overflowed ? entry->overflow_streak + 1 : 0;
     entry->history.push_back(seen.amax);
     while (entry->history.size() > static_cast<std::size_t>(rules_.history)) entry->history.pop_front();

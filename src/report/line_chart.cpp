@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
+#include <ranges>
 #include <utility>
 
 #include "quaver/error.h"
@@ -179,9 +180,9 @@ void spread(std::vector<std::pair<double, std::size_t>>& labels, double top, dou
     next = y + label_height;
   }
   double limit = bottom;
-  for (auto label = labels.rbegin(); label != labels.rend(); ++label) {
-    label->first = std::min(label->first, limit);
-    limit = label->first - label_height;
+  for (auto& [y, index] : std::views::reverse(labels)) {
+    y = std::min(y, limit);
+    limit = y - label_height;
   }
 }
 

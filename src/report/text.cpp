@@ -140,7 +140,8 @@ DisplayUnit display_unit(Unit unit, double largest) {
   };
   // Powers of ten outside what anyone reads with a prefix; base is what one of the suffix is worth.
   const auto scientific = [&](double base, std::string_view suffix) {
-    const int exponent = std::max(-300, static_cast<int>(std::floor(std::log10(largest / base))));  // 10^-300 divides
+    const int exponent =
+        std::max(-300, static_cast<int>(std::floor(std::log10(largest) - std::log10(base))));  // 10^-300 divides
     return DisplayUnit{base * std::pow(10.0, exponent),
                        with_true_minus(fmt::format("e{}", exponent)) + std::string(suffix)};
   };

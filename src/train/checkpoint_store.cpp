@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
@@ -197,15 +198,15 @@ Checkpoint::Checkpoint(std::uint64_t step, fs::path path, SafetensorsFile model,
       optimizer_(std::move(optimizer)),
       state_(std::move(state)) {}
 
-CheckpointStore::CheckpointStore(fs::path run_directory, int keep)
-    : CheckpointStore(std::move(run_directory), keep, Access::write) {}
+CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep)
+    : CheckpointStore(run_directory, keep, Access::write) {}
 
-CheckpointStore CheckpointStore::read_only(fs::path run_directory) {
-  return {std::move(run_directory), keep_all, Access::read};
+CheckpointStore CheckpointStore::read_only(const fs::path& run_directory) {
+  return {run_directory, keep_all, Access::read};
 }
 
-CheckpointStore::CheckpointStore(fs::path run_directory, int keep, Access access)
-    : directory_(std::move(run_directory) / "checkpoints"), keep_(keep), access_(access) {
+CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep, Access access)
+    : directory_(run_directory / "checkpoints"), keep_(keep), access_(access) {
   if (keep_ < 1) throw Error(fmt::format("cannot keep {} checkpoints", keep_), "keep at least 1");
   std::error_code error;
   const bool exists = fs::exists(directory_, error);
@@ -417,13 +418,13 @@ Checkpoint CheckpointStore::load(std::uint64_t step) const {
 
 std::optional<Checkpoint> CheckpointStore::latest_good(const Report& report) const {
   const auto present = steps();
-  for (auto step = present.rbegin(); step != present.rend(); ++step) {
+  for (const std::uint64_t step : std::views::reverse(present)) {
     try {
-      return load(*step);
+      return load(step);
     } catch (const NewerVersion&) {
       throw;
     } catch (const Error& error) {
-      if (report) report(path_of(*step), error.what());
+      if (report) report(path_of(step), error.what());
     }
   }
   return std::nullopt;

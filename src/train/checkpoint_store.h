@@ -12,9 +12,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "train/file_io.h"
+#include "io/file_io.h"
 #include "train/safetensors.h"
 
 namespace quaver {
@@ -64,10 +65,10 @@ class CheckpointStore {
   // Opens the store of a run for writing, making the directories, and removes what a killed process left half-done.
   // keep: how many of the newest checkpoints stay after a save, at least 1; the disk must hold one more while saving.
   // One writer at a time: a second one, in this process or another, is an Error.
-  CheckpointStore(std::filesystem::path run_directory, int keep);
+  CheckpointStore(const std::filesystem::path& run_directory, int keep);
 
   // For looking at a run that may be training right now: changes nothing on disk; save() and discard_after() throw.
-  static CheckpointStore read_only(std::filesystem::path run_directory);
+  static CheckpointStore read_only(const std::filesystem::path& run_directory);
 
   ~CheckpointStore();
   CheckpointStore(CheckpointStore&& other) noexcept;
@@ -108,7 +109,7 @@ class CheckpointStore {
 
  private:
   enum class Access { read, write };
-  CheckpointStore(std::filesystem::path run_directory, int keep, Access access);
+  CheckpointStore(const std::filesystem::path& run_directory, int keep, Access access);
 
   std::filesystem::path path_of(std::uint64_t step) const;
   std::filesystem::path temporary_of(std::uint64_t step) const;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/file_io.h"
+#include "io/file_io.h"
 
 namespace quaver {
 

@@ -65,6 +65,14 @@ TEST(Check, UnitScalingNeedsAnUntiedHeadAndUnitWeights) {
     });
   }
   EXPECT_THAT(refused_after([](Config& c) { c.model.init = Init::unit; }), HasSubstr("model.parametrization"));
+  accepted_after([](Config& c) { c.precision.recipe = "fp8-unit", c.model.init = Init::unit; });
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.recipe = "fp8-unit", c.model.tie_head = TieHead::yes; }),
+              HasSubstr("model.tie_head"));
+  accepted_after([](Config& c) {
+    c.precision.recipe = "fp8-unit";
+    c.model.parametrization = Parametrization::standard;
+    c.model.tie_head = TieHead::yes;
+  });
 }
 
 TEST(Check, SequencesFitTheModel) {
@@ -79,8 +87,13 @@ TEST(Check, WarmupAndDecayFitTheRun) {
               HasSubstr("optim.decay = 0.5"));
 }
 
-TEST(Check, RecipeIsNamedAndTheTailIsAShare) {
+TEST(Check, RecipesExistAndTheTailIsAShare) {
   EXPECT_THAT(refused_after([](Config& c) { c.precision.recipe.clear(); }), HasSubstr("precision.recipe"));
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.switch_to = "b16"; }),
+              AllOf(HasSubstr("precision.switch_to"), HasSubstr("did you mean \"bf16\"?")));
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.layers["head"] = "fp7"; }),
+              AllOf(HasSubstr("precision.layers.\"head\""), HasSubstr("fp7")));
+  accepted_after([](Config& c) { c.precision.switch_to = "bf16"; });
   EXPECT_THAT(refused_after([](Config& c) { c.precision.wide_tail = -0.5; }), HasSubstr("precision.wide_tail"));
   accepted_after([](Config& c) { c.precision.wide_tail = 0; });
 }

@@ -41,7 +41,7 @@ TEST(Dump, TextOfAnyKindReadsBackTheSame) {
                                   std::string("µ \u0080 \uFEFF \uFFFF \U0010FFFF"), std::string("\r\n \t")}) {
     Config config = load_flags({});
     config.run.name = text;
-    config.precision.layers[text] = text;
+    config.precision.layers[text] = "bf16";
     config.optim.learning_rate_of[text] = 0.1;
     EXPECT_EQ(config_difference(config, load_text(to_toml(config))), "");
   }

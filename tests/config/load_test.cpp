@@ -183,6 +183,15 @@ TEST(Load, ChoicesSuggestTheNearest) {
   EXPECT_THAT(refused_flag("--preset=gpt124m"), HasSubstr("did you mean \"gpt-124m\"?"));
 }
 
+TEST(Load, RecipesSuggestTheNearest) {
+  EXPECT_THAT(refused_text("[precision]\nrecipe = 'fp8-curent'\n"),
+              AllOf(StartsWith("run.toml:2:10: precision.recipe: "), HasSubstr("did you mean \"fp8-current\"?")));
+  EXPECT_THAT(refused_text("precision.switch_to = 'b16'\n"),
+              AllOf(StartsWith("run.toml:1:"), HasSubstr("one of \"\", fp32"), HasSubstr("did you mean \"bf16\"?")));
+  EXPECT_THAT(refused_flag("--precision.layers.blocks.0.*=mxpf8"),
+              AllOf(HasSubstr("precision.layers.\"blocks.0.*\""), HasSubstr("did you mean \"mxfp8\"?")));
+}
+
 TEST(Load, SyntaxErrorsNameLineAndColumn) {
   EXPECT_THAT(refused_text("[model]\nlayers = \n"), StartsWith("run.toml:2:"));
   EXPECT_THAT(refused_text("[model]\nlayers = 1\nlayers = 2\n"), StartsWith("run.toml:3:"));

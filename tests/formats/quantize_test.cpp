@@ -271,13 +271,6 @@ TEST(Quantize, BadCallsAreErrors) {
   EXPECT_THROW(prepare_scales(x, 2, 2, Side::rows, 0.0F, key, out.matrix), Error);
   EXPECT_THROW(prepare_scales(x, 2, 2, Side::rows, infinity, key, out.matrix), Error);
   EXPECT_THROW(quantize(x, 1, 4, Side::rows, 1.0F, key, Detail::counts, out.matrix), Error);
-  naive::Storage rotated({.format = Format::e2m1,
-                          .block = block::b1x16,
-                          .scale = ScaleFormat::e4m3,
-                          .policy = ScalePolicy::current,
-                          .rotation = Rotation::hadamard},
-                         2, 2);
-  EXPECT_THROW(prepare_scales(x, 2, 2, Side::rows, 1.0F, rotated.matrix), Error);
 }
 
 TEST(Quantize, EmptyMatricesAreFine) {

@@ -40,6 +40,12 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
 
+  // Overwrites bytes already written, such as a header whose figures were not known; the end stays where it was. The
+  // digest that commit() gives is of the bytes as first written.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  const std::filesystem::path& path() const { return target_; }
+
   // Flushes, syncs, renames to the target and syncs the directory. Gives what was written; call once, last.
   FileDigest commit();
 
@@ -57,6 +63,9 @@ class AtomicFile {
 };
 
 FileDigest write_file_atomically(const std::filesystem::path& target, std::string_view text);
+
+// A whole text file. Error if it is longer than limit_bytes: what reads it keeps it in memory.
+std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes);
 
 // Makes the entries of a directory (names made, renamed or removed in it) durable.
 void sync_directory(const std::filesystem::path& directory);

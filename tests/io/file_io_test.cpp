@@ -1,4 +1,4 @@
-#include "train/file_io.h"
+#include "io/file_io.h"
 
 #include <fstream>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "train/file_io.h"
+#include "io/file_io.h"
 
 #include <array>
 #include <atomic>
@@ -161,6 +161,17 @@ void AtomicFile::write_fully(std::span<const std::byte> bytes) {
   }
 }
 
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  flush();
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
 void AtomicFile::flush() {
   write_fully(buffer_);
   buffer_.clear();
@@ -234,6 +245,16 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+  const MappedFile file = MappedFile::open(path);
+  if (file.bytes().size() > limit_bytes) {
+    throw Error(fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), file.bytes().size(),
+                            limit_bytes),
+                "check that this is the file you meant");
+  }
+  return std::string(file.text());
 }
 
 }  // namespace quaver

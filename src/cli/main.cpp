@@ -1,0 +1,262 @@
+// The command line: what can be asked, in one place. The verbs themselves are beside this file.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+
+#include "cli/verbs.h"
+#include "quaver/error.h"
+
+namespace quaver {
+namespace {
+
+// --section.key=value and --section.key value, which CLI11 leaves over, as settings for load_config.
+std::vector<std::string> settings_from(std::vector<std::string> extras) {
+  std::vector<std::string> settings;
+  for (std::size_t i = 0; i < extras.size(); ++i) {
+    std::string& word = extras[i];
+    if (!word.starts_with("--")) {
+      throw Error("'" + word + "' is not something this verb takes", "settings are written --section.key=value");
+    }
+    const bool has_value = word.find('=') != std::string::npos;
+    if (!has_value && i + 1 < extras.size() && !extras[i + 1].starts_with("--")) word += "=" + extras[++i];
+    settings.push_back(word);
+  }
+  return settings;
+}
+
+// Options that stand for one setting each.
+struct Shortcut {
+  const char* option;
+  const char* key;
+  const char* help;
+};
+constexpr Shortcut shortcuts[] = {{"--preset", "preset", "starting point: tiny, small, gpt-124m … (see inspect presets)"},
+                                  {"--recipe", "precision.recipe", "number formats and scales (see inspect recipes)"},
+                                  {"--data", "data.path", "a folder that `quaver data` wrote, or a shard"},
+                                  {"--steps", "train.steps", "optimiser steps"},
+                                  {"--batch", "train.batch", "sequences a micro-batch"},
+                                  {"--seed", "train.seed", "of weights, data order and stochastic rounding"},
+                                  {"--name", "run.name", "of the run: its folder is runs/NAME"},
+                                  {"--dir", "run.dir", "folder of the run"}};
+
+// The verb's own settings, from least to most specific, in the order they were collected.
+struct ConfigOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> values = std::vector<std::string>(std::size(shortcuts));
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("config", files, "TOML files; later ones win")->check(CLI::ExistingFile);
+    for (std::size_t i = 0; i < std::size(shortcuts); ++i) {
+      verb.add_option(shortcuts[i].option, values[i], shortcuts[i].help);
+    }
+    verb.allow_extras();
+    verb.footer("Every key of docs/config.md can be set as --section.key=value.");
+  }
+  ConfigArguments arguments(const CLI::App& verb) const {
+    ConfigArguments result{files, {}};
+    for (std::size_t i = 0; i < std::size(shortcuts); ++i) {
+      if (!values[i].empty()) result.settings.push_back(std::string(shortcuts[i].key) + "=" + values[i]);
+    }
+    for (const std::string& setting : settings_from(verb.remaining())) result.settings.push_back(setting);
+    return result;
+  }
+};
+
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version", std::string("quaver " QUAVER_VERSION));
+    app_.footer("Start with:  quaver data my-text/ --out data/mine && quaver train --data data/mine --recipe fp8-delayed");
+    add_train();
+    add_compare();
+    add_eval();
+    add_sample();
+    add_data();
+    add_inspect();
+  }
+
+  int run(int count, char** words) {
+    try {
+      app_.parse(count, words);
+    } catch (const CLI::ParseError& error) {
+      return app_.exit(error);
+    }
+    return action_();
+  }
+
+ private:
+  void add_json(CLI::App& verb) { verb.add_flag("--json", json_, "output for programs"); }
+  Output output() const { return json_ ? Output::json : Output::human; }
+
+  void add_train() {
+    CLI::App& verb = *app_.add_subcommand("train", "train a model");
+    train_config_.add_to(verb);
+    verb.add_option("--resume", train_.resume, "continue the run in this folder");
+    add_json(verb);
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        train_.config = train_config_.arguments(verb);
+        train_.output = output();
+        return train_verb(train_);
+      };
+    });
+  }
+
+  void add_compare() {
+    CLI::App& verb = *app_.add_subcommand("compare", "train the same model under several recipes and report");
+    compare_config_.add_to(verb);
+    compare_.recipes = {"fp32", "bf16", "fp8-delayed"};
+    verb.add_option("--recipes", compare_.recipes, "comma-separated; NAME@umup sets the parametrisation too")
+        ->delimiter(',')
+        ->capture_default_str();
+    verb.add_option("--seeds", compare_.seeds, "comma-separated: each recipe is trained once a seed")->delimiter(',');
+    verb.add_option("--out", compare_.out, "folder for the runs and report.html")->required();
+    add_json(verb);
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        compare_.config = compare_config_.arguments(verb);
+        compare_.output = output();
+        return compare_verb(compare_);
+      };
+    });
+  }
+
+  void add_eval() {
+    CLI::App& verb = *app_.add_subcommand("eval", "validation loss of a trained model");
+    verb.add_option("run", eval_.run, "folder of the run")->required();
+    verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default");
+    verb.add_option("--batches", eval_.batches, "how many; all by default");
+    add_json(verb);
+    verb.allow_extras();
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        eval_.settings = settings_from(verb.remaining());
+        eval_.output = output();
+        return eval_verb(eval_);
+      };
+    });
+  }
+
+  void add_sample() {
+    CLI::App& verb = *app_.add_subcommand("sample", "text from a trained model");
+    verb.add_option("run", sample_.run, "folder of the run")->required();
+    verb.add_option("--step", sample_.step, "checkpoint to use; the newest good one by default");
+    verb.add_option("--prompt", sample_.prompt, "text to continue");
+    verb.add_option("--tokens", sample_.tokens, "at most this many")->capture_default_str();
+    verb.add_option("--temperature", sample_.temperature, "0: always the likeliest")->capture_default_str();
+    verb.add_option("--top-k", sample_.top_k, "only among the k likeliest; 0: all")->capture_default_str();
+    verb.add_option("--seed", sample_.seed, "of the draw")->capture_default_str();
+    verb.add_option("--count", sample_.count, "how many samples")->capture_default_str();
+    verb.allow_extras();
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        sample_.settings = settings_from(verb.remaining());
+        return sample_verb(sample_);
+      };
+    });
+  }
+
+  void add_data() {
+    CLI::App& verb = *app_.add_subcommand("data", "turn text into shards to train on");
+    PrepareOptions& options = data_.options;
+    verb.add_option("inputs", options.inputs, "text files, folders, .jsonl files")->required();
+    verb.add_option("--out", options.output, "folder to write")->required();
+    verb.add_option("--tokenizer", options.tokenizer, "bytes, bpe:SIZE to train one, or a tokenizer.json")
+        ->capture_default_str();
+    verb.add_option("--include", options.include, "globs of files to take from folders")->delimiter(',');
+    verb.add_option("--exclude", options.exclude, "globs of files to leave out")->delimiter(',');
+    verb.add_option("--text-field", options.reading.text_field, "of JSONL documents")->capture_default_str();
+    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with")->capture_default_str();
+    verb.add_option("--shard-tokens", options.shard_tokens, "tokens a shard")->capture_default_str();
+    verb.add_flag("--llmc", llmc_, "write llm.c's shard format");
+    verb.add_flag("--keep-duplicates", keep_duplicates_, "keep documents that occur twice");
+    verb.add_flag("--keep-invalid", keep_invalid_, "keep documents that are not UTF-8");
+    verb.add_flag("--overwrite", overwrite_, "replace a data set that is already there");
+    add_json(verb);
+    verb.callback([this] {
+      action_ = [this] {
+        PrepareOptions& chosen = data_.options;
+        if (llmc_) chosen.format = ShardFormat::llmc;
+        if (keep_duplicates_) chosen.duplicates = Duplicates::keep;
+        if (keep_invalid_) chosen.invalid_text = InvalidText::keep;
+        if (overwrite_) chosen.existing = ExistingDataset::overwrite;
+        data_.output = output();
+        return data_verb(data_);
+      };
+    });
+  }
+
+  void add_inspect() {
+    CLI::App& verb = *app_.add_subcommand("inspect", "look at a run, data set, shard or file, or list what there is");
+    verb.require_subcommand(0, 1);
+    verb.add_option("path", inspect_.path, "a run, data set, shard or .safetensors file");
+    verb.add_option("--against", inspect_.other, "a second run: what differs in config and scales");
+    verb.callback([this, &verb] {
+      if (!verb.get_subcommands().empty()) return;
+      action_ = [this] {
+        if (inspect_.path.empty()) throw Error("nothing to inspect", "name a run, data set, shard or file");
+        return inspect_verb(inspect_);
+      };
+    });
+    const auto add_list = [&](const char* name, const char* help, InspectWhat what) {
+      verb.add_subcommand(name, help)->callback([this, what] {
+        action_ = [this, what] {
+          inspect_.what = what;
+          return inspect_verb(inspect_);
+        };
+      });
+    };
+    add_list("config", "every config key, as Markdown", InspectWhat::config_reference);
+    add_list("recipes", "the recipes", InspectWhat::recipes);
+    add_list("presets", "the presets", InspectWhat::presets);
+    CLI::App& plan = *verb.add_subcommand("plan", "how every operand of a config would be stored");
+    plan_config_.add_to(plan);
+    plan.callback([this, &plan] {
+      action_ = [this, &plan] {
+        inspect_.what = InspectWhat::plan;
+        inspect_.config = plan_config_.arguments(plan);
+        return inspect_verb(inspect_);
+      };
+    });
+  }
+
+  CLI::App app_{"quaver trains transformers in 8 bits and fewer."};
+  std::function<int()> action_ = [] { return 0; };
+  bool json_ = false;
+  bool llmc_ = false;
+  bool keep_duplicates_ = false;
+  bool keep_invalid_ = false;
+  bool overwrite_ = false;
+  ConfigOptions train_config_;
+  ConfigOptions compare_config_;
+  ConfigOptions plan_config_;
+  TrainArguments train_;
+  CompareArguments compare_;
+  RunArguments eval_;
+  SampleArguments sample_;
+  DataArguments data_;
+  InspectArguments inspect_;
+};
+
+}  // namespace
+}  // namespace quaver
+
+int main(int count, char** words) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk, with a message
+  try {
+    return quaver::CommandLine().run(count, words);
+  } catch (const quaver::Error& error) {
+    std::cerr << "quaver: " << error.what() << '\n';
+    if (!error.remedy().empty()) std::cerr << "  → " << error.remedy() << '\n';
+    return 1;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "quaver: out of memory\n  → choose a smaller model or train.batch\n";
+    return 1;
+  } catch (const std::exception& error) {
+    std::cerr << "quaver: " << error.what() << '\n';
+    return 1;
+  }
+}

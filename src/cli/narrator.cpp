@@ -1,0 +1,74 @@
+#include "cli/narrator.h"
+
+#include <fmt/format.h>
+
+#include "models/transformer.h"
+
+namespace quaver {
+
+namespace {
+
+ProgressOptions options_for(const Config& config, Output output) {
+  ProgressOptions options = progress_options(stdout, output == Output::json ? OutputStyle::json : OutputStyle::human);
+  options.log_every = config.train.log_every;
+  return options;
+}
+
+}  // namespace
+
+Narrator::Narrator(const Config& config, Output output) : output_(output), progress_(options_for(config, output)) {
+  line_.steps = config.train.steps;
+}
+
+RunObserver Narrator::observer() {
+  RunObserver observer;
+  observer.started = [this](const Trainer& trainer, Size first) { introduce(trainer, first); };
+  observer.stepped = [this](const StepReport& report, std::optional<double> loss) { step(report, loss); };
+  observer.message = [this](const std::string& text) { progress_.message(text); };
+  observer.warning = [this](const std::string& text) { progress_.warning(text); };
+  return observer;
+}
+
+void Narrator::introduce(const Trainer& trainer, Size first_step) {
+  const Config& config = trainer.config();
+  flops_per_token_ = flops_per_token(config.model, config.train.context);
+  line_.narrow_percent = 100 * narrow_share(trainer.format_shares());
+  if (output_ == Output::json) return;
+  const MemoryUse memory = trainer.memory();
+  const double parameters = static_cast<double>(memory.gradients) / 4;
+  progress_.message(fmt::format("{} · {} parameters · {} · {} tokens a step · {} in memory", config.preset,
+                                format_count(parameters), config.precision.recipe,
+                                format_count(static_cast<double>(config.train.batch * config.train.accumulation *
+                                                                 config.train.context)),
+                                format_bytes(static_cast<std::uint64_t>(memory.total()))));
+  if (first_step == 0) progress_.message(summary(trainer.plan()));
+}
+
+void Narrator::step(const StepReport& report, std::optional<double> validation_loss) {
+  line_.step = report.step;
+  line_.loss = report.loss;
+  line_.validation_loss = validation_loss;
+  line_.learning_rate = report.learning_rate;
+  line_.gradient_norm = report.gradient_norm;
+  line_.tokens_per_second = static_cast<double>(report.tokens) / report.seconds;
+  line_.tflops = line_.tokens_per_second * flops_per_token_ / 1e12;
+  line_.overflows += static_cast<std::int64_t>(report.overflows);
+  line_.skipped += report.skipped ? 1 : 0;
+  progress_.update(line_);
+}
+
+void Narrator::conclude(const RunResult& result) {
+  progress_.finish();
+  if (output_ == Output::json) return;
+  std::string text = fmt::format("{}: loss {:.4f}", result.directory.string(), result.final_train_loss);
+  if (result.final_validation_loss) text += fmt::format(", validation {:.4f}", *result.final_validation_loss);
+  if (result.best_loss) text += fmt::format(" (best possible {:.4f})", *result.best_loss);
+  text += fmt::format(", {} tokens/s", format_count(result.tokens_per_second));
+  progress_.message(text);
+  if (!result.sample.empty()) progress_.message("sample: " + result.sample);
+  if (result.end == RunEnd::interrupted) {
+    progress_.message(fmt::format("continue with: quaver train --resume {}", result.directory.string()));
+  }
+}
+
+}  // namespace quaver

@@ -1,0 +1,29 @@
+// Tells a training run on the terminal: what it is at the start, its progress, what happened on the way, how it ended.
+#pragma once
+
+#include <memory>
+
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "train/run.h"
+
+namespace quaver {
+
+class Narrator {
+ public:
+  Narrator(const Config& config, Output output);
+
+  RunObserver observer();
+  void conclude(const RunResult& result);
+
+ private:
+  void introduce(const Trainer& trainer, Size first_step);
+  void step(const StepReport& report, std::optional<double> validation_loss);
+
+  Output output_;
+  Progress progress_;
+  ProgressLine line_;
+  double flops_per_token_ = 0;
+};
+
+}  // namespace quaver

@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/narrator.h"
+#include "cli/verbs.h"
+#include "config/load.h"
+#include "train/run.h"
+
+namespace quaver {
+
+namespace {
+
+Config config_of(const TrainArguments& arguments) {
+  if (arguments.resume.empty()) {
+    return load_config({.files = arguments.config.files, .texts = {}, .flags = arguments.config.settings});
+  }
+  Config config = load_run_config(arguments.resume, arguments.config.settings);
+  config.run.dir = arguments.resume;
+  return config;
+}
+
+}  // namespace
+
+int train_verb(const TrainArguments& arguments) {
+  const Config config = config_of(arguments);
+  const Interrupt interrupt;
+  Narrator narrator(config, arguments.output);
+  RunOptions options;
+  options.start = arguments.resume.empty() ? RunStart::fresh : RunStart::resume;
+  options.stop = interrupt.flag();
+  options.observer = narrator.observer();
+  const RunResult result = run_training(config, options);
+  narrator.conclude(result);
+  return result.end == RunEnd::interrupted ? 130 : 0;
+}
+
+}  // namespace quaver

@@ -1,0 +1,75 @@
+// The verbs of the command line: what each was asked to do, and the function that does it. Each returns the exit status.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/prepare.h"
+#include "formats/quant_spec.h"
+
+namespace quaver {
+
+// Config files and "section.key=value" settings, as load_config takes them.
+struct ConfigArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> settings;
+};
+
+enum class Output : std::uint8_t { human, json };
+
+struct TrainArguments {
+  ConfigArguments config;
+  std::string resume;  // directory of the run; empty: a fresh one
+  Output output = Output::human;
+};
+int train_verb(const TrainArguments& arguments);
+
+struct CompareArguments {
+  ConfigArguments config;
+  std::vector<std::string> recipes;  // "fp8-delayed", or "fp32@umup" with a parametrisation
+  std::vector<std::uint64_t> seeds;
+  std::string out;
+  Output output = Output::human;
+};
+int compare_verb(const CompareArguments& arguments);
+
+struct RunArguments {  // eval
+  std::string run;
+  std::optional<Size> step;
+  Size batches = 0;  // 0: all validation data, at most 1000 batches
+  std::vector<std::string> settings;
+  Output output = Output::human;
+};
+int eval_verb(const RunArguments& arguments);
+
+struct SampleArguments {
+  std::string run;
+  std::optional<Size> step;
+  std::string prompt;
+  Size tokens = 200;
+  double temperature = 0.8;
+  int top_k = 0;
+  std::uint64_t seed = 1;
+  Size count = 1;
+  std::vector<std::string> settings;
+};
+int sample_verb(const SampleArguments& arguments);
+
+struct DataArguments {
+  PrepareOptions options;
+  Output output = Output::human;
+};
+int data_verb(const DataArguments& arguments);
+
+enum class InspectWhat : std::uint8_t { run, config_reference, recipes, presets, plan };
+struct InspectArguments {
+  InspectWhat what = InspectWhat::run;
+  std::string path;  // a run, a shard, a data set or a safetensors file
+  std::string other;  // a second run: scale books are compared
+  ConfigArguments config;
+};
+int inspect_verb(const InspectArguments& arguments);
+
+}  // namespace quaver

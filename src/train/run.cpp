@@ -1,0 +1,331 @@
+#include "train/run.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "config/check.h"
+#include "config/dump.h"
+#include "config/load.h"
+#include "quaver/error.h"
+#include "io/file_io.h"
+#include "train/guard.h"
+#include "train/metrics.h"
+#include "train/sampling.h"
+
+namespace quaver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void tell(const std::function<void(const std::string&)>& listener, const std::string& text) {
+  if (listener) listener(text);
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string environment_json(const Engine& engine) {
+  return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
+                                {"compiler", __VERSION__},
+                                {"processor", processor_name()},
+                                {"engine", engine.name()},
+                                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
+      .dump(1);
+}
+
+std::map<std::string, double> notes_of(const Guard::State& state) {
+  return {{"guard.mean", state.mean},
+          {"guard.bad_steps", state.bad_steps},
+          {"guard.skipped_steps", state.skipped_steps},
+          {"guard.rewinds", state.rewinds},
+          {"guard.seen", static_cast<double>(state.seen)}};
+}
+
+Guard::State guard_state(const std::map<std::string, double>& notes) {
+  const auto at = [&](const char* key) {
+    const auto found = notes.find(key);
+    return found == notes.end() ? 0.0 : found->second;
+  };
+  return {at("guard.mean"), static_cast<int>(at("guard.bad_steps")), static_cast<int>(at("guard.skipped_steps")),
+          static_cast<int>(at("guard.rewinds")), static_cast<std::int64_t>(at("guard.seen"))};
+}
+
+bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double mean_of_last_twentieth(const std::vector<LossPoint>& losses) {
+  if (losses.empty()) return 0;
+  const std::size_t count = std::max<std::size_t>(1, losses.size() / 20);
+  return std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(count), losses.end(), 0.0,
+                         [](double sum, const LossPoint& point) { return sum + point.loss; }) /
+         static_cast<double>(count);
+}
+
+void refuse_existing(const fs::path& directory) {
+  if (!fs::exists(directory / "config.toml")) return;
+  throw Error(directory.string() + " already holds a run",
+              "add --resume to continue it, or choose another run.name or run.dir");
+}
+
+// One run from its start to its end.
+class Run {
+ public:
+  Run(const Config& config, const RunOptions& options)
+      : options_(options),
+        directory_(run_directory(config)),
+        data_(open_training_data(config.data, config.train.seed,
+                                 config.train.context > 0 ? config.train.context : config.model.context)),
+        engine_(make_cpu_engine(config.train.threads)),
+        trainer_(config, data_, *engine_, [this](const std::string& text) { note("notice", text); }),
+        store_(make_store(config)),
+        guard_(config.guard) {}
+
+  RunResult execute() {
+    begin();
+    while (!trainer_.finished()) {
+      if (options_.stop != nullptr && *options_.stop) return interrupt();
+      one_step();
+    }
+    return finish();
+  }
+
+ private:
+  CheckpointStore make_store(const Config& config) {
+    std::error_code failure;
+    fs::create_directories(directory_, failure);
+    if (failure) throw system_error("cannot make the run directory", directory_, failure.value());
+    return {directory_, static_cast<int>(std::max<Size>(1, config.train.keep))};
+  }
+
+  void begin() {
+    write_file_atomically(directory_ / "config.toml", to_toml(trainer_.config()));
+    write_file_atomically(directory_ / "plan.toml", to_toml(trainer_.plan()));
+    write_file_atomically(directory_ / "env.json", environment_json(*engine_));
+    if (options_.start == RunStart::resume) resume();
+    metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
+    numerics_.emplace(directory_ / "numerics.jsonl", trainer_.steps_done());
+    if (trainer_.steps_done() == 0) save();  // proves that the directory can hold one, and is there to rewind to
+    if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
+  }
+
+  void resume() {
+    const auto checkpoint = store_.latest_good([&](const fs::path& path, const std::string& why) {
+      tell(options_.observer.warning, fmt::format("{} is not usable: {}", path.string(), why));
+    });
+    if (!checkpoint) {
+      tell(options_.observer.warning, directory_.string() + " has no usable checkpoint: the run starts over");
+      return;
+    }
+    trainer_.restore(*checkpoint);
+    guard_.restore(guard_state(trainer_.notes()));
+    store_.discard_after(checkpoint->step());
+    tell(options_.observer.message, fmt::format("resumed at step {}", trainer_.steps_done()));
+  }
+
+  void one_step() {
+    const StepReport report = trainer_.step();
+    result_.skipped += report.skipped ? 1 : 0;
+    result_.overflows += report.overflows;
+    if (!report.skipped) result_.losses.push_back({report.step, report.loss});
+    seconds_.push_back(report.seconds);
+    const Config& config = trainer_.config();
+    if (is_due(config.train.statistics_every, report.step - 1)) numerics_->statistics(report.step, trainer_.book());
+    switch (guard_.judge(report.loss, report.skipped)) {
+      case Guard::Verdict::rewind: return rewind(report);
+      case Guard::Verdict::give_up: return give_up(report);
+      case Guard::Verdict::carry_on: break;
+    }
+    widen_overflowing_sites();
+    std::optional<double> validation;
+    const bool last = trainer_.finished();
+    if (last || is_due(config.train.eval_every, report.step)) validation = evaluate(report.step);
+    metrics_->step(report, validation);
+    if (options_.observer.stepped) options_.observer.stepped(report, validation);
+    if (is_due(config.train.sample_every, report.step)) write_sample(report.step);
+    if (!last && is_due(config.train.checkpoint_every, report.step)) save_or_warn();
+  }
+
+  std::optional<double> evaluate(Size step) {
+    const auto loss = trainer_.evaluate(trainer_.config().train.eval_batches);
+    if (loss) result_.validation.push_back({step, *loss});
+    return loss;
+  }
+
+  void note(const std::string& kind, const std::string& text) {
+    if (metrics_) metrics_->event(trainer_.steps_done(), kind, text);
+    tell(options_.observer.warning, text);
+  }
+
+  void widen_overflowing_sites() {
+    const PrecisionConfig& precision = trainer_.config().precision;
+    for (const std::string& site : guard_.sites_to_widen(trainer_.book())) {
+      const Role role = trainer_.book().entry(site).site.role;
+      const std::string reason = fmt::format("overflowed {} steps in a row", trainer_.config().guard.widen_after);
+      trainer_.change_site(site, make_recipe("bf16", precision).of(role), reason);
+      note("widened", fmt::format("step {}: {} {} and is stored in bf16 from now on", trainer_.steps_done(), site, reason));
+    }
+  }
+
+  void rewind(const StepReport& report) {
+    const auto checkpoint = store_.latest_good([&](const fs::path& path, const std::string& why) {
+      tell(options_.observer.warning, fmt::format("{} is not usable: {}", path.string(), why));
+    });
+    if (!checkpoint) return give_up(report);
+    const int rewinds = guard_.state().rewinds;
+    const Size lost = report.step - static_cast<Size>(checkpoint->step());
+    trainer_.restore(*checkpoint);
+    trainer_.skip_batches(lost * trainer_.config().train.accumulation);
+    Guard::State state = guard_state(trainer_.notes());
+    state.rewinds = rewinds;
+    guard_.restore(state);
+    guard_.rewound();
+    metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
+    numerics_.emplace(directory_ / "numerics.jsonl", trainer_.steps_done());
+    std::erase_if(result_.losses, [&](const LossPoint& point) { return point.step > trainer_.steps_done(); });
+    note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
+                                "batches that led there",
+                                report.step, report.loss, guard_.running_mean(), trainer_.steps_done()));
+  }
+
+  void give_up(const StepReport& report) {
+    metrics_->step(report, std::nullopt);
+    throw Error(fmt::format("the run diverged at step {} (loss {:.3f}) and {} rewinds did not help", report.step,
+                            report.loss, guard_.state().rewinds),
+                "lower optim.learning_rate, clip harder, or choose a wider recipe; the last good checkpoint is in " +
+                    store_.directory().string());
+  }
+
+  void save() {
+    trainer_.notes() = notes_of(guard_.state());
+    const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), trainer_.snapshot());
+    for (const std::string& warning : saved.warnings) tell(options_.observer.warning, warning);
+  }
+
+  // A checkpoint that cannot be written loses nothing yet: the older ones stay good and the next one is tried.
+  void save_or_warn() {
+    if (guard_.state().bad_steps > 0) return;
+    try {
+      save();
+    } catch (const Error& error) {
+      note("checkpoint", fmt::format("{}; {}. Training goes on", error.what(), error.remedy()));
+    }
+  }
+
+  void write_sample(Size step) {
+    if (data_.tokenizer == nullptr) return;
+    SampleOptions options;
+    options.prompt = trainer_.config().train.sample_prompt;
+    result_.sample = sample_text(trainer_, *data_.tokenizer, options);
+    fs::create_directories(directory_ / "samples");
+    write_file_atomically(directory_ / "samples" / fmt::format("step-{:06}.txt", step), result_.sample + "\n");
+  }
+
+  RunResult interrupt() {
+    save();
+    note("interrupted", fmt::format("stopped at step {}: continue with --resume", trainer_.steps_done()));
+    return result(RunEnd::interrupted);
+  }
+
+  RunResult finish() {
+    save();
+    write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
+    write_sample(trainer_.steps_done());
+    return result(RunEnd::finished);
+  }
+
+  RunResult result(RunEnd end) {
+    result_.end = end;
+    result_.directory = directory_;
+    result_.steps = trainer_.steps_done();
+    result_.final_train_loss = mean_of_last_twentieth(result_.losses);
+    if (!result_.validation.empty()) result_.final_validation_loss = result_.validation.back().loss;
+    result_.best_loss = data_.best_loss;
+    result_.seconds_per_step = median(seconds_);
+    const TrainConfig& train = trainer_.config().train;
+    const auto tokens = static_cast<double>(train.accumulation * train.batch * train.context);
+    result_.tokens_per_second = result_.seconds_per_step > 0 ? tokens / result_.seconds_per_step : 0;
+    result_.memory = trainer_.memory();
+    result_.format_shares = trainer_.format_shares();
+    return result_;
+  }
+
+  const RunOptions& options_;
+  fs::path directory_;
+  TrainingData data_;
+  std::unique_ptr<Engine> engine_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<MetricsLog> numerics_;
+  Trainer trainer_;
+  CheckpointStore store_;
+  Guard guard_;
+  RunResult result_;
+  std::vector<double> seconds_;
+};
+
+}  // namespace
+
+fs::path run_directory(const Config& config) {
+  if (!config.run.dir.empty()) return config.run.dir;
+  const std::string name = config.run.name.empty()
+                               ? fmt::format("{}-{}-{}", config.preset, config.precision.recipe, config.train.seed)
+                               : config.run.name;
+  return fs::path("runs") / name;
+}
+
+RunResult run_training(const Config& config, const RunOptions& options) {
+  check(config, Purpose::training);
+  if (options.start == RunStart::fresh) refuse_existing(run_directory(config));
+  return Run(config, options).execute();
+}
+
+Config load_run_config(const fs::path& directory, const std::vector<std::string>& flags) {
+  const fs::path path = directory / "config.toml";
+  if (!fs::exists(path)) {
+    throw Error(directory.string() + " holds no run: there is no config.toml",
+                "name the folder that `quaver train` made, for example runs/tiny-bf16-1");
+  }
+  Config config = load_config({.files = {path.string()}, .texts = {}, .flags = flags});
+  if (config.run.dir.empty()) config.run.dir = directory.string();
+  return config;
+}
+
+std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector<std::string>& flags,
+                                    std::optional<Size> step, const Notice& notice) {
+  auto run = std::make_unique<OpenedRun>();
+  run->config = load_run_config(directory, flags);
+  run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
+  run->engine = make_cpu_engine(run->config.train.threads);
+  run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
+  const CheckpointStore store = CheckpointStore::read_only(directory);
+  if (step) {
+    run->trainer->restore(store.load(static_cast<std::uint64_t>(*step)));
+    return run;
+  }
+  const auto checkpoint = store.latest_good([&](const fs::path& path, const std::string& why) {
+    notice(fmt::format("{} is not usable: {}", path.string(), why));
+  });
+  if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
+  run->trainer->restore(*checkpoint);
+  return run;
+}
+
+}  // namespace quaver

@@ -1,0 +1,78 @@
+// A training run on disk: its directory, metrics, checkpoints, validation, samples, guard, and the way it ends.
+//   <dir>/config.toml  env.json  plan.toml  metrics.jsonl  numerics.jsonl  scales.json  checkpoints/  samples/
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "train/trainer.h"
+
+namespace quaver {
+
+// What a run tells whoever watches it. Every function may be left empty.
+struct RunObserver {
+  std::function<void(const Trainer&, Size first_step)> started;
+  std::function<void(const StepReport&, std::optional<double> validation_loss)> stepped;
+  std::function<void(const std::string&)> message;
+  std::function<void(const std::string&)> warning;
+};
+
+enum class RunStart : std::uint8_t { fresh, resume };
+
+struct RunOptions {
+  RunStart start = RunStart::fresh;
+  const std::atomic<bool>* stop = nullptr;  // set by Ctrl-C: write a checkpoint and end
+  RunObserver observer;
+};
+
+enum class RunEnd : std::uint8_t { finished, interrupted };
+
+struct LossPoint {
+  Size step = 0;
+  double loss = 0;
+};
+
+struct RunResult {
+  RunEnd end = RunEnd::finished;
+  std::filesystem::path directory;
+  Size steps = 0;
+  double final_train_loss = 0;                 // mean over the last twentieth of the steps
+  std::optional<double> final_validation_loss;
+  std::optional<double> best_loss;             // of a perfect model, where it is known
+  std::vector<LossPoint> losses;               // of this session's steps
+  std::vector<LossPoint> validation;
+  double seconds_per_step = 0;  // median
+  double tokens_per_second = 0;
+  Size skipped = 0;
+  std::uint64_t overflows = 0;  // sites that overflowed, summed over steps
+  MemoryUse memory;
+  std::map<std::string, double> format_shares;
+  std::string sample;  // of text, where there is a tokenizer
+};
+
+// runs/<model>-<recipe>-<seed> unless the config says otherwise.
+std::filesystem::path run_directory(const Config& config);
+
+// Trains as the config says. A fresh start refuses a directory that holds a run; a resume needs one with a readable
+// checkpoint, or starts over from its config where none had been written yet.
+RunResult run_training(const Config& config, const RunOptions& options);
+
+// The config a run was started with, as resolved.
+Config load_run_config(const std::filesystem::path& directory, const std::vector<std::string>& flags);
+
+// A trainer restored from the newest good checkpoint of a run, or from a given step, for eval, sample and inspect.
+struct OpenedRun {
+  Config config;
+  TrainingData data;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Trainer> trainer;
+};
+std::unique_ptr<OpenedRun> open_run(const std::filesystem::path& directory, const std::vector<std::string>& flags,
+                                    std::optional<Size> step, const Notice& notice);
+
+}  // namespace quaver

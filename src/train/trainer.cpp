@@ -1,0 +1,327 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+
+#include "engine/planning_engine.h"
+#include "optim/schedule.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+Config resolve(Config config, int data_vocab) {
+  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
+    config.model.parametrization = Parametrization::umup;
+  }
+  config.model = resolved(with_vocabulary(config.model, data_vocab));
+  if (config.train.context == 0) config.train.context = config.model.context;
+  return config;
+}
+
+LossScale make_loss_scale(const PrecisionConfig& precision) {
+  LossScaling mode = precision.loss_scaling;
+  if (mode == LossScaling::automatic) mode = precision.recipe == "fp16" ? LossScaling::adaptive : LossScaling::off;
+  return {mode, precision.loss_scale_log2, precision.loss_scale_window};
+}
+
+ScaleRules scale_rules(const Config& config) {
+  return {config.precision.history, config.precision.history_rule, config.guard.overflow_percent};
+}
+
+// Unit-scaled weights have unit variance whatever the learning rate, so their decay does not follow it.
+double decay_of(const Config& config, double learning_rate, double schedule) {
+  if (config.model.parametrization == Parametrization::standard) return learning_rate * config.optim.weight_decay;
+  return schedule * config.optim.weight_decay / 1024;
+}
+
+double peak_learning_rate(const Config& config) {
+  const bool standard = config.model.parametrization == Parametrization::standard;
+  return standard ? config.optim.learning_rate : config.optim.unit_learning_rate;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error("cannot read the scale file " + path, "check precision.scales");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Bytes this process may still take: what the kernel says is available.
+Size available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  Size kilobytes = 0;
+  std::string unit;
+  while (file >> key >> kilobytes >> unit) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
+    : config_(resolve(config, data.vocab)),
+      data_(data),
+      engine_(engine),
+      notice_(std::move(notice)),
+      plan_(make_plan(config_.precision, layer_shapes(config_.model))),
+      book_(scale_rules(config_)),
+      loss_scale_(make_loss_scale(config_.precision)) {
+  model_ = std::make_unique<Transformer>(config_.model, plan_, book_);
+  optimizer_ = std::make_unique<Optimizer>(config_.optim, model_->parameters());
+  load_scales();
+  plan_memory();
+  const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
+  model_->parameters().allocate(engine_, master);
+  model_->parameters().initialize(config_.train.seed);
+  optimizer_->allocate(engine_);
+  model_->parameters().quantize_all(engine_, weight_casting());
+  if (config_.model.parametrization != Parametrization::standard) {
+    Step step{engine_, arena_, config_.train.batch, config_.train.context};
+    step.casting.seed = config_.train.seed;
+    model_->calibrate_unit_factors(step);
+    for (const auto& entry : book_.entries()) {
+      if (entry->site.role != Role::w) entry->site.seen = {};
+    }
+  }
+  restart_loader();
+}
+
+Trainer::~Trainer() = default;
+
+// fp8-static and warm starts take their scales from a file, or from the config.
+void Trainer::load_scales() {
+  if (!config_.precision.scales.empty()) {
+    const auto missing = book_.from_json(read_text(config_.precision.scales), ScaleBook::Import::scales_only, 0);
+    if (!missing.empty()) {
+      notice_(fmt::format("{}: no scale for {} of the sites, the first {}; they start without one",
+                          config_.precision.scales, missing.size(), missing.front()));
+    }
+  }
+  for (const auto& entry : book_.entries()) {
+    Site& site = entry->site;
+    if (site.spec.rows.policy != ScalePolicy::fixed || site.scale != 0) continue;
+    const PrecisionConfig& precision = config_.precision;
+    const double scale = site.role == Role::x   ? precision.static_activation_scale
+                         : site.role == Role::w ? precision.static_weight_scale
+                                                : precision.static_gradient_scale;
+    book_.set_scale(site.name, static_cast<float>(scale), 0, "from the config");
+  }
+}
+
+// A dry run of a training step over an arena without memory tells how much a real one needs.
+void Trainer::plan_memory() {
+  const auto tokens = static_cast<std::size_t>(config_.train.batch * config_.train.context);
+  const std::vector<std::int32_t> zeros(tokens, 0);
+  PlanningEngine planning;
+  Arena measure;
+  Step step{planning, measure, config_.train.batch, config_.train.context};
+  double ignored = 0;
+  model_->loss(step, {zeros, zeros}, 1, &ignored);
+  if (measure.peak() <= arena_.capacity()) return;
+  arena_memory_.reset();
+  check_memory(static_cast<Size>(measure.peak()));
+  arena_memory_ = engine_.allocate(measure.peak());
+  arena_ = Arena(arena_memory_.get(), measure.peak());
+  arena_saved_ = measure.peak_saved();
+}
+
+void Trainer::check_memory(Size activations) const {
+  const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
+  const Size fixed = model_->parameters().planned_bytes(master) + optimizer_->planned_bytes();
+  const Size limit =
+      config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024 : available_memory();
+  const Size needed = fixed + activations;
+  if (limit == 0 || needed <= limit || arena_.capacity() > 0) return;
+  const double gib = 1.0 / (1024 * 1024 * 1024);
+  const Size per_row = activations / config_.train.batch;
+  const Size fits = fixed < limit ? (limit - fixed) / std::max<Size>(1, per_row) : 0;
+  throw Error(fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations) "
+                          "and {:.2f} GiB are free: {:.2f} GiB too much",
+                          static_cast<double>(needed) * gib, static_cast<double>(fixed) * gib,
+                          static_cast<double>(activations) * gib, static_cast<double>(limit) * gib,
+                          static_cast<double>(needed - limit) * gib),
+              fits > 0 ? fmt::format("train.batch = {} would fit; raise train.accumulation to keep the tokens a step", fits)
+                       : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\"");
+}
+
+Casting Trainer::casting(Size micro_step, Detail detail) const {
+  return {.seed = config_.train.seed,
+          .step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro_step),
+          .detail = detail};
+}
+
+// Weights are cast once a step; their streams are those of the step that cast them.
+Casting Trainer::weight_casting() const {
+  return {.seed = config_.train.seed, .step = last_weight_cast_, .detail = Detail::counts};
+}
+
+void Trainer::restart_loader() {
+  loader_.reset();
+  loader_ = std::make_unique<PrefetchLoader>(*data_.train, static_cast<std::uint64_t>(batch_index()),
+                                             config_.train.batch, config_.train.context);
+}
+
+void Trainer::skip_batches(Size count) {
+  skipped_batches_ += count;
+  restart_loader();
+}
+
+double Trainer::micro_steps(Detail detail) {
+  double sum = 0;
+  max_logit_ = -std::numeric_limits<float>::infinity();
+  model_->parameters().clear_gradients(engine_);
+  for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
+    const PrefetchLoader::Batch batch = loader_->next();
+    Step step{engine_, arena_, config_.train.batch, config_.train.context};
+    step.casting = casting(micro, detail);
+    step.accumulator = config_.precision.accumulator;
+    step.max_logit = &max_logit_;
+    model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &sum);
+  }
+  return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
+}
+
+StepReport Trainer::step() {
+  const auto start = std::chrono::steady_clock::now();
+  switch_recipe_when_due();
+  const Size every = config_.train.statistics_every;
+  const bool sampled = every > 0 && step_ % every == 0;
+  StepReport report;
+  report.loss_scale = loss_scale_.value();
+  report.loss = micro_steps(sampled ? Detail::full : Detail::counts);
+  const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
+  report.learning_rate = peak_learning_rate(config_) * schedule;
+  const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
+  const GradientSummary summary = optimizer_->measure(engine_, unscale);
+  report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss);
+  if (report.skipped) {
+    book_.discard_step();
+  } else {
+    book_.end_step(static_cast<std::uint64_t>(step_ + 1));
+    last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
+    const Casting weights = weight_casting();
+    optimizer_->update(engine_, {.step = step_,
+                                 .learning_rate = report.learning_rate,
+                                 .decay = decay_of(config_, report.learning_rate, schedule),
+                                 .unscale = unscale,
+                                 .casting = &weights});
+  }
+  loss_scale_.after_step(!report.skipped);
+  ++step_;
+  fill_report(report, summary);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
+  report.step = step_;
+  report.gradient_norm = summary.norm;
+  report.tokens = config_.train.accumulation * config_.train.batch * config_.train.context;
+  report.max_logit = max_logit_;
+  for (const auto& entry : book_.entries()) {
+    report.saturated += entry->last_step.saturated;
+    report.underflowed += entry->last_step.underflowed;
+    report.overflows += entry->overflow_streak > 0 && is_narrow(entry->site.spec.rows.format) ? 1 : 0;
+  }
+  double weight2 = 0;
+  double update2 = 0;
+  std::uint64_t unmoved = 0;
+  std::uint64_t count = 0;
+  for (const OptimizerState& state : optimizer_->states()) {
+    if (state.parameter->kind == ParameterKind::vector) continue;
+    weight2 += state.update.weight2;
+    update2 += state.update.update2;
+    unmoved += state.update.unmoved;
+    count += state.update.count;
+  }
+  report.update_ratio = weight2 > 0 ? std::sqrt(update2 / weight2) : 0;
+  report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
+}
+
+void Trainer::change_site(const std::string& site, const SiteSpec& spec, const std::string& reason) {
+  book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
+  for (Parameter& parameter : model_->parameters().all()) {
+    if (parameter.site != nullptr && parameter.site->name == site) {
+      model_->parameters().quantize(parameter, engine_, weight_casting());
+    }
+  }
+  plan_memory();
+}
+
+void Trainer::switch_recipe_when_due() {
+  const PrecisionConfig& precision = config_.precision;
+  const auto due = static_cast<Size>(precision.switch_at * static_cast<double>(config_.train.steps));
+  if (switched_ || precision.switch_to.empty() || step_ < due) return;
+  switched_ = true;
+  PrecisionConfig later = precision;
+  later.recipe = precision.switch_to;
+  const Plan plan = make_plan(later, layer_shapes(config_.model));
+  for (const PlanRow& row : plan.rows) {
+    if (book_.entry(row.site).site.spec != row.spec) change_site(row.site, row.spec, "switch to " + row.recipe);
+  }
+  notice_(fmt::format("step {}: the rest of the run uses {}", step_, precision.switch_to));
+}
+
+std::optional<double> Trainer::evaluate(Size batches) {
+  if (data_.valid == nullptr) return std::nullopt;
+  const Size batch = config_.train.batch;
+  const Size context = config_.train.context;
+  const auto tokens = static_cast<std::size_t>(batch * context);
+  const std::uint64_t windows = data_.valid->windows(context);
+  if (windows > 0) batches = std::min(batches, (static_cast<Size>(windows) + batch - 1) / batch);
+  std::vector<std::int32_t> inputs(tokens);
+  std::vector<std::int32_t> targets(tokens);
+  double sum = 0;
+  for (Size i = 0; i < batches; ++i) {
+    data_.valid->fill(static_cast<std::uint64_t>(i), batch, context, inputs.data(), targets.data());
+    Step step{engine_, arena_, batch, context, Pass::evaluate};
+    step.casting = casting(i, Detail::counts);
+    step.casting.observe = false;
+    step.accumulator = config_.precision.accumulator;
+    model_->loss(step, {inputs, targets}, 1, &sum);
+  }
+  return sum / static_cast<double>(batches * batch * context);
+}
+
+std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+  const auto context = static_cast<std::size_t>(config_.train.context);
+  if (tokens.size() > context) tokens = tokens.last(context);
+  std::vector<float> logits(static_cast<std::size_t>(config_.model.vocab));
+  Step step{engine_, arena_, 1, static_cast<Size>(tokens.size()), Pass::evaluate};
+  step.casting.seed = config_.train.seed;
+  step.casting.observe = false;
+  step.accumulator = config_.precision.accumulator;
+  model_->next_token_logits(step, tokens, {logits.data(), Format::f32, 1, config_.model.vocab});
+  return logits;
+}
+
+MemoryUse Trainer::memory() const {
+  MemoryUse use;
+  const Parameters& parameters = model_->parameters();
+  use.weights = parameters.weight_bytes();
+  use.quantized_weights = parameters.quantized_bytes();
+  use.gradients = parameters.count() * 4;
+  use.optimizer = optimizer_->planned_bytes();
+  use.activations = static_cast<Size>(arena_saved_);
+  use.scratch = static_cast<Size>(arena_.capacity() - arena_saved_);
+  return use;
+}
+
+std::map<std::string, double> Trainer::format_shares() const {
+  Plan now = plan_;
+  for (PlanRow& row : now.rows) {
+    for (const auto& entry : book_.entries()) {
+      if (entry->site.name == row.site) row.spec = entry->site.spec;
+    }
+  }
+  return flops_by_format(now, layer_shapes(config_.model));
+}
+
+}  // namespace quaver

@@ -1,0 +1,125 @@
+// The training loop's core: one optimiser step at a time, evaluation, and the whole state of a run as a checkpoint.
+// Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "data/loader.h"
+#include "models/transformer.h"
+#include "optim/optimizer.h"
+#include "precision/loss_scale.h"
+#include "precision/scale_book.h"
+#include "train/checkpoint_store.h"
+#include "train/training_data.h"
+
+namespace quaver {
+
+struct StepReport {
+  Size step = 0;  // number of the step just finished, from 1
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  bool skipped = false;  // gradients or loss were not finite: the weights did not move
+  float loss_scale = 1;
+  double seconds = 0;
+  Size tokens = 0;
+  std::uint64_t saturated = 0;    // elements in this step, over all sites
+  std::uint64_t underflowed = 0;
+  std::uint64_t overflows = 0;  // sites that overflowed in this step
+  double update_ratio = 0;      // ‖Δw‖/‖w‖ over all matrices
+  double unmoved_percent = 0;   // matrix weights that the update did not change
+  float max_logit = 0;          // of attention
+};
+
+struct MemoryUse {
+  Size weights = 0;
+  Size quantized_weights = 0;
+  Size gradients = 0;
+  Size optimizer = 0;
+  Size activations = 0;  // kept for backward
+  Size scratch = 0;
+
+  Size total() const { return weights + quantized_weights + gradients + optimizer + activations + scratch; }
+};
+
+// Told of what happens on the way: a recipe switched, a scale missing.
+using Notice = std::function<void(const std::string&)>;
+
+class Trainer {
+ public:
+  // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does not
+  // fit into memory, saying by how much.
+  Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
+  ~Trainer();
+
+  StepReport step();
+  bool finished() const { return step_ >= config_.train.steps; }
+  Size steps_done() const { return step_; }
+
+  // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
+  std::optional<double> evaluate(Size batches);
+
+  // Logits of the token after `tokens` (the last `context` of them).
+  std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
+
+  CheckpointContent snapshot();
+  void restore(const Checkpoint& checkpoint);
+
+  // Figures that belong to the run and travel with its checkpoints: the guard's.
+  std::map<std::string, double>& notes() { return notes_; }
+
+  // Continues with other batches than those that led here: after a rewind.
+  void skip_batches(Size count);
+
+  // Stores a site in another way from now on; logged in the scale book.
+  void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason);
+
+  const Config& config() const { return config_; }  // as resolved
+  const Plan& plan() const { return plan_; }
+  ScaleBook& book() { return book_; }
+  Transformer& model() { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  Engine& engine() { return engine_; }
+  MemoryUse memory() const;
+  std::map<std::string, double> format_shares() const;
+
+ private:
+  void plan_memory();
+  void check_memory(Size needed) const;
+  Casting casting(Size micro_step, Detail detail) const;
+  Casting weight_casting() const;
+  double micro_steps(Detail detail);
+  void load_scales();
+  void switch_recipe_when_due();
+  void fill_report(StepReport& report, const GradientSummary& summary);
+  void restart_loader();
+  Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }
+
+  Config config_;
+  const TrainingData& data_;
+  Engine& engine_;
+  Notice notice_;
+  Plan plan_;
+  ScaleBook book_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  LossScale loss_scale_;
+  Arena arena_;
+  std::size_t arena_saved_ = 0;
+  std::shared_ptr<std::byte> arena_memory_;
+  std::unique_ptr<PrefetchLoader> loader_;
+  Size step_ = 0;
+  Size skipped_batches_ = 0;
+  std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
+  bool switched_ = false;
+  float max_logit_ = 0;
+  std::map<std::string, double> notes_;
+};
+
+}  // namespace quaver

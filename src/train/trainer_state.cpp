@@ -1,0 +1,135 @@
+// A trainer's whole state as a checkpoint, and back.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "quaver/error.h"
+#include "train/trainer.h"
+
+namespace quaver {
+
+using nlohmann::json;
+
+namespace {
+
+const char* dtype_of(Format format) {
+  switch (format) {
+    case Format::bf16: return "BF16";
+    case Format::f16: return "F16";
+    case Format::e4m3: return "F8_E4M3";
+    case Format::e5m2: return "F8_E5M2";
+    case Format::e2m1: return "U8";
+    case Format::f32:
+    case Format::tf32: break;
+  }
+  return "F32";
+}
+
+std::span<const std::byte> bytes_of(const void* data, Size bytes) {
+  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes)};
+}
+
+// A matrix for vectors too would puzzle other readers: one row is one dimension.
+std::vector<std::int64_t> shape_of(Size rows, Size cols, ParameterKind kind) {
+  if (kind == ParameterKind::vector) return {cols};
+  return {rows, cols};
+}
+
+Size scale_count(const CodeMatrix& matrix) {
+  return matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
+}
+
+void add_moment(std::vector<TensorEntry>& out, const std::string& name, const CodeMatrix& moment, ParameterKind kind) {
+  out.push_back({name, dtype_of(moment.spec.format), shape_of(moment.rows, moment.cols, kind),
+                 bytes_of(moment.codes, moment.code_bytes())});
+  if (scale_count(moment) == 0) return;
+  out.push_back({name + ".scale", "F32", {moment.scale_rows(), moment.scale_cols()},
+                 bytes_of(moment.block_scales, scale_count(moment) * 4)});
+}
+
+void copy_tensor(const SafetensorsFile& file, const std::string& name, const char* dtype, void* to, Size bytes) {
+  const TensorEntry& tensor = file.at(name);
+  if (tensor.dtype != dtype || tensor.data.size() != static_cast<std::size_t>(bytes)) {
+    throw Error(fmt::format("{}: {} holds {} bytes of {}, and this run needs {} bytes of {}", file.path().string(), name,
+                            tensor.data.size(), tensor.dtype, bytes, dtype),
+                "the checkpoint belongs to a run of another shape: resume with that run's own config");
+  }
+  std::memcpy(to, tensor.data.data(), tensor.data.size());
+}
+
+void copy_moment(const SafetensorsFile& file, const std::string& name, const CodeMatrix& moment) {
+  copy_tensor(file, name, dtype_of(moment.spec.format), moment.codes, moment.code_bytes());
+  if (scale_count(moment) > 0) {
+    copy_tensor(file, name + ".scale", "F32", moment.block_scales, scale_count(moment) * 4);
+  }
+}
+
+}  // namespace
+
+CheckpointContent Trainer::snapshot() {
+  CheckpointContent content;
+  for (const Parameter& parameter : model_->parameters().all()) {
+    content.model.push_back({parameter.name, dtype_of(parameter.weight.format),
+                             shape_of(parameter.rows, parameter.cols, parameter.kind),
+                             bytes_of(parameter.weight.data, parameter.weight.bytes())});
+  }
+  for (const OptimizerState& state : optimizer_->states()) {
+    const Parameter& parameter = *state.parameter;
+    add_moment(content.optimizer, parameter.name + ".m", state.moment1, parameter.kind);
+    add_moment(content.optimizer, parameter.name + ".v_root", state.moment2_root, parameter.kind);
+  }
+  const json state{{"step", step_},
+                   {"updates", optimizer_->updates()},
+                   {"skipped_batches", skipped_batches_},
+                   {"last_weight_cast", last_weight_cast_},
+                   {"switched", switched_},
+                   {"loss_scale_log2", loss_scale_.log2()},
+                   {"loss_scale_clean_steps", loss_scale_.clean_steps()},
+                   {"notes", notes_},
+                   {"unit_factors", model_->unit_factors()},
+                   {"scale_book", json::parse(book_.to_json())}};
+  content.state = state.dump(1);
+  content.metadata = {{"quaver.step", std::to_string(step_)}, {"quaver.recipe", config_.precision.recipe}};
+  return content;
+}
+
+void Trainer::restore(const Checkpoint& checkpoint) {
+  try {
+    const json state = json::parse(checkpoint.state());
+    for (Parameter& parameter : model_->parameters().all()) {
+      copy_tensor(checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
+                  parameter.weight.bytes());
+    }
+    for (OptimizerState& moments : optimizer_->states()) {
+      copy_moment(checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
+      copy_moment(checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
+    }
+    step_ = state.at("step").get<Size>();
+    optimizer_->restore_updates(state.at("updates").get<Size>());
+    skipped_batches_ = state.at("skipped_batches").get<Size>();
+    last_weight_cast_ = state.at("last_weight_cast").get<std::uint32_t>();
+    switched_ = state.at("switched").get<bool>();
+    loss_scale_.restore(state.at("loss_scale_log2").get<int>(), state.at("loss_scale_clean_steps").get<int>());
+    notes_ = state.at("notes").get<std::map<std::string, double>>();
+    model_->set_unit_factors(state.at("unit_factors").get<std::vector<float>>());
+    const std::string book = state.at("scale_book").dump();
+    const auto missing = book_.from_json(book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
+    if (!missing.empty()) {
+      throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
+                  "the checkpoint belongs to another model: resume with that run's own config");
+    }
+    plan_memory();
+    // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
+    // the book, so it must not be counted twice.
+    Casting casting = weight_casting();
+    casting.observe = false;
+    model_->parameters().quantize_all(engine_, casting);
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("{}: state.json is not what a run writes: {}", checkpoint.path().string(), error.what()),
+                "resume from an older checkpoint");
+  }
+  restart_loader();
+}
+
+}  // namespace quaver

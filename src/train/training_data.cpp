@@ -1,0 +1,88 @@
+#include "train/training_data.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "data/dataset.h"
+#include "data/synthetic.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+TrainingData open_synthetic(const DataConfig& config, Size context) {
+  SyntheticOptions options{.kind = SyntheticKind::skip_markov,
+                           .vocab_size = static_cast<int>(config.synthetic_vocab),
+                           .seed = config.synthetic_seed,
+                           .stream = 0};
+  TrainingData data;
+  auto train = std::make_unique<SyntheticSource>(options);
+  data.vocab = train->vocab_size();
+  data.best_loss = train->best_loss(context);
+  data.train = std::move(train);
+  options.stream = 1;
+  data.valid = std::make_unique<SyntheticSource>(options);
+  return data;
+}
+
+std::unique_ptr<TokenSource> shards(const std::vector<std::filesystem::path>& paths, WindowOrder order,
+                                    std::uint64_t seed, int vocab) {
+  return std::make_unique<ShardSource>(paths, ShardSourceOptions{.order = order, .seed = seed, .vocab_size = vocab});
+}
+
+TrainingData open_shard_file(const DataConfig& config, std::uint64_t seed) {
+  TrainingData data;
+  if (!config.tokenizer.empty()) data.tokenizer = load_tokenizer(config.tokenizer);
+  const int vocab = data.tokenizer != nullptr ? data.tokenizer->vocab_size() : 0;
+  data.train = shards({config.path}, WindowOrder::shuffled, seed, vocab);
+  if (!config.valid_path.empty()) data.valid = shards({config.valid_path}, WindowOrder::sequential, seed, vocab);
+  data.vocab = data.train->vocab_size();
+  return data;
+}
+
+TrainingData open_prepared(const DataConfig& config, std::uint64_t seed) {
+  const Dataset dataset = open_dataset(config.path);
+  TrainingData data;
+  data.tokenizer = dataset.tokenizer;
+  data.vocab = dataset.vocab_size;
+  data.train = shards(dataset.train, WindowOrder::shuffled, seed, data.vocab);
+  if (!config.valid_path.empty()) {
+    data.valid = shards({config.valid_path}, WindowOrder::sequential, seed, data.vocab);
+  } else if (!dataset.valid.empty()) {
+    data.valid = shards(dataset.valid, WindowOrder::sequential, seed, data.vocab);
+  }
+  return data;
+}
+
+void check_length(const TokenSource* source, const char* what, Size context) {
+  if (source == nullptr || source->tokens() == 0 || source->windows(context) > 0) return;
+  throw Error(fmt::format("the {} data has {} tokens: not one sequence of {}", what, source->tokens(), context),
+              "use more text, or a smaller train.context");
+}
+
+}  // namespace
+
+TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context) {
+  if (config.kind == DataKind::synthetic) return open_synthetic(config, context);
+  if (config.path.empty()) {
+    throw Error("no data to train on", "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
+  }
+  TrainingData data = std::filesystem::is_directory(config.path) ? open_prepared(config, seed)
+                                                                 : open_shard_file(config, seed);
+  check_length(data.train.get(), "training", context);
+  check_length(data.valid.get(), "validation", context);
+  return data;
+}
+
+ModelConfig with_vocabulary(ModelConfig model, int data_vocab) {
+  if (model.vocab == 0) model.vocab = (static_cast<Size>(data_vocab) + 63) / 64 * 64;
+  if (model.vocab < data_vocab) {
+    throw Error(fmt::format("model.vocab = {} is smaller than the data's vocabulary of {}", model.vocab, data_vocab),
+                "raise model.vocab, or leave it 0 to take the data's");
+  }
+  return model;
+}
+
+}  // namespace quaver
