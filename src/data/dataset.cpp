@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "data/file.h"
 #include "data/shard.h"
+#include "io/file_io.h"
 #include "quaver/error.h"
 
 namespace quaver {

@@ -44,9 +44,9 @@ using DocumentVisitor = std::function<void(const Document&)>;
 enum class MalformedLine : std::uint8_t { stop, skip };  // stop with an Error that names the line, or pass over it
 
 struct TextReading {
-  std::string separator;                  // between documents of a plain file; empty: none
-  std::uint64_t piece_bytes = 64 * 1024;  // longer plain text is cut near here, at a paragraph, line or word
-  std::string text_field = "text";        // of a JSON line
+  std::string separator;              // between documents of a plain file; empty: none
+  std::uint64_t piece_bytes = 65536;  // longer plain text is cut near here, at a paragraph, line or word
+  std::string text_field = "text";    // of a JSON line
   MalformedLine malformed = MalformedLine::stop;
 };
 

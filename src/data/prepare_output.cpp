@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "data/dataset.h"
-#include "data/file.h"
+#include "io/file_io.h"
 #include "quaver/error.h"
 
 namespace quaver {

@@ -16,7 +16,7 @@ using namespace shard_layout;
 template <class Id>
 void widen(const std::byte* from, std::span<std::int32_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
-    Id id;  // through memcpy: a bare shard's header may leave the ids unaligned
+    Id id;  // memcpy: mapped bytes are not objects of type Id
     std::memcpy(&id, from + i * sizeof(Id), sizeof(Id));
     out[i] = static_cast<std::int32_t>(id);
   }

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/file.h"
 #include "data/hash.h"
+#include "io/file_io.h"
 
 namespace quaver {
 

@@ -45,7 +45,7 @@ class QuantizedTensor {
 
   // True where the transposed copy exists beside the straight one.
   bool has_own_columns() const {
-    return copies_ == Copies::both && !columns_share_rows(site_->spec.rows, site_->spec.columns);
+    return valid() && copies_ == Copies::both && !columns_share_rows(site_->spec.rows, site_->spec.columns);
   }
   const CodeMatrix& rows_matrix() const { return rows_; }
   const CodeMatrix& columns_matrix() const { return columns_; }

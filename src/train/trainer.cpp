@@ -200,7 +200,7 @@ StepReport Trainer::step() {
   report.learning_rate = peak_learning_rate(config_) * schedule;
   const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
   const GradientSummary summary = optimizer_->measure(engine_, unscale);
-  report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss);
+  report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {
     book_.discard_step();
   } else {
@@ -218,6 +218,14 @@ StepReport Trainer::step() {
   fill_report(report, summary);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
+}
+
+// FP16 gradients beyond the format saturate, they do not become infinite: to the loss scale both mean the same.
+bool Trainer::loss_scale_overflowed() const {
+  if (loss_scale_.mode() != LossScaling::adaptive) return false;
+  return std::any_of(book_.entries().begin(), book_.entries().end(), [](const auto& entry) {
+    return entry->site.role == Role::dy && entry->site.spec.rows.format == Format::f16 && entry->site.seen.saturated > 0;
+  });
 }
 
 void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {

@@ -97,6 +97,7 @@ class Trainer {
   double micro_steps(Detail detail);
   void load_scales();
   void switch_recipe_when_due();
+  bool loss_scale_overflowed() const;
   void fill_report(StepReport& report, const GradientSummary& summary);
   void restart_loader();
   Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }

@@ -45,7 +45,7 @@ Counts run_mutations(const std::string& folder, Target target) {
 }
 
 TEST(ConfigFuzz, TomlLoadsOrIsRefused) {
-  const Counts counts = run_mutations("config", testing::fuzz_config_toml);
+  const Counts counts = run_mutations("config_toml", testing::fuzz_config_toml);
   EXPECT_GT(counts.loaded, 100);
   EXPECT_GT(counts.refused, 1000);
 }

@@ -25,10 +25,14 @@ const float* decoded(Workspace& workspace, Workspace::Slot slot, const CodeMatri
   return values;
 }
 
-// Every row of out = bias: the product is then added to it, which costs no more than clearing out would.
-void fill_with_bias(const View& out, const float* bias) {
+// Every row of out = bias (+ out): the product is then added to it, which costs no more than clearing out would.
+void fill_with_bias(const Matmul& op) {
+  const float* bias = op.bias.f32();
 #pragma omp parallel for schedule(static)
-  for (Size r = 0; r < out.rows; ++r) std::copy_n(bias, out.cols, out.f32() + r * out.cols);
+  for (Size r = 0; r < op.out.rows; ++r) {
+    float* row = op.out.f32() + r * op.out.cols;
+    for (Size c = 0; c < op.out.cols; ++c) row[c] = op.accumulate ? row[c] + bias[c] : bias[c];
+  }
 }
 
 void add_into(const float* x, Size count, float* out) {
@@ -56,7 +60,7 @@ void emulated_narrow(const Matmul& op, const float* a, const float* b, float alp
   std::vector<float> product(static_cast<std::size_t>(m * n));
   narrow_matmul(op.accumulator, a, b, m, n, k, alpha, product.data(), n);
   if (!op.bias.empty()) {
-    fill_with_bias(op.out, op.bias.f32());
+    fill_with_bias(op);
   } else if (!op.accumulate) {
     std::fill_n(op.out.f32(), m * n, 0.0F);
   }
@@ -79,7 +83,7 @@ void cpu_matmul(Workspace& workspace, const Matmul& op) {
   const float* b = decoded(workspace, Workspace::Slot::operand_b, op.b.matrix);
   const float alpha = op.alpha * (*op.a.matrix.tensor_scale * *op.b.matrix.tensor_scale);
   if (op.accumulator != Accumulator::fp32) return emulated_narrow(op, a, b, alpha);
-  if (!op.bias.empty()) fill_with_bias(op.out, op.bias.f32());
+  if (!op.bias.empty()) fill_with_bias(op);
   const float beta = op.accumulate || !op.bias.empty() ? 1.0F : 0.0F;
   cblas_sgemm(CblasRowMajor, op.a.transposed ? CblasTrans : CblasNoTrans, op.b.transposed ? CblasNoTrans : CblasTrans,
               static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a,

@@ -40,11 +40,12 @@ QUAVER_SIMD void add_products(float a, const float* b, Size n, float* partial) {
   for (Size j = 0; j < n; ++j) partial[j] += a * b[j];
 }
 
-// sum = keep(sum + partial); partial = 0
+// sum = keep(sum + partial), NaN as it is: rounding could carry its payload into the sign; partial = 0
 QUAVER_SIMD void store_partial(std::uint32_t mask, std::uint32_t half, Size n, float* sum, float* partial) {
   for (Size j = 0; j < n; ++j) {
-    const auto bits = std::bit_cast<std::uint32_t>(sum[j] + partial[j]);
-    sum[j] = std::bit_cast<float>((bits + half) & mask);
+    const float wanted = sum[j] + partial[j];
+    const float kept = std::bit_cast<float>((std::bit_cast<std::uint32_t>(wanted) + half) & mask);
+    sum[j] = wanted == wanted ? kept : wanted;
     partial[j] = 0;
   }
 }

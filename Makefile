@@ -1,0 +1,52 @@
+# Two commands to begin with: make demo, make test. Both install what is missing, then build.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+DEMO ?= demo
+# Threads that wait must not spin: tests run beside each other.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: demo test build bench sanitize fuzz format check clean setup
+
+build: setup
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+
+setup:
+	@scripts/setup build
+
+# A corpus that every machine able to build this has, five recipes, a table and a report.
+demo: build
+	@scripts/demo $(BUILD)/quaver $(DEMO)
+
+test: build
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+bench: build
+	@scripts/bench $(BUILD)
+
+# The tests again with AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: setup
+	@cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUAVER_SANITIZE=address,undefined \
+	  -DQUAVER_BENCHMARKS=OFF $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@cmake --build $(BUILD)-sanitize -j $(JOBS)
+	@cd $(BUILD)-sanitize && ctest --output-on-failure -j $(JOBS) -LE slow
+
+# A few minutes of libFuzzer on everything that reads files. FUZZ_SECONDS is for each target.
+FUZZ_SECONDS ?= 30
+fuzz:
+	@scripts/setup build && scripts/setup fuzz
+	@cmake -S . -B $(BUILD)-fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ -DQUAVER_FUZZERS=ON \
+	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF >/dev/null
+	@cmake --build $(BUILD)-fuzz -j $(JOBS) --target fuzzers
+	@scripts/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+format:
+	@scripts/setup check
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+check: build
+	@scripts/setup check
+	@scripts/check $(BUILD)
+
+clean:
+	@rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz

@@ -1,2 +1,0 @@
-#pragma once
-#include "io/file_io.h"

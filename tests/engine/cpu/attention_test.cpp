@@ -1,0 +1,165 @@
+// Causal attention against a plain softmax in double, over block boundaries and grouped heads; gradients by differences.
+#include <limits>
+
+#include "engine/support.h"
+
+namespace quaver::test {
+namespace {
+
+struct Case {
+  const char* name;
+  HeadLayout layout;
+};
+
+void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+
+// 64 query rows make a block.
+constexpr Case cases[] = {{"OneToken", {2, 1, 2, 2, 4}},  {"Seven", {2, 7, 2, 1, 4}},  {"OneBlock", {1, 64, 1, 1, 8}},
+                          {"BlockAndOne", {1, 65, 2, 1, 3}}, {"ThreeBlocks", {2, 130, 4, 2, 5}}};
+
+constexpr double scale = 0.7F;
+constexpr double factor = 1.3F;
+
+struct Reference {
+  Doubles result;
+  Doubles log_sum;
+  double max_logit = -std::numeric_limits<double>::infinity();
+};
+
+Reference attend(const HeadLayout& layout, const Doubles& qkv) {
+  const Size e = layout.head_size;
+  const Size group = layout.heads / layout.kv_heads;
+  Reference out{Doubles(index(layout.tokens() * layout.heads * e), 0.0),
+                Doubles(index(layout.batch * layout.heads * layout.sequence))};
+  Doubles p(index(layout.sequence));
+  for (Size b = 0; b < layout.batch; ++b) {
+    for (Size head = 0; head < layout.heads; ++head) {
+      const Size key = (layout.heads + head / group) * e;
+      const Size value = (layout.heads + layout.kv_heads + head / group) * e;
+      for (Size t = 0; t < layout.sequence; ++t) {
+        const double* query = &qkv[index((b * layout.sequence + t) * layout.width() + head * e)];
+        double sum = 0;
+        for (Size u = 0; u <= t; ++u) {
+          const double* other = &qkv[index((b * layout.sequence + u) * layout.width() + key)];
+          double logit = 0;
+          for (Size i = 0; i < e; ++i) logit += scale * query[i] * other[i];
+          out.max_logit = std::max(out.max_logit, logit);
+          p[index(u)] = std::exp(logit);
+          sum += p[index(u)];
+        }
+        out.log_sum[index((b * layout.heads + head) * layout.sequence + t)] = std::log(sum);
+        double* result = &out.result[index((b * layout.sequence + t) * layout.heads * e + head * e)];
+        for (Size u = 0; u <= t; ++u) {
+          const double* other = &qkv[index((b * layout.sequence + u) * layout.width() + value)];
+          for (Size i = 0; i < e; ++i) result[i] += factor * p[index(u)] / sum * other[i];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+struct Attended {
+  explicit Attended(const HeadLayout& layout_, Matrix& qkv)
+      : layout(layout_),
+        result(layout.tokens(), layout.heads * layout.head_size, 99),
+        log_sum(layout.batch * layout.heads, layout.sequence),
+        out(both({}), layout.tokens(), layout.heads * layout.head_size) {
+    engine->attention({.layout = layout,
+                       .qkv = qkv.view(),
+                       .scale = static_cast<float>(scale),
+                       .factor = static_cast<float>(factor),
+                       .result = result.view(),
+                       .log_sum = log_sum.view(),
+                       .max_logit = &max_logit,
+                       .out = out.tensor,
+                       .casting = casting});
+  }
+  HeadLayout layout;
+  std::unique_ptr<Engine> engine = make_cpu_engine(1);
+  Casting casting;
+  Matrix result;
+  Matrix log_sum;
+  float max_logit = -1e30F;
+  Stored out;
+};
+
+class AttentionCases : public testing::TestWithParam<Case> {};
+
+TEST_P(AttentionCases, ForwardAgreesWithAPlainSoftmax) {
+  const HeadLayout layout = GetParam().layout;
+  Matrix qkv = random_matrix(layout.tokens(), layout.width(), 1);
+  const Attended run(layout, qkv);
+  const Reference want = attend(layout, qkv.doubles());
+  expect_close(run.result.values, want.result, 3e-6, "result");
+  expect_close(run.log_sum.values, want.log_sum, 3e-6, "log sum");
+  EXPECT_NEAR(run.max_logit, want.max_logit, 1e-5 * std::abs(want.max_logit));
+  expect_close(values_of(run.out.tensor.rows()), run.result.doubles(), 0, "cast result");
+}
+
+TEST_P(AttentionCases, BackwardIsTheDerivative) {
+  const HeadLayout layout = GetParam().layout;
+  Matrix qkv = random_matrix(layout.tokens(), layout.width(), 1);
+  Attended run(layout, qkv);
+  Matrix dy = random_matrix(layout.tokens(), layout.heads * layout.head_size, 2);
+  Matrix gradient(layout.tokens(), layout.width(), 99);  // set, not added to
+  run.engine->attention_backward({.layout = layout,
+                                  .qkv = qkv.view(),
+                                  .result = run.result.view(),
+                                  .log_sum = run.log_sum.view(),
+                                  .result_gradient = dy.view(),
+                                  .scale = static_cast<float>(scale),
+                                  .forward_factor = static_cast<float>(factor),
+                                  .factor = static_cast<float>(2 * factor),
+                                  .qkv_gradient = gradient.view()});
+  Doubles x = qkv.doubles();
+  const Doubles weights = dy.doubles();
+  const auto loss = [&](const Doubles& values) { return dot(attend(layout, values).result, weights); };
+  const std::size_t samples = std::min<std::size_t>(x.size(), 60);
+  for (std::size_t s = 0; s < samples; ++s) {
+    const std::size_t i = x.size() <= 60 ? s : random_word({3, 0, 0}, s) % x.size();
+    const double want = 2 * slope(loss, x, i);  // the gradient's own factor is twice the forward one
+    ASSERT_NEAR(gradient.values[i], want, 2e-5 * (1 + std::abs(want))) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, AttentionCases, testing::ValuesIn(cases),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(Attention, LaterTokensChangeNothingBefore) {
+  const HeadLayout layout{1, 70, 2, 1, 4};
+  Matrix qkv = random_matrix(70, layout.width(), 1);
+  const Attended before(layout, qkv);
+  for (Size c = 0; c < layout.width(); ++c) qkv(66, c) += 3;
+  const Attended after(layout, qkv);
+  for (Size t = 0; t < 66; ++t) {
+    for (Size c = 0; c < 8; ++c) ASSERT_EQ(before.result(t, c), after.result(t, c)) << t;
+  }
+  EXPECT_NE(before.result(66, 0), after.result(66, 0));
+}
+
+TEST(Attention, LargeLogitsDoNotOverflow) {
+  const HeadLayout layout{1, 5, 1, 1, 2};
+  Matrix qkv = random_matrix(5, layout.width(), 1, 300);
+  const Attended run(layout, qkv);
+  for (const float x : run.result.values) EXPECT_TRUE(std::isfinite(x));
+  EXPECT_GT(run.max_logit, 1000);
+}
+
+TEST(Attention, MaxLogitIsRaisedNeverLowered) {
+  const HeadLayout layout{1, 3, 1, 1, 2};
+  Matrix qkv = random_matrix(3, layout.width(), 1);
+  Attended run(layout, qkv);
+  run.max_logit = 1e6F;
+  run.engine->attention({.layout = layout,
+                         .qkv = qkv.view(),
+                         .result = run.result.view(),
+                         .log_sum = run.log_sum.view(),
+                         .max_logit = &run.max_logit,
+                         .out = run.out.tensor,
+                         .casting = run.casting});
+  EXPECT_EQ(run.max_logit, 1e6F);
+}
+
+}  // namespace
+}  // namespace quaver::test
