@@ -287,8 +287,11 @@ class Engine {
 
   virtual std::string name() const = 0;
 
-  // Memory of the device, aligned for any use, cleared to zero.
+  // Memory of the device, aligned for any use, cleared to zero. Views and every pointer in an operation, but for the
+  // spans of tokens, point into such memory; the host reaches it through upload and download alone.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
+  virtual void download(const void* device, void* host, std::size_t bytes) = 0;
 
   virtual void fill_zero(View x) = 0;
   virtual void quantize(View x, QuantizedTensor& out, const Casting& casting) = 0;  // the cast nothing could absorb

@@ -9,6 +9,8 @@ class PlanningEngine final : public Engine {
  public:
   std::string name() const override { return "planning"; }
   std::shared_ptr<std::byte> allocate(std::size_t) override { return nullptr; }
+  void upload(const void*, void*, std::size_t) override {}
+  void download(const void*, void*, std::size_t) override {}
 
   void fill_zero(View) override {}
   void quantize(View, QuantizedTensor&, const Casting&) override {}

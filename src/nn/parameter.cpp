@@ -69,7 +69,8 @@ void Parameters::allocate(Engine& engine, Format matrices) {
   weights_ = engine.allocate(static_cast<std::size_t>(weights));
   gradients_ = engine.allocate(static_cast<std::size_t>(gradients));
   one_ = engine.allocate(sizeof(float) * 4);
-  *reinterpret_cast<float*>(one_.get()) = 1;
+  const float one = 1;
+  engine.upload(&one, one_.get(), sizeof(one));
   Size weight_offset = 0;
   Size gradient_offset = 0;
   for (Parameter& parameter : list_) {
@@ -81,7 +82,7 @@ void Parameters::allocate(Engine& engine, Format matrices) {
   quantized_.assign(list_.size(), nullptr);
 }
 
-void Parameters::initialize(std::uint64_t seed) {
+void Parameters::initialize(Engine& engine, std::uint64_t seed) {
   for (Parameter& parameter : list_) {
     const RandomKey key{seed, 0, stream_of(parameter.name.c_str())};
     std::vector<float> values(static_cast<std::size_t>(parameter.count()), parameter.init_mean);
@@ -89,8 +90,9 @@ void Parameters::initialize(std::uint64_t seed) {
       random_normals(key, 0, values.data(), parameter.count());
       for (float& value : values) value = parameter.init_mean + parameter.init_std * value;
     }
-    encode_array(parameter.weight.format, values.data(), 1.0F, parameter.count(),
-                 static_cast<std::byte*>(parameter.weight.data));
+    std::vector<std::byte> codes(static_cast<std::size_t>(parameter.weight.bytes()));
+    encode_array(parameter.weight.format, values.data(), 1.0F, parameter.count(), codes.data());
+    engine.upload(codes.data(), parameter.weight.data, codes.size());
   }
 }
 

@@ -44,7 +44,7 @@ class Parameters {
   void allocate(Engine& engine, Format matrices);
 
   // Weights from the seed and each parameter's own name, so that adding a parameter changes no other.
-  void initialize(std::uint64_t seed);
+  void initialize(Engine& engine, std::uint64_t seed);
 
   // Casts every weight into its site: after initialisation, loading, or a change of a site's spec.
   void quantize_all(Engine& engine, const Casting& casting);

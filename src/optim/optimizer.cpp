@@ -32,9 +32,9 @@ void check_patterns(const char* key, const std::map<std::string, double>& patter
     bool used = false;
     for (const Parameter& parameter : parameters.all()) used = used || matches(pattern, parameter.name);
     if (used) continue;
-    throw Error(fmt::format("{}: the pattern \"{}\" matches no parameter", key, pattern),
-                fmt::format("parameters are named {}, {}, …, {}", parameters.all().front().name,
-                            parameters.all()[1].name, parameters.all().back().name));
+    throw Error(
+        fmt::format("{}: the pattern \"{}\" matches no parameter", key, pattern),
+        fmt::format("parameters are named {}, …, {}", parameters.all().front().name, parameters.all().back().name));
   }
 }
 
@@ -62,12 +62,13 @@ Size moment_bytes(const CodeMatrix& matrix) {
   return aligned(matrix.code_bytes()) + aligned((scale_count(matrix) + 4) * 4);
 }
 
-void place(CodeMatrix& matrix, std::byte*& next) {
+void place(CodeMatrix& matrix, std::byte*& next, Engine& engine) {
   matrix.codes = next;
   next += aligned(matrix.code_bytes());
   auto* floats = reinterpret_cast<float*>(next);
   matrix.tensor_scale = floats;
-  *matrix.tensor_scale = 1;
+  const float one = 1;
+  engine.upload(&one, matrix.tensor_scale, sizeof(one));
   matrix.block_scales = scale_count(matrix) > 0 ? floats + 4 : nullptr;
   next += aligned((scale_count(matrix) + 4) * 4);
 }
@@ -90,7 +91,6 @@ Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters) : config
     state.decay_factor = decays ? multiplier_for(config.weight_decay_of, parameter.name) : 0.0;
     states_.push_back(state);
   }
-  factors_.resize(states_.size());
 }
 
 Size Optimizer::planned_bytes() const {
@@ -103,10 +103,17 @@ void Optimizer::allocate(Engine& engine) {
   memory_ = engine.allocate(static_cast<std::size_t>(planned_bytes()));
   std::byte* next = memory_.get();
   for (OptimizerState& state : states_) {
-    place(state.moment1, next);
-    place(state.moment2_root, next);
+    place(state.moment1, next, engine);
+    place(state.moment2_root, next, engine);
   }
+  figures_ = engine.allocate(sizeof(GradientSummary) + states_.size() * (sizeof(UpdateStatistics) + sizeof(float)));
 }
+
+UpdateStatistics* Optimizer::device_updates() const {
+  return reinterpret_cast<UpdateStatistics*>(figures_.get() + sizeof(GradientSummary));
+}
+
+float* Optimizer::device_factors() const { return reinterpret_cast<float*>(device_updates() + states_.size()); }
 
 GradientSummary Optimizer::measure(Engine& engine, float unscale) {
   std::vector<View> gradients;
@@ -120,8 +127,9 @@ GradientSummary Optimizer::measure(Engine& engine, float unscale) {
                             .unscale = unscale,
                             .clip = engine_clip(config_.clip),
                             .limit = static_cast<float>(config_.clip_limit),
-                            .factors = factors_.data(),
-                            .summary = &summary_});
+                            .factors = device_factors(),
+                            .summary = device_summary()});
+  engine.download(device_summary(), &summary_, sizeof(summary_));
   return summary_;
 }
 
@@ -140,8 +148,8 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
          .gradient = parameter.gradient,
          .moment1 = state.moment1,
          .moment2_root = state.moment2_root,
-         .gradient_factor = &factors_[i],
-         .summary = &summary_,
+         .gradient_factor = device_factors() + i,
+         .summary = device_summary(),
          .value_limit = value_limit,
          .learning_rate = static_cast<float>(step.learning_rate * state.learning_rate_factor),
          .beta1 = static_cast<float>(config_.beta1),
@@ -152,10 +160,13 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
          .bias_correction2 = static_cast<float>(1 - std::pow(config_.beta2, t)),
          .rounding = rounding,
          .random = {step.casting->seed, static_cast<std::uint32_t>(step.step), stream_of(parameter.name.c_str())},
-         .statistics = &state.update,
+         .statistics = device_updates() + i,
          .quantized = parameter.quantized.valid() ? &parameter.quantized : nullptr,
          .casting = step.casting});
   }
+  std::vector<UpdateStatistics> updates(states_.size());
+  engine.download(device_updates(), updates.data(), updates.size() * sizeof(UpdateStatistics));
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].update = updates[i];
 }
 
 }  // namespace quaver

@@ -25,7 +25,7 @@ struct OptimizerState {
   CodeMatrix moment2_root;  // √v: halves the range that v needs, and is what the update divides by
   double learning_rate_factor = 1;
   double decay_factor = 1;
-  UpdateStatistics update;
+  UpdateStatistics update;  // of the last update, on the host
 };
 
 class Optimizer {
@@ -51,10 +51,14 @@ class Optimizer {
   OptimConfig config_;
   Parameters& parameters_;
   std::vector<OptimizerState> states_;
-  std::vector<float> factors_;
-  GradientSummary summary_;
+  GradientSummary summary_;  // as last downloaded
   Size updates_ = 0;
-  std::shared_ptr<std::byte> memory_;
+  std::shared_ptr<std::byte> memory_;   // moments
+  std::shared_ptr<std::byte> figures_;  // GradientSummary, then a factor and UpdateStatistics for each parameter
+
+  GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(figures_.get()); }
+  UpdateStatistics* device_updates() const;
+  float* device_factors() const;
 };
 
 }  // namespace quaver

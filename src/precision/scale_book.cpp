@@ -64,7 +64,7 @@ void ScaleBook::end_step(std::uint64_t step) {
     const bool saturates = can_overflow && seen.saturated_percent() > rules_.overflow_percent;
     const bool overflowed = seen.nonfinite > 0 || saturates;
     entry->overflow_streak = overflowed ? entry->overflow_streak + 1 : 0;
-    entry->history.push_back(seen.amax);
+    if (seen.nonfinite < seen.count) entry->history.push_back(seen.amax);
     while (entry->history.size() > static_cast<std::size_t>(rules_.history)) entry->history.pop_front();
     update_scale(*entry, step);
     entry->last_step = seen;

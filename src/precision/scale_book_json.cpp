@@ -130,17 +130,21 @@ std::string compare_books(std::string_view json_a, std::string_view json_b) {
   const json a = parse_book(json_a);
   const json b = parse_book(json_b);
   std::string text;
-  for (const auto& [site, left] : a["sites"].items()) {
-    const auto right = b["sites"].find(site);
-    if (right == b["sites"].end()) {
-      text += fmt::format("{}: only in the first\n", site);
-    } else if (left["spec"] != (*right)["spec"] || left["scale"] != (*right)["scale"]) {
-      text += fmt::format("{}: scale {} → {}, {} → {}\n", site, left["scale"].dump(), (*right)["scale"].dump(),
-                          left["spec"]["rows"].dump(), (*right)["spec"]["rows"].dump());
+  try {
+    for (const auto& [site, left] : a.at("sites").items()) {
+      const auto right = b.at("sites").find(site);
+      if (right == b.at("sites").end()) {
+        text += fmt::format("{}: only in the first\n", site);
+      } else if (left.at("spec") != right->at("spec") || left.at("scale") != right->at("scale")) {
+        text += fmt::format("{}: scale {} → {}, {} → {}\n", site, left.at("scale").dump(), right->at("scale").dump(),
+                            left.at("spec").at("rows").dump(), right->at("spec").at("rows").dump());
+      }
     }
-  }
-  for (const auto& [site, right] : b["sites"].items()) {
-    if (!a["sites"].contains(site)) text += fmt::format("{}: only in the second\n", site);
+    for (const auto& [site, right] : b.at("sites").items()) {
+      if (!a.at("sites").contains(site)) text += fmt::format("{}: only in the second\n", site);
+    }
+  } catch (const json::exception& error) {
+    throw Error(std::string("a scale file is damaged: ") + error.what(), "export it again");
   }
   return text;
 }

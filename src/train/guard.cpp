@@ -6,10 +6,10 @@ namespace quaver {
 
 namespace {
 
-constexpr double memory = 0.98;           // of the running mean: about fifty steps
-constexpr std::int64_t settling = 10;     // steps before the mean is worth comparing with
-constexpr int skipped_in_a_row = 20;      // halving a loss scale of 2^8 to 1 takes eight
-constexpr double absolute_slack = 0.5;    // nats: a loss near zero may double without diverging
+constexpr double memory = 0.98;         // of the running mean: about fifty steps
+constexpr std::int64_t settling = 10;   // steps before the mean is worth comparing with
+constexpr int skipped_in_a_row = 20;    // halving a loss scale of 2^8 to 1 takes eight
+constexpr double absolute_slack = 0.5;  // nats: a loss near zero may double without diverging
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The guard watches a run and acts: a site that keeps overflowing is widened, a loss that diverges sends the run back to
-// its last good checkpoint. Every act is named.
+// The guard watches a run and acts: a site that keeps overflowing is widened, a loss that diverges sends the run back
+// to its last good checkpoint. Every act is named.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class Guard {
 
   enum class Verdict : std::uint8_t { carry_on, rewind, give_up };
 
-  // Judges a finished step by its loss. A skipped step counts as one of a diverging run when too many follow each other.
+  // Judges a finished step by its loss. A skipped step counts as one of a diverging run when too many follow each
+  // other.
   Verdict judge(double loss, bool skipped);
 
   // Sites that overflowed in `widen_after` steps in a row, in formats that can be widened.

@@ -63,8 +63,8 @@ void MetricsLog::step(const StepReport& report, std::optional<double> validation
 }
 
 void MetricsLog::event(Size step, const std::string& kind, const std::string& text) {
-  write(ordered_json{{"step", step}, {"event", kind}, {"text", text}}.dump(
-      -1, ' ', false, ordered_json::error_handler_t::replace));
+  write(ordered_json{{"step", step}, {"event", kind}, {"text", text}}.dump(-1, ' ', false,
+                                                                           ordered_json::error_handler_t::replace));
 }
 
 void MetricsLog::statistics(Size step, const ScaleBook& book) {

@@ -1,11 +1,10 @@
 #include "train/run.h"
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -13,8 +12,8 @@
 #include "config/check.h"
 #include "config/dump.h"
 #include "config/load.h"
-#include "quaver/error.h"
 #include "io/file_io.h"
+#include "quaver/error.h"
 #include "train/guard.h"
 #include "train/metrics.h"
 #include "train/sampling.h"
@@ -150,9 +149,12 @@ class Run {
     const Config& config = trainer_.config();
     if (is_due(config.train.statistics_every, report.step - 1)) numerics_->statistics(report.step, trainer_.book());
     switch (guard_.judge(report.loss, report.skipped)) {
-      case Guard::Verdict::rewind: return rewind(report);
-      case Guard::Verdict::give_up: return give_up(report);
-      case Guard::Verdict::carry_on: break;
+      case Guard::Verdict::rewind:
+        return rewind(report);
+      case Guard::Verdict::give_up:
+        return give_up(report);
+      case Guard::Verdict::carry_on:
+        break;
     }
     widen_overflowing_sites();
     std::optional<double> validation;
@@ -181,7 +183,8 @@ class Run {
       const Role role = trainer_.book().entry(site).site.role;
       const std::string reason = fmt::format("overflowed {} steps in a row", trainer_.config().guard.widen_after);
       trainer_.change_site(site, make_recipe("bf16", precision).of(role), reason);
-      note("widened", fmt::format("step {}: {} {} and is stored in bf16 from now on", trainer_.steps_done(), site, reason));
+      note("widened",
+           fmt::format("step {}: {} {} and is stored in bf16 from now on", trainer_.steps_done(), site, reason));
     }
   }
 

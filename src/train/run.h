@@ -41,10 +41,10 @@ struct RunResult {
   RunEnd end = RunEnd::finished;
   std::filesystem::path directory;
   Size steps = 0;
-  double final_train_loss = 0;                 // mean over the last twentieth of the steps
+  double final_train_loss = 0;  // mean over the last twentieth of the steps
   std::optional<double> final_validation_loss;
-  std::optional<double> best_loss;             // of a perfect model, where it is known
-  std::vector<LossPoint> losses;               // of this session's steps
+  std::optional<double> best_loss;  // of a perfect model, where it is known
+  std::vector<LossPoint> losses;    // of this session's steps
   std::vector<LossPoint> validation;
   double seconds_per_step = 0;  // median
   double tokens_per_second = 0;

@@ -1,10 +1,9 @@
 #include "train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 
 #include "engine/planning_engine.h"
@@ -76,10 +75,11 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   model_ = std::make_unique<Transformer>(config_.model, plan_, book_);
   optimizer_ = std::make_unique<Optimizer>(config_.optim, model_->parameters());
   load_scales();
+  tally_memory_ = engine_.allocate(sizeof(Tally));
   plan_memory();
   const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
   model_->parameters().allocate(engine_, master);
-  model_->parameters().initialize(config_.train.seed);
+  model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
   model_->parameters().quantize_all(engine_, weight_casting());
   if (config_.model.parametrization != Parametrization::standard) {
@@ -142,13 +142,14 @@ void Trainer::check_memory(Size activations) const {
   const double gib = 1.0 / (1024 * 1024 * 1024);
   const Size per_row = activations / config_.train.batch;
   const Size fits = fixed < limit ? (limit - fixed) / std::max<Size>(1, per_row) : 0;
-  throw Error(fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations) "
-                          "and {:.2f} GiB are free: {:.2f} GiB too much",
-                          static_cast<double>(needed) * gib, static_cast<double>(fixed) * gib,
-                          static_cast<double>(activations) * gib, static_cast<double>(limit) * gib,
-                          static_cast<double>(needed - limit) * gib),
-              fits > 0 ? fmt::format("train.batch = {} would fit; raise train.accumulation to keep the tokens a step", fits)
-                       : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\"");
+  throw Error(
+      fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations) "
+                  "and {:.2f} GiB are free: {:.2f} GiB too much",
+                  static_cast<double>(needed) * gib, static_cast<double>(fixed) * gib,
+                  static_cast<double>(activations) * gib, static_cast<double>(limit) * gib,
+                  static_cast<double>(needed - limit) * gib),
+      fits > 0 ? fmt::format("train.batch = {} would fit; raise train.accumulation to keep the tokens a step", fits)
+               : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\"");
 }
 
 Casting Trainer::casting(Size micro_step, Detail detail) const {
@@ -173,19 +174,29 @@ void Trainer::skip_batches(Size count) {
   restart_loader();
 }
 
+void Trainer::reset_tally() {
+  tally_ = {0, -std::numeric_limits<float>::infinity()};
+  engine_.upload(&tally_, tally_memory_.get(), sizeof(tally_));
+}
+
+double Trainer::read_loss_sum() {
+  engine_.download(tally_memory_.get(), &tally_, sizeof(tally_));
+  return tally_.loss_sum;
+}
+
 double Trainer::micro_steps(Detail detail) {
-  double sum = 0;
-  max_logit_ = -std::numeric_limits<float>::infinity();
+  reset_tally();
   model_->parameters().clear_gradients(engine_);
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const PrefetchLoader::Batch batch = loader_->next();
     Step step{engine_, arena_, config_.train.batch, config_.train.context};
     step.casting = casting(micro, detail);
     step.accumulator = config_.precision.accumulator;
-    step.max_logit = &max_logit_;
-    model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &sum);
+    step.max_logit = &device_tally()->max_logit;
+    model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &device_tally()->loss_sum);
   }
-  return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
+  return read_loss_sum() /
+         static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
 }
 
 StepReport Trainer::step() {
@@ -224,7 +235,8 @@ StepReport Trainer::step() {
 bool Trainer::loss_scale_overflowed() const {
   if (loss_scale_.mode() != LossScaling::adaptive) return false;
   return std::any_of(book_.entries().begin(), book_.entries().end(), [](const auto& entry) {
-    return entry->site.role == Role::dy && entry->site.spec.rows.format == Format::f16 && entry->site.seen.saturated > 0;
+    return entry->site.role == Role::dy && entry->site.spec.rows.format == Format::f16 &&
+           entry->site.seen.saturated > 0;
   });
 }
 
@@ -232,7 +244,7 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
   report.step = step_;
   report.gradient_norm = summary.norm;
   report.tokens = config_.train.accumulation * config_.train.batch * config_.train.context;
-  report.max_logit = max_logit_;
+  report.max_logit = tally_.max_logit;
   for (const auto& entry : book_.entries()) {
     report.saturated += entry->last_step.saturated;
     report.underflowed += entry->last_step.underflowed;
@@ -286,16 +298,16 @@ std::optional<double> Trainer::evaluate(Size batches) {
   if (windows > 0) batches = std::min(batches, (static_cast<Size>(windows) + batch - 1) / batch);
   std::vector<std::int32_t> inputs(tokens);
   std::vector<std::int32_t> targets(tokens);
-  double sum = 0;
+  reset_tally();
   for (Size i = 0; i < batches; ++i) {
     data_.valid->fill(static_cast<std::uint64_t>(i), batch, context, inputs.data(), targets.data());
     Step step{engine_, arena_, batch, context, Pass::evaluate};
     step.casting = casting(i, Detail::counts);
     step.casting.observe = false;
     step.accumulator = config_.precision.accumulator;
-    model_->loss(step, {inputs, targets}, 1, &sum);
+    model_->loss(step, {inputs, targets}, 1, &device_tally()->loss_sum);
   }
-  return sum / static_cast<double>(batches * batch * context);
+  return read_loss_sum() / static_cast<double>(batches * batch * context);
 }
 
 std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
@@ -306,7 +318,9 @@ std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> toke
   step.casting.seed = config_.train.seed;
   step.casting.observe = false;
   step.accumulator = config_.precision.accumulator;
-  model_->next_token_logits(step, tokens, {logits.data(), Format::f32, 1, config_.model.vocab});
+  const auto memory = engine_.allocate(logits.size() * sizeof(float));
+  model_->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, config_.model.vocab});
+  engine_.download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }
 

@@ -29,7 +29,7 @@ struct StepReport {
   float loss_scale = 1;
   double seconds = 0;
   Size tokens = 0;
-  std::uint64_t saturated = 0;    // elements in this step, over all sites
+  std::uint64_t saturated = 0;  // elements in this step, over all sites
   std::uint64_t underflowed = 0;
   std::uint64_t overflows = 0;  // sites that overflowed in this step
   double update_ratio = 0;      // ‖Δw‖/‖w‖ over all matrices
@@ -53,8 +53,8 @@ using Notice = std::function<void(const std::string&)>;
 
 class Trainer {
  public:
-  // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does not
-  // fit into memory, saying by how much.
+  // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does
+  // not fit into memory, saying by how much.
   Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
   ~Trainer();
 
@@ -68,6 +68,7 @@ class Trainer {
   // Logits of the token after `tokens` (the last `context` of them).
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
+  // The content points into the trainer's own copy: valid until the next snapshot.
   CheckpointContent snapshot();
   void restore(const Checkpoint& checkpoint);
 
@@ -90,10 +91,19 @@ class Trainer {
   std::map<std::string, double> format_shares() const;
 
  private:
+  // What a step adds up on the device.
+  struct Tally {
+    double loss_sum = 0;
+    float max_logit = 0;
+  };
+
   void plan_memory();
   void check_memory(Size needed) const;
   Casting casting(Size micro_step, Detail detail) const;
   Casting weight_casting() const;
+  Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
+  void reset_tally();
+  double read_loss_sum();
   double micro_steps(Detail detail);
   void load_scales();
   void switch_recipe_when_due();
@@ -119,7 +129,9 @@ class Trainer {
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   bool switched_ = false;
-  float max_logit_ = 0;
+  std::shared_ptr<std::byte> tally_memory_;
+  Tally tally_;  // of the last step, on the host
+  std::vector<std::byte> snapshot_;
   std::map<std::string, double> notes_;
 };
 

@@ -1,7 +1,5 @@
 // A trainer's whole state as a checkpoint, and back.
 #include <fmt/format.h>
-
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "quaver/error.h"
@@ -15,20 +13,43 @@ namespace {
 
 const char* dtype_of(Format format) {
   switch (format) {
-    case Format::bf16: return "BF16";
-    case Format::f16: return "F16";
-    case Format::e4m3: return "F8_E4M3";
-    case Format::e5m2: return "F8_E5M2";
-    case Format::e2m1: return "U8";
+    case Format::bf16:
+      return "BF16";
+    case Format::f16:
+      return "F16";
+    case Format::e4m3:
+      return "F8_E4M3";
+    case Format::e5m2:
+      return "F8_E5M2";
+    case Format::e2m1:
+      return "U8";
     case Format::f32:
-    case Format::tf32: break;
+    case Format::tf32:
+      break;
   }
   return "F32";
 }
 
-std::span<const std::byte> bytes_of(const void* data, Size bytes) {
-  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes)};
-}
+// Copies what lies in the engine's memory to the host, one piece behind the other.
+class HostCopy {
+ public:
+  HostCopy(Engine& engine, std::vector<std::byte>& memory, Size bytes) : engine_(engine), memory_(memory) {
+    memory_.resize(static_cast<std::size_t>(bytes));
+  }
+
+  std::span<const std::byte> take(const void* device, Size bytes) {
+    const auto count = static_cast<std::size_t>(bytes);
+    std::byte* place = memory_.data() + used_;
+    engine_.download(device, place, count);
+    used_ += count;
+    return {place, count};
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<std::byte>& memory_;
+  std::size_t used_ = 0;
+};
 
 // A matrix for vectors too would puzzle other readers: one row is one dimension.
 std::vector<std::int64_t> shape_of(Size rows, Size cols, ParameterKind kind) {
@@ -40,44 +61,55 @@ Size scale_count(const CodeMatrix& matrix) {
   return matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
 }
 
-void add_moment(std::vector<TensorEntry>& out, const std::string& name, const CodeMatrix& moment, ParameterKind kind) {
+void add_moment(std::vector<TensorEntry>& out, const std::string& name, const CodeMatrix& moment, ParameterKind kind,
+                HostCopy& copy) {
   out.push_back({name, dtype_of(moment.spec.format), shape_of(moment.rows, moment.cols, kind),
-                 bytes_of(moment.codes, moment.code_bytes())});
+                 copy.take(moment.codes, moment.code_bytes())});
   if (scale_count(moment) == 0) return;
-  out.push_back({name + ".scale", "F32", {moment.scale_rows(), moment.scale_cols()},
-                 bytes_of(moment.block_scales, scale_count(moment) * 4)});
+  out.push_back({name + ".scale",
+                 "F32",
+                 {moment.scale_rows(), moment.scale_cols()},
+                 copy.take(moment.block_scales, scale_count(moment) * 4)});
 }
 
-void copy_tensor(const SafetensorsFile& file, const std::string& name, const char* dtype, void* to, Size bytes) {
+Size moment_bytes(const CodeMatrix& moment) { return moment.code_bytes() + scale_count(moment) * 4; }
+
+void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string& name, const char* dtype, void* to,
+                 Size bytes) {
   const TensorEntry& tensor = file.at(name);
   if (tensor.dtype != dtype || tensor.data.size() != static_cast<std::size_t>(bytes)) {
-    throw Error(fmt::format("{}: {} holds {} bytes of {}, and this run needs {} bytes of {}", file.path().string(), name,
-                            tensor.data.size(), tensor.dtype, bytes, dtype),
+    throw Error(fmt::format("{}: {} holds {} bytes of {}, and this run needs {} bytes of {}", file.path().string(),
+                            name, tensor.data.size(), tensor.dtype, bytes, dtype),
                 "the checkpoint belongs to a run of another shape: resume with that run's own config");
   }
-  std::memcpy(to, tensor.data.data(), tensor.data.size());
+  engine.upload(tensor.data.data(), to, tensor.data.size());
 }
 
-void copy_moment(const SafetensorsFile& file, const std::string& name, const CodeMatrix& moment) {
-  copy_tensor(file, name, dtype_of(moment.spec.format), moment.codes, moment.code_bytes());
+void copy_moment(Engine& engine, const SafetensorsFile& file, const std::string& name, const CodeMatrix& moment) {
+  copy_tensor(engine, file, name, dtype_of(moment.spec.format), moment.codes, moment.code_bytes());
   if (scale_count(moment) > 0) {
-    copy_tensor(file, name + ".scale", "F32", moment.block_scales, scale_count(moment) * 4);
+    copy_tensor(engine, file, name + ".scale", "F32", moment.block_scales, scale_count(moment) * 4);
   }
 }
 
 }  // namespace
 
 CheckpointContent Trainer::snapshot() {
+  Size bytes = model_->parameters().weight_bytes();
+  for (const OptimizerState& state : optimizer_->states()) {
+    bytes += moment_bytes(state.moment1) + moment_bytes(state.moment2_root);
+  }
+  HostCopy copy(engine_, snapshot_, bytes);
   CheckpointContent content;
   for (const Parameter& parameter : model_->parameters().all()) {
     content.model.push_back({parameter.name, dtype_of(parameter.weight.format),
                              shape_of(parameter.rows, parameter.cols, parameter.kind),
-                             bytes_of(parameter.weight.data, parameter.weight.bytes())});
+                             copy.take(parameter.weight.data, parameter.weight.bytes())});
   }
   for (const OptimizerState& state : optimizer_->states()) {
     const Parameter& parameter = *state.parameter;
-    add_moment(content.optimizer, parameter.name + ".m", state.moment1, parameter.kind);
-    add_moment(content.optimizer, parameter.name + ".v_root", state.moment2_root, parameter.kind);
+    add_moment(content.optimizer, parameter.name + ".m", state.moment1, parameter.kind, copy);
+    add_moment(content.optimizer, parameter.name + ".v_root", state.moment2_root, parameter.kind, copy);
   }
   const json state{{"step", step_},
                    {"updates", optimizer_->updates()},
@@ -98,12 +130,12 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   try {
     const json state = json::parse(checkpoint.state());
     for (Parameter& parameter : model_->parameters().all()) {
-      copy_tensor(checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
+      copy_tensor(engine_, checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
                   parameter.weight.bytes());
     }
     for (OptimizerState& moments : optimizer_->states()) {
-      copy_moment(checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
-      copy_moment(checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
+      copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
+      copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
     }
     step_ = state.at("step").get<Size>();
     optimizer_->restore_updates(state.at("updates").get<Size>());

@@ -1,8 +1,7 @@
 #include "train/training_data.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
+#include <fmt/format.h>
 
 #include "data/dataset.h"
 #include "data/synthetic.h"
@@ -67,10 +66,11 @@ void check_length(const TokenSource* source, const char* what, Size context) {
 TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context) {
   if (config.kind == DataKind::synthetic) return open_synthetic(config, context);
   if (config.path.empty()) {
-    throw Error("no data to train on", "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
+    throw Error("no data to train on",
+                "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
   }
-  TrainingData data = std::filesystem::is_directory(config.path) ? open_prepared(config, seed)
-                                                                 : open_shard_file(config, seed);
+  TrainingData data =
+      std::filesystem::is_directory(config.path) ? open_prepared(config, seed) : open_shard_file(config, seed);
   check_length(data.train.get(), "training", context);
   check_length(data.valid.get(), "validation", context);
   return data;

@@ -204,7 +204,8 @@ inline std::vector<LayerSpecs> all_layer_specs() {
   QuantSpec square = line;
   square.block = block::b128x128;
   all.push_back({"fp8-block", both(line), both(square), both(line), 0.06});
-  QuantSpec mx{.format = Format::e4m3, .block = block::b1x32, .scale = ScaleFormat::e8m0, .policy = ScalePolicy::current};
+  QuantSpec mx{
+      .format = Format::e4m3, .block = block::b1x32, .scale = ScaleFormat::e8m0, .policy = ScalePolicy::current};
   all.push_back({"mxfp8", both(mx), both(mx), both(mx), 0.06});
   mx.format = Format::e2m1;
   QuantSpec mx_backward = mx;

@@ -67,8 +67,8 @@ TEST(UnitScaling, ResidualFactorsKeepUnitVariance) {
   }
 }
 
-// Unrolled, the stream's last value is a sum of the embedding and all branches: with α = 1 and ratio 1 every branch
-// weighs the same, and all of them together weigh twice... as much as α_res says against the embedding.
+// Unrolled, the end of the stream is a weighted sum of the embedding and all branches: branches of a kind weigh the
+// same, the kinds as attention_ratio says, and all together √2 · α_res against the embedding.
 TEST(UnitScaling, UmupBranchesOfAKindWeighTheSame) {
   const Size layers = 6;
   const double ratio = 0.5;

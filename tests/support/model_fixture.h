@@ -15,7 +15,7 @@ struct SmallModel {
       : batch(batch_), sequence(sequence_), config(resolved(model)), plan(make_plan(precision, layer_shapes(config))) {
     transformer = std::make_unique<Transformer>(config, plan, book);
     transformer->parameters().allocate(*engine, Format::f32);
-    transformer->parameters().initialize(11);
+    transformer->parameters().initialize(*engine, 11);
     const Casting casting{.seed = 3};
     transformer->parameters().quantize_all(*engine, casting);
     PlanningEngine planning;

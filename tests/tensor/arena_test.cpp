@@ -15,13 +15,15 @@ constexpr std::size_t alignment = 256;
 
 class Memory {
  public:
-  explicit Memory(std::size_t bytes) : bytes_(bytes), memory_(new(std::align_val_t{alignment}) std::byte[bytes + 1]) {}
+  explicit Memory(std::size_t bytes) : bytes_(bytes), memory_(new (std::align_val_t{alignment}) std::byte[bytes + 1]) {}
   ~Memory() { ::operator delete[](memory_, std::align_val_t{alignment}); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   Arena arena() const { return {memory_, bytes_}; }
-  std::size_t offset(const void* p) const { return static_cast<std::size_t>(static_cast<const std::byte*>(p) - memory_); }
+  std::size_t offset(const void* p) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(p) - memory_);
+  }
 
  private:
   std::size_t bytes_;
@@ -65,7 +67,8 @@ TEST(Arena, EveryAddressIsAligned) {
   Arena arena = memory.arena();
   std::set<std::size_t> offsets;
   for (std::size_t bytes = 1; bytes < 600; bytes += 37) {
-    for (const std::size_t offset : {memory.offset(arena.take_saved(bytes)), memory.offset(arena.take_scratch(bytes))}) {
+    for (const std::size_t offset :
+         {memory.offset(arena.take_saved(bytes)), memory.offset(arena.take_scratch(bytes))}) {
       EXPECT_EQ(offset % alignment, 0U) << bytes;
       EXPECT_TRUE(offsets.insert(offset).second) << "handed out twice";
     }

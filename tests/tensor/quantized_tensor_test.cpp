@@ -116,8 +116,8 @@ TEST(QuantizedTensor, AWideMatrixIsItsOwnCodes) {
 
 // Every slice decodes to the rows it was cut from.
 TEST(SliceRows, DecodesToTheSameRows) {
-  for (const QuantSpec& spec : {QuantSpec{.format = Format::bf16}, e4m3_current, e4m3_rows, e4m3_lines, e4m3_squares,
-                                mxfp4}) {
+  for (const QuantSpec& spec :
+       {QuantSpec{.format = Format::bf16}, e4m3_current, e4m3_rows, e4m3_lines, e4m3_squares, mxfp4}) {
     const Size rows = 260;
     const Size cols = 133;
     Pool pool;

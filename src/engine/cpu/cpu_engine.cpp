@@ -25,6 +25,10 @@ std::shared_ptr<std::byte> CpuEngine::allocate(std::size_t bytes) {
   return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
 }
 
+void CpuEngine::upload(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
+
+void CpuEngine::download(const void* device, void* host, std::size_t bytes) { std::memcpy(host, device, bytes); }
+
 void CpuEngine::fill_zero(View x) { std::memset(x.data, 0, static_cast<std::size_t>(x.bytes())); }
 
 const float* rows_as_floats(const View& x, Size first, Size count, float* buffer) {

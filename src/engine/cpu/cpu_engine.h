@@ -13,6 +13,8 @@ class CpuEngine final : public Engine {
 
   std::string name() const override;
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  void upload(const void* host, void* device, std::size_t bytes) override;
+  void download(const void* device, void* host, std::size_t bytes) override;
 
   void fill_zero(View x) override;
   void quantize(View x, QuantizedTensor& out, const Casting& casting) override;

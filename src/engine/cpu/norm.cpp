@@ -107,6 +107,8 @@ void CpuEngine::add_norm(const AddNorm& op) {
       if (!op.branch.empty()) {
         combine_row(x, op.branch.f32() + row * d, op.keep, op.add, d, op.sum.f32() + row * d);
         x = op.sum.f32() + row * d;
+      } else if (op.sum.data != op.residual.data) {
+        std::copy_n(x, d, op.sum.f32() + row * d);
       }
       stats[row] = row_stats(x, d, op.norm.kind, op.norm.eps);
       normalize_row(x, stats[row], op.norm.gain.f32(), optional_row(op.norm.shift), d, tile + r * d);

@@ -74,7 +74,8 @@ QUAVER_SIMD void update_row(const Update& u, const float* gradient, Size n, floa
   }
 }
 
-QUAVER_SIMD void compare_rows(const float* before, const float* after, Size n, UpdateStatistics& statistics) {
+QUAVER_SIMD void compare_rows(const Update& u, const float* before, const float* m, const float* after, Size n,
+                              UpdateStatistics& statistics) {
   double weight2 = 0;
   double update2 = 0;
   std::uint64_t unmoved = 0;
@@ -83,7 +84,8 @@ QUAVER_SIMD void compare_rows(const float* before, const float* after, Size n, U
     const float delta = after[i] - before[i];
     weight2 += static_cast<double>(after[i] * after[i]);
     update2 += static_cast<double>(delta * delta);
-    unmoved += delta == 0.0F ? 1U : 0U;
+    const bool wanted = m[i] != 0.0F || u.decay * before[i] != 0.0F;
+    unmoved += delta == 0.0F && wanted ? 1U : 0U;
   }
   statistics.weight2 += weight2;
   statistics.update2 += update2;
@@ -195,7 +197,7 @@ void CpuEngine::adamw(const AdamW& op) {
       store_weight(op, first, rows, weight);
       rows_as_floats(op.weight, first, rows, weight);
     }
-    compare_rows(before, weight, rows * cols, statistics[static_cast<std::size_t>(tile)]);
+    compare_rows(update, before, m, weight, rows * cols, statistics[static_cast<std::size_t>(tile)]);
   }
   if (op.statistics != nullptr) {
     *op.statistics = {};

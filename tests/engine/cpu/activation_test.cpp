@@ -12,9 +12,9 @@ struct Case {
 
 void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
 
-constexpr Case cases[] = {{"Gelu", ActivationKind::gelu, 0},       {"GeluClipped", ActivationKind::gelu, 0.8F},
-                          {"Relu", ActivationKind::relu, 0},       {"ReluClipped", ActivationKind::relu, 0.8F},
-                          {"Swiglu", ActivationKind::swiglu, 0},   {"SwigluClipped", ActivationKind::swiglu, 0.8F}};
+constexpr Case cases[] = {{"Gelu", ActivationKind::gelu, 0},     {"GeluClipped", ActivationKind::gelu, 0.8F},
+                          {"Relu", ActivationKind::relu, 0},     {"ReluClipped", ActivationKind::relu, 0.8F},
+                          {"Swiglu", ActivationKind::swiglu, 0}, {"SwigluClipped", ActivationKind::swiglu, 0.8F}};
 
 constexpr double factor = 1.5;
 

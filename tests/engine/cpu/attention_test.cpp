@@ -1,4 +1,5 @@
-// Causal attention against a plain softmax in double, over block boundaries and grouped heads; gradients by differences.
+// Causal attention against a plain softmax in double, over block boundaries and grouped heads; gradients by
+// differences.
 #include <limits>
 
 #include "engine/support.h"
@@ -14,8 +15,11 @@ struct Case {
 void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
 
 // 64 query rows make a block.
-constexpr Case cases[] = {{"OneToken", {2, 1, 2, 2, 4}},  {"Seven", {2, 7, 2, 1, 4}},  {"OneBlock", {1, 64, 1, 1, 8}},
-                          {"BlockAndOne", {1, 65, 2, 1, 3}}, {"ThreeBlocks", {2, 130, 4, 2, 5}}};
+constexpr Case cases[] = {{"OneToken", {2, 1, 2, 2, 4}},
+                          {"Seven", {2, 7, 2, 1, 4}},
+                          {"OneBlock", {1, 64, 1, 1, 8}},
+                          {"BlockAndOne", {1, 65, 2, 1, 3}},
+                          {"ThreeBlocks", {2, 130, 4, 2, 5}}};
 
 constexpr double scale = 0.7F;
 constexpr double factor = 1.3F;

@@ -34,8 +34,9 @@ Doubles reference(const Case& c, Doubles qkv, const Doubles& query_gain, const D
         for (Size i = 0; i < e; ++i) x[i] *= r * gain[index(i)];
       }
       for (Size i = 0; c.theta > 0 && i < e / 2; ++i) {
-        const double angle = static_cast<double>(row % c.layout.sequence) *
-                             std::pow(static_cast<double>(c.theta), -2.0 * static_cast<double>(i) / static_cast<double>(e));
+        const double angle =
+            static_cast<double>(row % c.layout.sequence) *
+            std::pow(static_cast<double>(c.theta), -2.0 * static_cast<double>(i) / static_cast<double>(e));
         const double a = x[i];
         const double b = x[e / 2 + i];
         x[i] = a * std::cos(angle) - b * std::sin(angle);

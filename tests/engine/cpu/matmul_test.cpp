@@ -143,8 +143,8 @@ TEST(Matmul, ShapesThatDoNotMeetAreAnError) {
 
 TEST(Matmul, NonFiniteOperandsAreNeverSilent) {
   const auto engine = make_cpu_engine(1);
-  for (const Accumulator accumulator : {Accumulator::fp32, Accumulator::hopper, Accumulator::hopper_split,
-                                        Accumulator::fp16, Accumulator::fp8}) {
+  for (const Accumulator accumulator :
+       {Accumulator::fp32, Accumulator::hopper, Accumulator::hopper_split, Accumulator::fp16, Accumulator::fp8}) {
     for (const Format format : {Format::f32, Format::tf32, Format::bf16, Format::f16}) {
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         Matrix x = random_matrix(2, 40, 1);
@@ -155,8 +155,7 @@ TEST(Matmul, NonFiniteOperandsAreNeverSilent) {
         engine->quantize(x.view(), sx.tensor, {});
         engine->quantize(w.view(), sw.tensor, {});
         Matrix out(2, 3);
-        engine->matmul(
-            {.a = sx.tensor.rows(), .b = sw.tensor.rows(), .out = out.view(), .accumulator = accumulator});
+        engine->matmul({.a = sx.tensor.rows(), .b = sw.tensor.rows(), .out = out.view(), .accumulator = accumulator});
         for (Size c = 0; c < 3; ++c) {
           EXPECT_TRUE(std::isfinite(out(0, c)));
           EXPECT_FALSE(std::isfinite(out(1, c)))

@@ -109,8 +109,8 @@ TEST(NarrowAccumulator, AccuracyFallsWithTheWidth) {
   Matrix b = on_fp8_grid(8, k, 4, 0.2F);
   const Doubles exact = product(a.doubles(), b.doubles(), 8, 8, k);
   double last = 0;
-  for (const Accumulator accumulator : {Accumulator::fp32, Accumulator::hopper_split, Accumulator::hopper,
-                                        Accumulator::fp16, Accumulator::fp8}) {
+  for (const Accumulator accumulator :
+       {Accumulator::fp32, Accumulator::hopper_split, Accumulator::hopper, Accumulator::fp16, Accumulator::fp8}) {
     const double error = relative_error(run(accumulator, a, b).values, exact);
     EXPECT_GE(error, last) << static_cast<int>(accumulator);
     last = error;

@@ -16,9 +16,9 @@ struct Case {
 
 void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
 
-constexpr Case cases[] = {{"OneToken", NormKind::layer, true, 1, 16},   {"Odd", NormKind::layer, true, 3, 5},
-                          {"NoShift", NormKind::layer, false, 4, 7},    {"Rms", NormKind::rms, false, 3, 5},
-                          {"RmsShift", NormKind::rms, true, 2, 17},     {"RmsOneToken", NormKind::rms, false, 1, 8},
+constexpr Case cases[] = {{"OneToken", NormKind::layer, true, 1, 16}, {"Odd", NormKind::layer, true, 3, 5},
+                          {"NoShift", NormKind::layer, false, 4, 7},  {"Rms", NormKind::rms, false, 3, 5},
+                          {"RmsShift", NormKind::rms, true, 2, 17},   {"RmsOneToken", NormKind::rms, false, 1, 8},
                           {"ManyRows", NormKind::layer, true, 130, 3}};
 
 Doubles reference_norm(const Case& c, const Doubles& x, const Doubles& gain, const Doubles& shift) {
@@ -48,9 +48,7 @@ Doubles combined(double keep, const Doubles& a, double add, const Doubles& b) {
 
 class Norms : public testing::TestWithParam<Case> {
  protected:
-  NormParameters parameters() {
-    return {GetParam().kind, gain.view(), GetParam().shift ? shift.view() : View{}, eps};
-  }
+  NormParameters parameters() { return {GetParam().kind, gain.view(), GetParam().shift ? shift.view() : View{}, eps}; }
   NormGradients gradients(float factor) {
     return {gain_gradient.view(), GetParam().shift ? shift_gradient.view() : View{}, factor};
   }
@@ -59,7 +57,8 @@ class Norms : public testing::TestWithParam<Case> {
 
   // The derivative of Σ norm(x)·dy by the gain, times factor, on top of what was there.
   void expect_parameter_gradients(const Doubles& x, const Doubles& dy, double factor) {
-    Doubles by_gain = gradient([&](const Doubles& g) { return dot(norm_of(x, g, shift.doubles()), dy); }, gain.doubles());
+    Doubles by_gain =
+        gradient([&](const Doubles& g) { return dot(norm_of(x, g, shift.doubles()), dy); }, gain.doubles());
     for (double& value : by_gain) value = initial + factor * value;
     expect_close(gain_gradient.values, by_gain, 2e-5, "gain");
     if (!GetParam().shift) return;

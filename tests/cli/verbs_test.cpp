@@ -1,0 +1,187 @@
+// The verbs beside train: data, eval, sample, compare, inspect, and what their --help mentions.
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace quaver::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(Help, EveryVerbMentionsItsOptions) {
+  const Folder folder;
+  const Words config{"--preset", "--recipe", "--data", "--steps", "--batch", "--seed", "--name", "--dir"};
+  const std::vector<std::pair<Words, Words>> verbs{
+      {{}, {"train", "compare", "eval", "sample", "data", "inspect", "--version"}},
+      {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
+      {{"compare"}, config + Words{"--recipes", "--seeds", "--out", "--json"}},
+      {{"eval"}, {"--step", "--batches", "--json"}},
+      {{"sample"}, {"--step", "--prompt", "--tokens", "--temperature", "--top-k", "--seed", "--count"}},
+      {{"data"},
+       {"--out", "--tokenizer", "--include", "--exclude", "--text-field", "--valid", "--shard-tokens", "--llmc",
+        "--keep-duplicates", "--keep-invalid", "--overwrite", "--json"}},
+      {{"inspect"}, {"config", "recipes", "presets", "plan", "--against"}},
+      {{"inspect", "plan"}, config}};
+  for (const auto& [verb, options] : verbs) {
+    const Outcome outcome = quaver(folder, verb + Words{"--help"});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    for (const std::string& option : options) EXPECT_THAT(outcome.out, HasSubstr(option));
+  }
+}
+
+TEST(DataVerb, ReadsFoldersAndJsonLines) {
+  const Folder folder;
+  write_text(folder);
+  folder.write("more.jsonl", "{\"body\": \"a first document\"}\n{\"body\": \"a second document\", \"id\": 2}\n");
+  const Outcome outcome =
+      quaver(folder, {"data", "text", "--out", "a", "--include", "*.txt", "--exclude", "0.txt", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(json::parse(outcome.out)["files"], 5);
+
+  const Outcome lines = quaver(folder, {"data", "more.jsonl", "--text-field", "body", "--out", "b", "--json"});
+  ASSERT_EQ(lines.status, 0) << lines.error;
+  EXPECT_TRUE(fs::exists(folder / "b/dataset.json"));
+  const Outcome wrong = quaver(folder, {"data", "more.jsonl", "--out", "c"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.error, HasSubstr("more.jsonl:1: no field \"text\"; it has body"));
+}
+
+TEST(DataVerb, ReplacesADataSetOnlyWhenTold) {
+  const Folder folder;
+  prepare_text(folder);
+  const std::string before = contents_of(folder / "data/train-00000.qv");
+  EXPECT_EQ(quaver(folder, {"data", "text/0.txt", "--out", "data"}).status, 1);
+  EXPECT_EQ(contents_of(folder / "data/train-00000.qv"), before);
+  EXPECT_EQ(quaver(folder, {"data", "text/0.txt", "text/1.txt", "--out", "data", "--overwrite"}).status, 0);
+  EXPECT_NE(contents_of(folder / "data/train-00000.qv"), before);
+}
+
+// A tokenizer trained by the verb, a run on its shards, and text that the run continues.
+TEST(SampleVerb, ContinuesAPromptAndRepeatsItself) {
+  const Folder folder;
+  write_text(folder);
+  ASSERT_EQ(quaver(folder, {"data", "text", "--out", "data", "--tokenizer", "bpe:300", "--valid", "0.34"}).status, 0);
+  ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=run", "--train.steps=20"})).status, 0);
+  const Words words{"sample", "run", "--prompt", "File 3", "--tokens", "12", "--seed", "4"};
+  const Outcome first = quaver(folder, words);
+  ASSERT_EQ(first.status, 0) << first.error;
+  EXPECT_THAT(first.out, ::testing::StartsWith("File 3"));
+  EXPECT_EQ(quaver(folder, words).out, first.out);
+  const Outcome likeliest = quaver(folder, {"sample", "run", "--temperature", "0", "--seed", "8", "--tokens", "12"});
+  EXPECT_EQ(quaver(folder, {"sample", "run", "--temperature", "0", "--tokens", "12"}).out, likeliest.out);
+  EXPECT_TRUE(fs::exists(folder / "run/samples/step-000020.txt"));
+}
+
+TEST(SampleVerb, SaysThatGeneratedTokensAreNoText) {
+  const Folder folder;
+  ASSERT_EQ(quaver(folder, tiny_training({"--dir=run"})).status, 0);
+  const Outcome outcome = quaver(folder, {"sample", "run"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("no tokenizer"));
+}
+
+TEST(EvalVerb, AgreesWithTheRunsOwnValidation) {
+  const Folder folder;
+  ASSERT_EQ(quaver(folder, tiny_training({"--dir=run", "--train.checkpoint_every=3"})).status, 0);
+  const Outcome outcome = quaver(folder, {"eval", "run", "--batches", "1", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const json figures = json::parse(outcome.out);
+  EXPECT_EQ(figures["step"], 6);
+  const std::string metrics = contents_of(folder / "run/metrics.jsonl");
+  const json last = json::parse(metrics.substr(metrics.rfind("{\"step\":6")));
+  EXPECT_DOUBLE_EQ(figures["validation_loss"].get<double>(), last["validation_loss"].get<double>());
+  EXPECT_NEAR(std::log(figures["perplexity"].get<double>()), figures["validation_loss"].get<double>(), 1e-9);
+
+  const json earlier = json::parse(quaver(folder, {"eval", "run", "--batches=1", "--step=3", "--json"}).out);
+  EXPECT_EQ(earlier["step"], 3);
+  EXPECT_GT(earlier["validation_loss"].get<double>(), figures["validation_loss"].get<double>());
+  const Outcome missing = quaver(folder, {"eval", "run", "--step", "4"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.error, HasSubstr("the newest step is 6"));
+}
+
+TEST(CompareVerb, WritesAReportAndTheFigures) {
+  const Folder folder;
+  Words words = tiny_training({"--out=all", "--recipes=fp32,bf16,fp8-delayed", "--seeds=1,2"});
+  words.front() = "compare";
+  const Outcome outcome = quaver(folder, words);
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const json figures = json::parse(contents_of(folder / "all/comparison.json"));
+  ASSERT_EQ(figures.size(), 3U);
+  EXPECT_EQ(figures[0]["recipe"], "fp32");
+  EXPECT_EQ(figures[0]["gap_percent"], 0.0);
+  for (const json& entry : figures) {
+    EXPECT_EQ(entry["baseline"], "fp32");
+    ASSERT_EQ(entry["final_losses"].size(), 2U);
+    EXPECT_NE(entry["final_losses"][0], entry["final_losses"][1]) << "the seeds are not used";
+    EXPECT_THAT(outcome.out, HasSubstr("\n" + entry["recipe"].get<std::string>()));
+  }
+  const std::string report = contents_of(folder / "all/report.html");
+  EXPECT_THAT(report, HasSubstr("fp8-delayed"));
+  EXPECT_THAT(report, HasSubstr("<svg"));
+  EXPECT_TRUE(fs::exists(folder / "all/bf16-seed2/config.toml"));
+
+  const Outcome again = quaver(folder, words);
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(again.error, HasSubstr("already holds a comparison"));
+}
+
+TEST(CompareVerb, StopsAtOnceWhenInterrupted) {
+  const Folder folder;
+  Words words = tiny_training({"--out=all", "--recipes=fp32,bf16", "--train.steps=1000000", "--train.log_every=1"});
+  words.front() = "compare";
+  Process process(folder, words);
+  ASSERT_TRUE(process.wait_for("step       2/1000000"));
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().status, 130);
+  EXPECT_TRUE(fs::exists(folder / "all/fp32"));
+  EXPECT_FALSE(fs::exists(folder / "all/bf16")) << "the next recipe was started";
+  EXPECT_FALSE(fs::exists(folder / "all/report.html"));
+}
+
+TEST(InspectVerb, ListsWhatThereIs) {
+  const Folder folder;
+  const Outcome recipes = quaver(folder, {"inspect", "recipes"});
+  EXPECT_EQ(recipes.status, 0);
+  EXPECT_EQ(std::count(recipes.out.begin(), recipes.out.end(), '\n'), 13);
+  EXPECT_THAT(quaver(folder, {"inspect", "presets"}).out, HasSubstr("gpt-124m"));
+  EXPECT_THAT(quaver(folder, {"inspect", "config"}).out, HasSubstr("| `precision.switch_to` |"));
+}
+
+TEST(InspectVerb, ShowsAPlanWithItsReasons) {
+  const Folder folder;
+  const Outcome plan = quaver(
+      folder, {"inspect", "plan", "--recipe=nvfp4", "--model.layers=8", "--precision.layers.\"blocks.0.*/dy\"=bf16"});
+  ASSERT_EQ(plan.status, 0) << plan.error;
+  EXPECT_THAT(plan.out, HasSubstr("e2m1 16x16/e4m3 current"));
+  EXPECT_THAT(plan.out, HasSubstr("pattern \"blocks.0.*/dy\""));
+  EXPECT_THAT(plan.out, HasSubstr("in the last blocks"));
+  EXPECT_THAT(plan.out, HasSubstr("kept wide by default"));
+  EXPECT_THAT(plan.out, HasSubstr("share of the products' operations"));
+}
+
+TEST(InspectVerb, LooksAtRunsDataSetsShardsAndFiles) {
+  const Folder folder;
+  prepare_text(folder);
+  ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=a", "--recipe=fp8-delayed"})).status, 0);
+  ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=b", "--recipe=fp8-delayed", "--seed=2"})).status, 0);
+  EXPECT_THAT(quaver(folder, {"inspect", "a"}).out, HasSubstr("blocks.0.mlp.down/dy"));
+  EXPECT_THAT(quaver(folder, {"inspect", "data"}).out, HasSubstr("vocabulary 257"));
+  EXPECT_THAT(quaver(folder, {"inspect", "data/train-00000.qv"}).out, HasSubstr("tokens"));
+  EXPECT_THAT(quaver(folder, {"inspect", "a/checkpoints/step-000006/model.safetensors"}).out,
+              HasSubstr("blocks.0.attn.qkv.weight"));
+  const Outcome difference = quaver(folder, {"inspect", "a", "--against", "b"});
+  EXPECT_EQ(difference.status, 0) << difference.error;
+  EXPECT_THAT(difference.out, HasSubstr("train.seed: 1 → 2"));
+  EXPECT_THAT(difference.out, HasSubstr("blocks.0.attn.qkv/w: scale"));
+  EXPECT_THAT(quaver(folder, {"inspect", "a", "--against", "a"}).out, HasSubstr("scales:\nno difference"));
+  EXPECT_EQ(quaver(folder, {"inspect", "nothing"}).status, 1);
+}
+
+}  // namespace
+}  // namespace quaver::test

@@ -1,0 +1,193 @@
+// Results do not depend on the number of threads: bit for bit where each output has one sum, within rounding where
+// threads share one.
+#include <functional>
+
+#include "engine/support.h"
+
+namespace quaver::test {
+namespace {
+
+// The setting is global to the process, so engines are made one after the other, never side by side.
+template <class Result>
+std::pair<Result, Result> with_one_and_two(const std::function<Result(Engine&)>& run) {
+  Result one = run(*make_cpu_engine(1));
+  Result two = run(*make_cpu_engine(2));
+  make_cpu_engine(1);
+  return {std::move(one), std::move(two)};
+}
+
+using Bytes = std::vector<std::byte>;
+
+TEST(Threads, CastsAreIdentical) {
+  for (const LayerSpecs& specs : all_layer_specs()) {
+    for (const SiteSpec& spec : {specs.x, specs.w, specs.dy}) {
+      const auto [one, two] = with_one_and_two<Bytes>([&](Engine& engine) {
+        Matrix x = random_matrix(300, 65, 1);
+        Stored out(spec, 300, 65);
+        engine.quantize(x.view(), out.tensor, {.seed = 1, .step = 2});
+        return bytes_of(out.tensor);
+      });
+      EXPECT_EQ(one, two) << specs.name;
+    }
+  }
+}
+
+TEST(Threads, EmbeddingsAndTheirGradientsAreIdentical) {
+  std::vector<std::int32_t> tokens(130);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * i % 7);
+  const auto [one, two] = with_one_and_two<std::vector<float>>([&](Engine& engine) {
+    Matrix table = random_matrix(7, 33, 1);
+    Matrix out(130, 33);
+    Matrix gradient(7, 33);
+    engine.embed({.tokens = tokens, .sequence = 65, .table = table.view(), .out = out.view()});
+    engine.embed_backward(
+        {.tokens = tokens, .sequence = 65, .gradient = out.view(), .table_gradient = gradient.view()});
+    out.values.insert(out.values.end(), gradient.values.begin(), gradient.values.end());
+    return out.values;
+  });
+  EXPECT_EQ(one, two);
+}
+
+TEST(Threads, AttentionIsIdentical) {
+  const HeadLayout layout{2, 70, 4, 2, 8};
+  const auto [one, two] = with_one_and_two<std::vector<float>>([&](Engine& engine) {
+    Matrix qkv = random_matrix(layout.tokens(), layout.width(), 1);
+    Matrix result(layout.tokens(), 32);
+    Matrix log_sum(8, 70);
+    Matrix gradient(layout.tokens(), layout.width());
+    Stored out(both({}), layout.tokens(), 32);
+    const Casting casting;
+    engine.attention({.layout = layout,
+                      .qkv = qkv.view(),
+                      .result = result.view(),
+                      .log_sum = log_sum.view(),
+                      .out = out.tensor,
+                      .casting = casting});
+    engine.attention_backward({.layout = layout,
+                               .qkv = qkv.view(),
+                               .result = result.view(),
+                               .log_sum = log_sum.view(),
+                               .result_gradient = result.view(),
+                               .qkv_gradient = gradient.view()});
+    result.values.insert(result.values.end(), gradient.values.begin(), gradient.values.end());
+    return result.values;
+  });
+  EXPECT_EQ(one, two);
+}
+
+TEST(Threads, CrossEntropyLossIsIdentical) {
+  std::vector<std::int32_t> targets(300);
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<std::int32_t>(i % 11) - 1;
+  const auto [one, two] = with_one_and_two<double>([&](Engine& engine) {
+    Matrix x = random_matrix(300, 24, 1);
+    Matrix w = random_matrix(10, 24, 2);
+    Stored sx(both({.format = Format::bf16}), 300, 24);
+    Stored sw(both({.format = Format::bf16}), 10, 24);
+    engine.quantize(x.view(), sx.tensor, {});
+    engine.quantize(w.view(), sw.tensor, {});
+    const Casting casting;
+    double loss = 0;
+    engine.cross_entropy({.x = sx.tensor, .w = sw.tensor, .targets = targets, .loss_sum = &loss, .casting = casting});
+    return loss;
+  });
+  EXPECT_EQ(one, two);
+}
+
+TEST(Threads, GradientNormsAndUpdatesAreIdentical) {
+  const auto [one, two] = with_one_and_two<std::vector<float>>([&](Engine& engine) {
+    Matrix weight = random_matrix(300, 200, 1);
+    Matrix gradient = random_matrix(300, 200, 2);
+    Stored m(both({}), 300, 200);
+    Stored v(both({}), 300, 200);
+    engine.fill_zero({m.memory[0].data(), Format::f32, 300, 200});
+    engine.fill_zero({v.memory[0].data(), Format::f32, 300, 200});
+    const std::vector<View> gradients{gradient.view()};
+    const std::vector<float> ratios{1};
+    float factor = 0;
+    GradientSummary summary;
+    engine.measure_gradients({.gradients = gradients, .ratios = ratios, .factors = &factor, .summary = &summary});
+    engine.adamw({.weight = weight.view(),
+                  .gradient = gradient.view(),
+                  .moment1 = m.tensor.rows_matrix(),
+                  .moment2_root = v.tensor.rows_matrix(),
+                  .gradient_factor = &factor,
+                  .summary = &summary,
+                  .learning_rate = 0.1F,
+                  .beta1 = 0.9F,
+                  .beta2 = 0.95F,
+                  .epsilon = 1e-8F,
+                  .decay = 0,
+                  .bias_correction1 = 0.1F,
+                  .bias_correction2 = 0.05F,
+                  .random = {}});
+    weight.values.push_back(factor);
+    weight.values.push_back(static_cast<float>(summary.norm));
+    return weight.values;
+  });
+  EXPECT_EQ(one, two);
+}
+
+TEST(Threads, NormsAreIdenticalAndTheirParameterGradientsWithinRounding) {
+  struct Result {
+    Doubles gradient, gain, shift, sums;
+  };
+  const auto [one, two] = with_one_and_two<Result>([&](Engine& engine) {
+    Matrix x = random_matrix(300, 33, 1);
+    Matrix dy = random_matrix(300, 33, 2);
+    Matrix gain(1, 33, 1);
+    Matrix shift(1, 33, 0);
+    Matrix stats(300, 2);
+    Matrix out(300, 33);
+    Matrix gain_gradient(1, 33);
+    Matrix shift_gradient(1, 33);
+    Matrix sums(1, 33);
+    Stored forward(both({}), 300, 33);
+    Stored cast(both({}), 300, 33);
+    cast.tensor.column_sums = sums.view();
+    const Casting casting;
+    const NormParameters norm{NormKind::layer, gain.view(), shift.view()};
+    engine.add_norm({.norm = norm,
+                     .residual = x.view(),
+                     .sum = x.view(),
+                     .stats = stats.view(),
+                     .out = forward.tensor,
+                     .casting = casting});
+    engine.add_norm_backward({.norm = norm,
+                              .sum = x.view(),
+                              .stats = stats.view(),
+                              .out_gradient = dy.view(),
+                              .gradient = out.view(),
+                              .branch_gradient = &cast.tensor,
+                              .gradients = {gain_gradient.view(), shift_gradient.view()},
+                              .casting = casting});
+    return Result{out.doubles(), gain_gradient.doubles(), shift_gradient.doubles(), sums.doubles()};
+  });
+  EXPECT_EQ(one.gradient, two.gradient);
+  expect_close(two.gain, one.gain, 1e-5, "gain");
+  expect_close(two.shift, one.shift, 1e-5, "shift");
+  expect_close(two.sums, one.sums, 1e-4, "column sums");
+}
+
+TEST(Threads, TheSameCallsTwiceGiveTheSameBits) {
+  const auto run = [] {
+    const auto engine = make_cpu_engine(2);
+    Matrix x = random_matrix(300, 48, 1);
+    Matrix w = random_matrix(40, 48, 2);
+    Matrix sums(1, 48);
+    Stored sx(all_layer_specs().back().dy, 300, 48);
+    Stored sw(all_layer_specs().back().w, 40, 48);
+    sx.tensor.column_sums = sums.view();
+    engine->quantize(x.view(), sx.tensor, {.seed = 1});
+    engine->quantize(w.view(), sw.tensor, {.seed = 1});
+    Matrix out(300, 40);
+    engine->matmul({.a = sx.tensor.rows(), .b = sw.tensor.rows(), .out = out.view()});
+    out.values.insert(out.values.end(), sums.values.begin(), sums.values.end());
+    return out.values;
+  };
+  const std::vector<float> first = run();
+  EXPECT_EQ(first, run());
+  make_cpu_engine(1);
+}
+
+}  // namespace
+}  // namespace quaver::test
