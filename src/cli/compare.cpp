@@ -1,8 +1,7 @@
 #include "cli/compare.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
@@ -31,10 +30,11 @@ std::string folder_name(std::string label, std::uint64_t seed, std::size_t seeds
   return seeds > 1 ? fmt::format("{}-seed{}", label, seed) : label;
 }
 
-RunResult run_one(Config config, const CompareArguments& arguments, const Interrupt& interrupt) {
-  Narrator narrator(config, arguments.output);
+RunResult run_one(const Config& config, const CompareArguments& arguments, const Interrupt& interrupt) {
   RunOptions options;
   options.stop = interrupt.flag();
+  if (arguments.output == Output::json) return run_training(config, options);
+  Narrator narrator(config, arguments.output);
   options.observer = narrator.observer();
   RunResult result = run_training(config, options);
   narrator.conclude(result);

@@ -1,9 +1,8 @@
 // What a comparison says: figures of each contender, as a table for the terminal, as JSON and as an HTML report.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -64,7 +63,7 @@ Row row_of(const std::vector<Contender>& contenders, std::size_t index) {
   return row;
 }
 
-constexpr std::array<const char*, 11> titles{"recipe",    "loss",        "gap %",      "weights",  "activations", "optimiser",
+constexpr std::array<const char*, 11> titles{"recipe",   "loss",    "gap %",    "weights",   "activations", "optimiser",
                                              "≤8 bit %", "ms/step", "tokens/s", "overflows", "skipped"};
 
 std::array<std::string, 11> cells_of(const Row& row) {
@@ -82,7 +81,9 @@ std::string footnotes(const std::vector<Contender>& contenders) {
   std::string text;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     if (row_of(contenders, i).gap.ends_with('*')) {
-      text = "* another parametrisation than the run it is compared with: part of the gap is the model's, not the format's";
+      text =
+          "* another parametrisation than the run it is compared with: part of the gap is the model's, not the "
+          "format's";
     }
   }
   const auto& best = contenders.front().runs.front().best_loss;
@@ -104,7 +105,8 @@ report::LineChart loss_chart(const std::vector<Contender>& contenders) {
     }
     chart.series.push_back(std::move(series));
   }
-  if (const auto& best = contenders.front().runs.front().best_loss) chart.references.push_back({*best, "best possible"});
+  if (const auto& best = contenders.front().runs.front().best_loss)
+    chart.references.push_back({*best, "best possible"});
   return chart;
 }
 
@@ -271,10 +273,10 @@ std::string comparison_json(const std::vector<Contender>& contenders) {
 
 std::string comparison_report(const std::vector<Contender>& contenders) {
   const Config& config = contenders.front().config;
-  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} sequences · {} seed{}", config.preset,
-                                                    config.train.steps, config.train.batch * config.train.accumulation,
-                                                    contenders.front().runs.size(),
-                                                    contenders.front().runs.size() == 1 ? "" : "s"));
+  report::Page page("Recipes compared",
+                    fmt::format("{} · {} steps of {} sequences · {} seed{}", config.preset, config.train.steps,
+                                config.train.batch * config.train.accumulation, contenders.front().runs.size(),
+                                contenders.front().runs.size() == 1 ? "" : "s"));
   report::Table table;
   for (const char* title : titles) {
     table.columns.push_back({title, table.columns.empty() ? report::Align::left : report::Align::right});
@@ -290,16 +292,18 @@ std::string comparison_report(const std::vector<Contender>& contenders) {
   const report::LineChart gaps = gap_chart(contenders);
   if (!gaps.series.empty()) page.figure(report::to_svg(gaps), "Above zero is worse than the baseline.");
   page.heading("Cost")
-      .paragraph("On a processor without FP8 units the narrow formats are emulated exactly: the time shows what the "
-                 "emulation costs, the memory what the formats save.")
+      .paragraph(
+          "On a processor without FP8 units the narrow formats are emulated exactly: the time shows what the "
+          "emulation costs, the memory what the formats save.")
       .figure(report::to_svg(memory_chart(contenders)))
       .figure(report::to_svg(time_chart(contenders)));
   page.heading("Precision of every operand");
   for (const Contender& contender : contenders) {
     page.details(contender.label, [&](report::Page& inner) {
-      inner.figure(report::to_svg(precision_map(contender, 64)),
-                   "Columns: the forward product reads x and w, the input gradient dy and w (columns), the weight gradient "
-                   "dy (columns) and x (columns).");
+      inner.figure(
+          report::to_svg(precision_map(contender, 64)),
+          "Columns: the forward product reads x and w, the input gradient dy and w (columns), the weight gradient "
+          "dy (columns) and x (columns).");
     });
   }
   bool has_samples = false;

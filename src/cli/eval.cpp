@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 
 #include "cli/verbs.h"
 #include "quaver/error.h"

@@ -1,6 +1,6 @@
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
 
 #include "cli/progress.h"
 #include "cli/verbs.h"
@@ -38,10 +38,14 @@ void print_plan(const ConfigArguments& arguments) {
   }
   const std::vector<LayerShape> layers = layer_shapes(resolved(config.model));
   const Plan plan = make_plan(config.precision, layers);
-  fmt::print("{:<22} {:<12} {:<34} {:<34} {}\n", "site", "recipe", "rows", "columns", "why");
+  std::size_t width = 0;
   for (const PlanRow& row : plan.rows) {
-    fmt::print("{:<22} {:<12} {:<34} {:<34} {}\n", row.site, row.recipe, describe(row.spec.rows),
-               describe(row.spec.columns), row.reason);
+    width = std::max({width, describe(row.spec.rows).size(), describe(row.spec.columns).size()});
+  }
+  fmt::print("{:<22} {:<12} {:<{}} {:<{}} {}\n", "site", "recipe", "rows", width, "columns", width, "why");
+  for (const PlanRow& row : plan.rows) {
+    fmt::print("{:<22} {:<12} {:<{}} {:<{}} {}\n", row.site, row.recipe, describe(row.spec.rows), width,
+               describe(row.spec.columns), width, row.reason);
   }
   fmt::print("\nshare of the products' operations:");
   for (const auto& [format, share] : flops_by_format(plan, layers)) fmt::print(" {} {:.1f} %", format, 100 * share);
@@ -52,9 +56,10 @@ void print_scales(const std::string& path) {
   const auto run = open_run(path, {}, std::nullopt, [](const std::string&) {});
   Trainer& trainer = *run->trainer;
   fmt::print("{}: step {}, {} parameters, {}\n\n", path, trainer.steps_done(),
-             format_count(static_cast<double>(trainer.model().parameters().count())), trainer.config().precision.recipe);
-  fmt::print("{:<22} {:<10} {:>12} {:>12} {:>12} {:>12} {:>9} {}\n", "site", "format", "scale", "last amax", "saturated",
-             "underflowed", "nonfinite", "changes");
+             format_count(static_cast<double>(trainer.model().parameters().count())),
+             trainer.config().precision.recipe);
+  fmt::print("{:<22} {:<10} {:>12} {:>12} {:>12} {:>12} {:>9} {}\n", "site", "format", "scale", "last amax",
+             "saturated", "underflowed", "nonfinite", "changes");
   for (const auto& entry : trainer.book().entries()) {
     fmt::print("{:<22} {:<10} {:>12.5g} {:>12.5g} {:>12} {:>12} {:>9} {}\n", entry->site.name,
                info(entry->site.spec.rows.format).name, entry->site.scale,
@@ -76,8 +81,8 @@ void compare_runs(const std::string& first, const std::string& second) {
   const std::string config = config_difference(load_run_config(first, {}), load_run_config(second, {}));
   fmt::print("config:\n{}\n", config.empty() ? "no difference" : config);
   constexpr std::uint64_t limit = 1U << 30U;
-  const std::string scales =
-      compare_books(read_file(fs::path(first) / "scales.json", limit), read_file(fs::path(second) / "scales.json", limit));
+  const std::string scales = compare_books(read_file(fs::path(first) / "scales.json", limit),
+                                           read_file(fs::path(second) / "scales.json", limit));
   fmt::print("scales:\n{}\n", scales.empty() ? "no difference" : scales);
 }
 
@@ -115,11 +120,20 @@ void inspect_path(const std::string& path) {
 
 int inspect_verb(const InspectArguments& arguments) {
   switch (arguments.what) {
-    case InspectWhat::config_reference: fmt::print("{}", config_reference()); return 0;
-    case InspectWhat::recipes: print_recipes(); return 0;
-    case InspectWhat::presets: print_presets(); return 0;
-    case InspectWhat::plan: print_plan(arguments.config); return 0;
-    case InspectWhat::run: break;
+    case InspectWhat::config_reference:
+      fmt::print("{}", config_reference());
+      return 0;
+    case InspectWhat::recipes:
+      print_recipes();
+      return 0;
+    case InspectWhat::presets:
+      print_presets();
+      return 0;
+    case InspectWhat::plan:
+      print_plan(arguments.config);
+      return 0;
+    case InspectWhat::run:
+      break;
   }
   if (arguments.other.empty()) {
     inspect_path(arguments.path);

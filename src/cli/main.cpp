@@ -1,8 +1,8 @@
 // The command line: what can be asked, in one place. The verbs themselves are beside this file.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <fmt/format.h>
 #include <iostream>
 
 #include "cli/verbs.h"
@@ -26,42 +26,58 @@ std::vector<std::string> settings_from(std::vector<std::string> extras) {
   return settings;
 }
 
-// Options that stand for one setting each.
+// Options that stand for one setting each. They are turned into that setting before anything is parsed, so that flags
+// win in the order they are typed, however they are spelled.
 struct Shortcut {
   const char* option;
   const char* key;
   const char* help;
 };
-constexpr Shortcut shortcuts[] = {{"--preset", "preset", "starting point: tiny, small, gpt-124m … (see inspect presets)"},
-                                  {"--recipe", "precision.recipe", "number formats and scales (see inspect recipes)"},
-                                  {"--data", "data.path", "a folder that `quaver data` wrote, or a shard"},
-                                  {"--steps", "train.steps", "optimiser steps"},
-                                  {"--batch", "train.batch", "sequences a micro-batch"},
-                                  {"--seed", "train.seed", "of weights, data order and stochastic rounding"},
-                                  {"--name", "run.name", "of the run: its folder is runs/NAME"},
-                                  {"--dir", "run.dir", "folder of the run"}};
+constexpr Shortcut shortcuts[] = {
+    {"--preset", "preset", "starting point: tiny, small, gpt-124m … (see inspect presets)"},
+    {"--recipe", "precision.recipe", "number formats and scales (see inspect recipes)"},
+    {"--data", "data.path", "a folder that `quaver data` wrote, or a shard"},
+    {"--steps", "train.steps", "optimiser steps"},
+    {"--batch", "train.batch", "sequences a micro-batch"},
+    {"--seed", "train.seed", "of weights, data order and stochastic rounding"},
+    {"--name", "run.name", "of the run: its folder is runs/NAME"},
+    {"--dir", "run.dir", "folder of the run"}};
 
-// The verb's own settings, from least to most specific, in the order they were collected.
+// Only the verbs that take a config know the shortcuts: `sample --seed` is another seed.
+bool takes_config(const std::vector<std::string>& words) {
+  if (words.empty()) return false;
+  return words[0] == "train" || words[0] == "compare" ||
+         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan");
+}
+
+std::vector<std::string> expand_shortcuts(std::vector<std::string> words) {
+  if (!takes_config(words)) return words;
+  for (std::string& word : words) {
+    for (const Shortcut& shortcut : shortcuts) {
+      const std::string option = shortcut.option;
+      if (word == option || word.starts_with(option + "=")) {
+        word = "--" + std::string(shortcut.key) + word.substr(option.size());
+        break;
+      }
+    }
+  }
+  return words;
+}
+
+// Config files and settings of a verb that takes them.
 struct ConfigOptions {
   std::vector<std::string> files;
-  std::vector<std::string> values = std::vector<std::string>(std::size(shortcuts));
 
   void add_to(CLI::App& verb) {
     verb.add_option("config", files, "TOML files; later ones win")->check(CLI::ExistingFile);
-    for (std::size_t i = 0; i < std::size(shortcuts); ++i) {
-      verb.add_option(shortcuts[i].option, values[i], shortcuts[i].help);
-    }
     verb.allow_extras();
-    verb.footer("Every key of docs/config.md can be set as --section.key=value.");
-  }
-  ConfigArguments arguments(const CLI::App& verb) const {
-    ConfigArguments result{files, {}};
-    for (std::size_t i = 0; i < std::size(shortcuts); ++i) {
-      if (!values[i].empty()) result.settings.push_back(std::string(shortcuts[i].key) + "=" + values[i]);
+    std::string footer = "Settings, of which later ones win:\n";
+    for (const Shortcut& shortcut : shortcuts) {
+      footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
     }
-    for (const std::string& setting : settings_from(verb.remaining())) result.settings.push_back(setting);
-    return result;
+    verb.footer(footer + "  --SECTION.KEY=VALUE       any key of docs/config.md");
   }
+  ConfigArguments arguments(const CLI::App& verb) const { return {files, settings_from(verb.remaining())}; }
 };
 
 class CommandLine {
@@ -69,7 +85,8 @@ class CommandLine {
   CommandLine() {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", std::string("quaver " QUAVER_VERSION));
-    app_.footer("Start with:  quaver data my-text/ --out data/mine && quaver train --data data/mine --recipe fp8-delayed");
+    app_.footer(
+        "Start with:  quaver data my-text/ --out data/mine && quaver train --data data/mine --recipe fp8-delayed");
     add_train();
     add_compare();
     add_eval();
@@ -79,10 +96,17 @@ class CommandLine {
   }
 
   int run(int count, char** words) {
+    std::vector<std::string> arguments = expand_shortcuts({words + 1, words + count});
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
-      app_.parse(count, words);
+      app_.parse(arguments);
+    } catch (const CLI::Success& help) {
+      return app_.exit(help);
     } catch (const CLI::ParseError& error) {
-      return app_.exit(error);
+      const auto verbs =
+          app_.get_subcommands([&](const CLI::App* verb) { return count > 1 && verb->get_name() == words[1]; });
+      throw Error(error.what(), !verbs.empty() ? fmt::format("`quaver {} --help` lists what it takes", words[1])
+                                               : "verbs are train, compare, eval, sample, data and inspect");
     }
     return action_();
   }
@@ -128,7 +152,7 @@ class CommandLine {
     CLI::App& verb = *app_.add_subcommand("eval", "validation loss of a trained model");
     verb.add_option("run", eval_.run, "folder of the run")->required();
     verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default");
-    verb.add_option("--batches", eval_.batches, "how many; all by default");
+    verb.add_option("--batches", eval_.batches, "how many; all by default")->check(CLI::PositiveNumber);
     add_json(verb);
     verb.allow_extras();
     verb.callback([this, &verb] {
@@ -145,7 +169,7 @@ class CommandLine {
     verb.add_option("run", sample_.run, "folder of the run")->required();
     verb.add_option("--step", sample_.step, "checkpoint to use; the newest good one by default");
     verb.add_option("--prompt", sample_.prompt, "text to continue");
-    verb.add_option("--tokens", sample_.tokens, "at most this many")->capture_default_str();
+    verb.add_option("--tokens", sample_.tokens, "at most this many")->capture_default_str()->check(CLI::PositiveNumber);
     verb.add_option("--temperature", sample_.temperature, "0: always the likeliest")->capture_default_str();
     verb.add_option("--top-k", sample_.top_k, "only among the k likeliest; 0: all")->capture_default_str();
     verb.add_option("--seed", sample_.seed, "of the draw")->capture_default_str();
@@ -169,7 +193,8 @@ class CommandLine {
     verb.add_option("--include", options.include, "globs of files to take from folders")->delimiter(',');
     verb.add_option("--exclude", options.exclude, "globs of files to leave out")->delimiter(',');
     verb.add_option("--text-field", options.reading.text_field, "of JSONL documents")->capture_default_str();
-    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with")->capture_default_str();
+    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with")
+        ->capture_default_str();
     verb.add_option("--shard-tokens", options.shard_tokens, "tokens a shard")->capture_default_str();
     verb.add_flag("--llmc", llmc_, "write llm.c's shard format");
     verb.add_flag("--keep-duplicates", keep_duplicates_, "keep documents that occur twice");

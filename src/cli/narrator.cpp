@@ -25,22 +25,27 @@ RunObserver Narrator::observer() {
   observer.started = [this](const Trainer& trainer, Size first) { introduce(trainer, first); };
   observer.stepped = [this](const StepReport& report, std::optional<double> loss) { step(report, loss); };
   observer.message = [this](const std::string& text) { progress_.message(text); };
-  observer.warning = [this](const std::string& text) { progress_.warning(text); };
+  observer.warning = [this](const std::string& text) {
+    progress_.warning(text);
+    if (trainer_ != nullptr)
+      line_.narrow_percent = 100 * narrow_share(trainer_->format_shares());  // a site may be wider
+  };
   return observer;
 }
 
 void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const Config& config = trainer.config();
+  trainer_ = &trainer;
   flops_per_token_ = flops_per_token(config.model, config.train.context);
   line_.narrow_percent = 100 * narrow_share(trainer.format_shares());
   if (output_ == Output::json) return;
   const MemoryUse memory = trainer.memory();
   const double parameters = static_cast<double>(memory.gradients) / 4;
-  progress_.message(fmt::format("{} · {} parameters · {} · {} tokens a step · {} in memory", config.preset,
-                                format_count(parameters), config.precision.recipe,
-                                format_count(static_cast<double>(config.train.batch * config.train.accumulation *
-                                                                 config.train.context)),
-                                format_bytes(static_cast<std::uint64_t>(memory.total()))));
+  progress_.message(fmt::format(
+      "{} · {} parameters · {} · {} tokens a step · {} in memory", config.preset, format_count(parameters),
+      config.precision.recipe,
+      format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)),
+      format_bytes(static_cast<std::uint64_t>(memory.total()))));
   if (first_step == 0) progress_.message(summary(trainer.plan()));
 }
 
@@ -59,13 +64,14 @@ void Narrator::step(const StepReport& report, std::optional<double> validation_l
 
 void Narrator::conclude(const RunResult& result) {
   progress_.finish();
+  trainer_ = nullptr;
   if (output_ == Output::json) return;
-  std::string text = fmt::format("{}: loss {:.4f}", result.directory.string(), result.final_train_loss);
-  if (result.final_validation_loss) text += fmt::format(", validation {:.4f}", *result.final_validation_loss);
+  std::string text = result.directory.string() + ":";
+  if (!result.losses.empty()) text += fmt::format(" loss {:.4f},", result.final_train_loss);
+  if (result.final_validation_loss) text += fmt::format(" validation {:.4f}", *result.final_validation_loss);
   if (result.best_loss) text += fmt::format(" (best possible {:.4f})", *result.best_loss);
-  text += fmt::format(", {} tokens/s", format_count(result.tokens_per_second));
+  if (!result.losses.empty()) text += fmt::format(", {} tokens/s", format_count(result.tokens_per_second));
   progress_.message(text);
-  if (!result.sample.empty()) progress_.message("sample: " + result.sample);
   if (result.end == RunEnd::interrupted) {
     progress_.message(fmt::format("continue with: quaver train --resume {}", result.directory.string()));
   }

@@ -23,6 +23,7 @@ class Narrator {
   Output output_;
   Progress progress_;
   ProgressLine line_;
+  const Trainer* trainer_ = nullptr;
   double flops_per_token_ = 0;
 };
 

@@ -31,6 +31,7 @@ int train_verb(const TrainArguments& arguments) {
   options.observer = narrator.observer();
   const RunResult result = run_training(config, options);
   narrator.conclude(result);
+  if (!result.sample.empty() && arguments.output == Output::human) fmt::print("\n{}\n", result.sample);
   return result.end == RunEnd::interrupted ? 130 : 0;
 }
 

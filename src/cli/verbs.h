@@ -1,4 +1,5 @@
-// The verbs of the command line: what each was asked to do, and the function that does it. Each returns the exit status.
+// The verbs of the command line: what each was asked to do, and the function that does it. Each returns the exit
+// status.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct ConfigArguments {
   std::vector<std::string> settings;
 };
 
+// json: one object a line while a run goes on; compare prints its result alone, as one array.
 enum class Output : std::uint8_t { human, json };
 
 struct TrainArguments {
@@ -66,7 +68,7 @@ int data_verb(const DataArguments& arguments);
 enum class InspectWhat : std::uint8_t { run, config_reference, recipes, presets, plan };
 struct InspectArguments {
   InspectWhat what = InspectWhat::run;
-  std::string path;  // a run, a shard, a data set or a safetensors file
+  std::string path;   // a run, a shard, a data set or a safetensors file
   std::string other;  // a second run: scale books are compared
   ConfigArguments config;
 };

@@ -15,7 +15,7 @@ namespace quaver {
 namespace {
 
 constexpr std::string_view introduction =
-    R"(<!-- Written by `quaver inspect config --markdown > docs/config.md`; do not edit. -->
+    R"(<!-- Written by `quaver inspect config > docs/config.md`; do not edit. -->
 # Configuration
 
 A run is described by TOML files, by flags, or by both. Every key has a section and a name.

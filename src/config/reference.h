@@ -6,7 +6,7 @@
 
 namespace quaver {
 
-// docs/config.md, whole. Regenerate the file with `quaver inspect config --markdown > docs/config.md`.
+// docs/config.md, whole. Regenerate the file with `quaver inspect config > docs/config.md`.
 std::string config_reference();
 
 // Keys with type, default and meaning, for a terminal; of one section, or of all when it is empty. Throws Error for an

@@ -37,7 +37,7 @@ QUAVER_SIMD void transform(float* __restrict x, Size groups, const lane::Bits* _
 
 RotationSigns rotation_signs(const RandomKey& random) {
   constexpr std::uint32_t rotation_stream = 0x48414441U;
-  const std::uint32_t word = philox({random.seed, random.step, rotation_stream}, 0)[0];
+  const std::uint32_t word = philox({random.seed, 0, rotation_stream}, 0)[0];
   RotationSigns signs{};
   for (int i = 0; i < group; ++i) signs[i] = ((word >> i) & 1U) << 31;
   return signs;

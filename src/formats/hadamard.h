@@ -13,7 +13,8 @@ inline constexpr int hadamard_group = 16;
 
 using RotationSigns = std::array<std::uint32_t, hadamard_group>;  // sign bits to flip
 
-// Both operands of a product must be rotated alike, so the signs depend on the key's seed and step, not on its stream.
+// Both operands of a product must be rotated alike, and weights are cast in another step than what meets them,
+// so the signs depend on the key's seed alone.
 RotationSigns rotation_signs(const RandomKey& random);
 
 // rotate_row with signs at hand.

@@ -114,8 +114,8 @@ void encode_array(Format format, const float* x, float scale, Size count, std::b
 void decode_array(Format format, const std::byte* codes, float multiplier, Size count, float* out);
 
 // In place: random signs (one per position within the group), then an orthonormal Hadamard transform over groups of 16
-// along a row of `count` elements. A ragged last group is left alone. The signs depend on key.seed and key.step only,
-// so that the two operands of a product, whose streams differ, are rotated alike. unrotate_row is the inverse.
+// along a row of `count` elements. A ragged last group is left alone. The signs depend on key.seed only, so that
+// the two operands of a product, whose streams and steps differ, are rotated alike. unrotate_row is the inverse.
 void rotate_row(float* row, Size count, const RandomKey& random);
 void unrotate_row(float* row, Size count, const RandomKey& random);
 

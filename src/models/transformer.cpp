@@ -21,7 +21,7 @@ struct LearningRates {
     vectors = static_cast<float>(depth / std::sqrt(width));
     if (config.parametrization == Parametrization::munit) {
       const auto base = static_cast<double>(config.base_width);
-      hidden_constant = static_cast<float>(0.5 / std::sqrt(base) * std::sqrt(base / width));
+      hidden_constant = static_cast<float>(std::sqrt(base / width) / 32);
     } else {
       hidden_root = static_cast<float>(depth);
     }

@@ -107,6 +107,15 @@ bool matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
+void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy) {
+  const auto agree = [](QuantSpec& a, QuantSpec& b) {
+    if (a.rotation != b.rotation) a.rotation = b.rotation = Rotation::none;
+  };
+  agree(x.rows, w.rows);
+  agree(dy.rows, w.columns);
+  agree(dy.columns, x.columns);
+}
+
 const PlanRow& Plan::at(std::string_view site) const {
   for (const PlanRow& row : rows) {
     if (row.site == site) return row;
@@ -135,6 +144,9 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
     }
   }
   complain_of_unused(overrides, layers);
+  for (std::size_t i = 0; i < plan.rows.size(); i += roles.size()) {
+    agree_on_rotation(plan.rows[i].spec, plan.rows[i + 1].spec, plan.rows[i + 2].spec);
+  }
   return plan;
 }
 

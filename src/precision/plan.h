@@ -37,6 +37,10 @@ struct Plan {
 
 Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
 
+// Both operands of a product must be rotated, or neither. Where patterns or a widened site left one alone, its rotation
+// is dropped: the product is exact without it.
+void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy);
+
 // "*" any characters, "?" one; the whole name must match.
 bool matches(std::string_view pattern, std::string_view name);
 

@@ -72,11 +72,13 @@ void MetricsLog::statistics(Size step, const ScaleBook& book) {
     const CastStatistics& seen = entry->last_step;
     if (!seen.full) continue;
     const Format format = entry->site.spec.rows.format;
-    const double scale = entry->site.scale > 0 ? entry->site.scale : 1.0;
+    // Block and current scales differ from cast to cast: there is no one figure to give.
+    const bool has_scale = entry->site.scale > 0 || entry->site.spec.rows.policy == ScalePolicy::none;
+    const double scale = entry->site.scale > 0 ? entry->site.scale : has_scale ? 1.0 : std::nan("");
     write(ordered_json{{"step", step},
                        {"site", entry->site.name},
                        {"format", info(format).name},
-                       {"scale", scale},
+                       {"scale", number(scale)},
                        {"amax", seen.amax},
                        {"min_nonzero", number(seen.min_nonzero)},
                        {"mean", number(seen.mean())},

@@ -116,10 +116,10 @@ class Run {
   }
 
   void begin() {
+    if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
     write_file_atomically(directory_ / "config.toml", to_toml(trainer_.config()));
     write_file_atomically(directory_ / "plan.toml", to_toml(trainer_.plan()));
     write_file_atomically(directory_ / "env.json", environment_json(*engine_));
-    if (options_.start == RunStart::resume) resume();
     metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
     numerics_.emplace(directory_ / "numerics.jsonl", trainer_.steps_done());
     if (trainer_.steps_done() == 0) save();  // proves that the directory can hold one, and is there to rewind to
@@ -137,7 +137,24 @@ class Run {
     trainer_.restore(*checkpoint);
     guard_.restore(guard_state(trainer_.notes()));
     store_.discard_after(checkpoint->step());
-    tell(options_.observer.message, fmt::format("resumed at step {}", trainer_.steps_done()));
+    apply_changed_precision();
+    tell(options_.observer.message,
+         trainer_.finished()
+             ? fmt::format("the run is complete at step {}: raise train.steps to go on", trainer_.steps_done())
+             : fmt::format("resumed at step {}", trainer_.steps_done()));
+  }
+
+  // The checkpoint's sites are as the guard left them; they change only where the user asks for another plan now.
+  void apply_changed_precision() {
+    const Config before = load_run_config(directory_, {});
+    const Plan then = make_plan(before.precision, layer_shapes(trainer_.config().model));
+    const Plan& now = trainer_.plan();
+    const bool same = std::equal(then.rows.begin(), then.rows.end(), now.rows.begin(), now.rows.end(),
+                                 [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
+    if (same) return;
+    trainer_.apply_plan(now, "resumed with " + trainer_.config().precision.recipe);
+    note("plan",
+         fmt::format("step {}: the plan changed to {}", trainer_.steps_done(), trainer_.config().precision.recipe));
   }
 
   void one_step() {
@@ -249,6 +266,7 @@ class Run {
   }
 
   RunResult finish() {
+    if (result_.losses.empty() && result_.validation.empty()) evaluate(trainer_.steps_done());
     save();
     write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());

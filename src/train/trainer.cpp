@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 
@@ -20,6 +21,13 @@ Config resolve(Config config, int data_vocab) {
   }
   config.model = resolved(with_vocabulary(config.model, data_vocab));
   if (config.train.context == 0) config.train.context = config.model.context;
+  // A run is looked at from other folders than the one it was started in.
+  for (std::string* path : {&config.data.path, &config.data.valid_path, &config.precision.scales}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
+  }
+  if (config.data.tokenizer.find('/') != std::string::npos) {
+    config.data.tokenizer = std::filesystem::absolute(config.data.tokenizer).lexically_normal().string();
+  }
   return config;
 }
 
@@ -265,13 +273,33 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
   report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
 }
 
-void Trainer::change_site(const std::string& site, const SiteSpec& spec, const std::string& reason) {
+void Trainer::set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason) {
+  if (book_.entry(site).site.spec == spec) return;
   book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
   for (Parameter& parameter : model_->parameters().all()) {
     if (parameter.site != nullptr && parameter.site->name == site) {
       model_->parameters().quantize(parameter, engine_, weight_casting());
     }
   }
+}
+
+void Trainer::change_site(const std::string& site, const SiteSpec& spec, const std::string& reason) {
+  set_spec(site, spec, reason);
+  // What meets it in a product may have been rotated to match.
+  const std::string layer = site.substr(0, site.rfind('/'));
+  SiteSpec x = book_.entry(layer + "/x").site.spec;
+  SiteSpec w = book_.entry(layer + "/w").site.spec;
+  SiteSpec dy = book_.entry(layer + "/dy").site.spec;
+  agree_on_rotation(x, w, dy);
+  const std::string why = "no longer rotated: " + site + " is not";
+  set_spec(layer + "/x", x, why);
+  set_spec(layer + "/w", w, why);
+  set_spec(layer + "/dy", dy, why);
+  plan_memory();
+}
+
+void Trainer::apply_plan(const Plan& plan, const std::string& reason) {
+  for (const PlanRow& row : plan.rows) set_spec(row.site, row.spec, reason);
   plan_memory();
 }
 
@@ -282,10 +310,7 @@ void Trainer::switch_recipe_when_due() {
   switched_ = true;
   PrecisionConfig later = precision;
   later.recipe = precision.switch_to;
-  const Plan plan = make_plan(later, layer_shapes(config_.model));
-  for (const PlanRow& row : plan.rows) {
-    if (book_.entry(row.site).site.spec != row.spec) change_site(row.site, row.spec, "switch to " + row.recipe);
-  }
+  apply_plan(make_plan(later, layer_shapes(config_.model)), "switch to " + precision.switch_to);
   notice_(fmt::format("step {}: the rest of the run uses {}", step_, precision.switch_to));
 }
 

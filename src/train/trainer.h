@@ -81,6 +81,9 @@ class Trainer {
   // Stores a site in another way from now on; logged in the scale book.
   void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason);
 
+  // Stores every site as this plan says.
+  void apply_plan(const Plan& plan, const std::string& reason);
+
   const Config& config() const { return config_; }  // as resolved
   const Plan& plan() const { return plan_; }
   ScaleBook& book() { return book_; }
@@ -107,6 +110,7 @@ class Trainer {
   double micro_steps(Detail detail);
   void load_scales();
   void switch_recipe_when_due();
+  void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
   bool loss_scale_overflowed() const;
   void fill_report(StepReport& report, const GradientSummary& summary);
   void restart_loader();

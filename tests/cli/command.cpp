@@ -39,6 +39,7 @@ std::vector<std::string> environment() {
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
+  result.reserve(words.size() + 1);
   for (std::string& word : words) result.push_back(word.data());
   result.push_back(nullptr);
   return result;
@@ -55,7 +56,7 @@ fs::path program() {
 #ifdef QUAVER_BINARY
   if (fs::exists(QUAVER_BINARY)) return QUAVER_BINARY;
 #endif
-  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "quaver";
+  fs::path beside = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "quaver";
   if (fs::exists(beside)) return beside;
   throw std::runtime_error("there is no quaver to test: build it, or set QUAVER_BINARY to its path");
 }
@@ -72,7 +73,7 @@ Folder::~Folder() {
 }
 
 fs::path Folder::write(std::string_view name, std::string_view bytes) const {
-  const fs::path path = path_ / name;
+  fs::path path = path_ / name;
   fs::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << bytes;
   return path;

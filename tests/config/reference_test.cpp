@@ -24,7 +24,7 @@ TEST(Reference, DocsAreWhatTheSchemaSays) {
   ASSERT_TRUE(file) << path;
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_TRUE(text == config_reference())
-      << "docs/config.md is out of date; regenerate it: quaver inspect config --markdown > docs/config.md";
+      << "docs/config.md is out of date; regenerate it: quaver inspect config > docs/config.md";
 }
 
 TEST(Reference, CoversEveryKeyAndPreset) {

@@ -57,7 +57,9 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
     return place;
   };
   QuantizedTensor gradient(*op.logits_gradient, rows, vocab, Copies::both, take);
-  SiteWriter(workspace, gradient, op.casting).write([&](Size start, Size count, float* tile, int) {
+  Casting casting = op.casting;
+  casting.step += static_cast<std::uint32_t>(first) * 2654435761U;  // chunks must not share random words
+  SiteWriter(workspace, gradient, casting).write([&](Size start, Size count, float* tile, int) {
     for (Size r = 0; r < count; ++r) {
       float* out = tile + r * vocab;
       const std::int32_t target = op.targets[static_cast<std::size_t>(first + start + r)];

@@ -77,8 +77,8 @@ void SiteWriter::cast_tile(Size first, Size count, const float* values, CastStat
   const RandomKey key = casting_.key(out_.site());
   quantize_tile(values, cols_, first, count, Side::rows, key, casting_.detail, rows_matrix_, stats);
   if (!out_.has_own_columns()) return;
-  CastStatistics columns;  // the same elements seen again: only what went wrong there counts
-  quantize_tile(values, cols_, first, count, Side::columns, key, Detail::counts, columns_matrix_, columns);
+  CastStatistics ignored;  // the same elements seen again
+  quantize_tile(values, cols_, first, count, Side::columns, key, Detail::counts, columns_matrix_, ignored);
 }
 
 void SiteWriter::cast_staged() {

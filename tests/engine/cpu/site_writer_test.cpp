@@ -83,7 +83,7 @@ TEST_P(Sites, StatisticsCountEachElementOnce) {
   Matrix x = random_matrix(rows, cols, 1);
   x(7, 7) = 25;
   for (const SiteSpec& spec : {GetParam().x, GetParam().dy}) {
-    if (spec.rows.format == Format::f32) continue;  // nothing is cast: see UncastSites
+    if (spec.rows.format == Format::f32) continue;  // nothing is cast, so nothing is counted
     Stored out(spec, rows, cols);
     engine->quantize(x.view(), out.tensor, casting);
     EXPECT_EQ(out.site.seen.count, static_cast<std::uint64_t>(rows * cols));
