@@ -11,19 +11,13 @@
 namespace quaver {
 namespace {
 
-// --section.key=value and --section.key value, which CLI11 leaves over, as settings for load_config.
-std::vector<std::string> settings_from(std::vector<std::string> extras) {
-  std::vector<std::string> settings;
-  for (std::size_t i = 0; i < extras.size(); ++i) {
-    std::string& word = extras[i];
-    if (!word.starts_with("--")) {
-      throw Error("'" + word + "' is not something this verb takes", "settings are written --section.key=value");
-    }
-    const bool has_value = word.find('=') != std::string::npos;
-    if (!has_value && i + 1 < extras.size() && !extras[i + 1].starts_with("--")) word += "=" + extras[++i];
-    settings.push_back(word);
+// The --section.key=value words that CLI11 leaves over, for load_config.
+std::vector<std::string> settings_from(const std::vector<std::string>& extras) {
+  for (const std::string& word : extras) {
+    if (word.starts_with("--")) continue;
+    throw Error("'" + word + "' is not something this verb takes", "settings are written --section.key=value");
   }
-  return settings;
+  return extras;
 }
 
 // Options that stand for one setting each. They are turned into that setting before anything is parsed, so that flags
@@ -50,18 +44,31 @@ bool takes_config(const std::vector<std::string>& words) {
          (words.size() > 1 && words[0] == "inspect" && words[1] == "plan");
 }
 
-std::vector<std::string> expand_shortcuts(std::vector<std::string> words) {
-  if (!takes_config(words)) return words;
-  for (std::string& word : words) {
-    for (const Shortcut& shortcut : shortcuts) {
-      const std::string option = shortcut.option;
-      if (word == option || word.starts_with(option + "=")) {
-        word = "--" + std::string(shortcut.key) + word.substr(option.size());
-        break;
-      }
-    }
+// The setting a word stands for, "--section.key" with or without "=value"; empty if it is none.
+std::string setting_of(const std::string& word) {
+  for (const Shortcut& shortcut : shortcuts) {
+    const std::string option = shortcut.option;
+    if (word == option || word.starts_with(option + "=")) return "--" + (shortcut.key + word.substr(option.size()));
   }
-  return words;
+  const bool is_key = word.starts_with("--") && word.substr(0, word.find('=')).find('.') != std::string::npos;
+  return is_key ? word : "";
+}
+
+// Every setting as one word, so that its value is not taken for the name of a config file.
+std::vector<std::string> join_settings(const std::vector<std::string>& words) {
+  if (!takes_config(words)) return words;
+  std::vector<std::string> joined;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string setting = setting_of(words[i]);
+    if (setting.empty()) {
+      joined.push_back(words[i]);
+      continue;
+    }
+    const bool has_value = setting.find('=') != std::string::npos;
+    if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--")) setting += "=" + words[++i];
+    joined.push_back(std::move(setting));
+  }
+  return joined;
 }
 
 // Config files and settings of a verb that takes them.
@@ -75,7 +82,7 @@ struct ConfigOptions {
     for (const Shortcut& shortcut : shortcuts) {
       footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
     }
-    verb.footer(footer + "  --SECTION.KEY=VALUE       any key of docs/config.md");
+    verb.footer(footer + "  --section.key=value       any key of docs/config.md");
   }
   ConfigArguments arguments(const CLI::App& verb) const { return {files, settings_from(verb.remaining())}; }
 };
@@ -96,7 +103,7 @@ class CommandLine {
   }
 
   int run(int count, char** words) {
-    std::vector<std::string> arguments = expand_shortcuts({words + 1, words + count});
+    std::vector<std::string> arguments = join_settings({words + 1, words + count});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
       app_.parse(arguments);
