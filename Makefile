@@ -2,8 +2,6 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= demo
-# Threads that wait must not spin: tests run beside each other.
-export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo test build bench sanitize fuzz format check clean setup
 

@@ -96,7 +96,7 @@ report::LineChart loss_chart(const std::vector<Contender>& contenders) {
   chart.title = "Training loss";
   chart.x_label = "step";
   chart.y_label = "nats a token";
-  chart.smoothing = 0.9;
+  chart.smoothing = 0.8;
   for (const Contender& contender : contenders) {
     report::Series series{contender.label, {}, {}};
     for (const LossPoint& point : contender.runs.front().losses) {
@@ -116,10 +116,8 @@ report::LineChart gap_chart(const std::vector<Contender>& contenders) {
   chart.title = "Validation loss against the baseline";
   chart.x_label = "step";
   chart.y_label = "difference in nats";
-  chart.references.push_back({0, "baseline"});
   for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const std::size_t base = baseline_of(contenders, i);
-    if (base == i) continue;
+    const std::size_t base = baseline_of(contenders, i);  // itself for the baseline: a line of zeros
     report::Series series{contenders[i].label, {}, {}};
     for (const LossPoint& point : contenders[i].runs.front().validation) {
       for (const LossPoint& other : contenders[base].runs.front().validation) {
@@ -290,7 +288,7 @@ std::string comparison_report(const std::vector<Contender>& contenders) {
   if (!notes.empty()) page.paragraph(notes);
   page.heading("Loss").figure(report::to_svg(loss_chart(contenders)), "Smoothed; the raw losses are the faint lines.");
   const report::LineChart gaps = gap_chart(contenders);
-  if (!gaps.series.empty()) page.figure(report::to_svg(gaps), "Above zero is worse than the baseline.");
+  if (!gaps.series.front().x.empty()) page.figure(report::to_svg(gaps), "Above zero is worse than the baseline.");
   page.heading("Cost")
       .paragraph(
           "On a processor without FP8 units the narrow formats are emulated exactly: the time shows what the "

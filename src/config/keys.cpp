@@ -48,7 +48,7 @@ class SectionKeys {
 
   void name_table(const std::string& leaf, TextTable Section::*member, std::vector<std::string> names,
                   std::string doc) {
-    add(leaf, ValueType::text_table, member, std::move(doc)).choices = names;
+    add(leaf, ValueType::text_table, member, std::move(doc)).choices = std::move(names);
   }
 
   void text(const std::string& leaf, std::string Section::*member, std::string doc) {

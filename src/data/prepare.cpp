@@ -19,8 +19,6 @@
 namespace quaver {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::uint64_t progress_every_bytes = 1 << 20;
 
 // Documents that pass, each with the hash that identifies it.

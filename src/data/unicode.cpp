@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<CharClass, 128> ascii_classes = [] {
   std::array<CharClass, 128> classes{};
   classes.fill(CharClass::other);
-  for (const char c : {'\t', '\n', '\v', '\f', '\r', ' '}) classes[static_cast<unsigned>(c)] = CharClass::space;
+  for (const unsigned char c : {'\t', '\n', '\v', '\f', '\r', ' '}) classes[c] = CharClass::space;
   for (unsigned c = '0'; c <= '9'; ++c) classes[c] = CharClass::digit;
   for (unsigned c = 'A'; c <= 'Z'; ++c) classes[c] = CharClass::letter;
   for (unsigned c = 'a'; c <= 'z'; ++c) classes[c] = CharClass::letter;

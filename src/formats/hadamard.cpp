@@ -23,7 +23,7 @@ QUAVER_SIMD void transform(float* __restrict x, Size groups, const lane::Bits* _
     float b[group];
     for (int i = 0; i < group; ++i) a[i] = lane::value(lane::bits(x[i]) ^ before[i]);
     for (int stage = 0; stage < stages; ++stage) {
-      for (int i = 0; i < group / 2; ++i) {
+      for (Size i = 0; i < group / 2; ++i) {
         b[i] = a[2 * i] + a[2 * i + 1];
         b[i + group / 2] = a[2 * i] - a[2 * i + 1];
       }

@@ -250,9 +250,9 @@ MappedFile::~MappedFile() {
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const MappedFile file = MappedFile::open(path);
   if (file.bytes().size() > limit_bytes) {
-    throw Error(fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), file.bytes().size(),
-                            limit_bytes),
-                "check that this is the file you meant");
+    throw Error(
+        fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), file.bytes().size(), limit_bytes),
+        "check that this is the file you meant");
   }
   return std::string(file.text());
 }

@@ -26,11 +26,11 @@ struct ModelConfig {
   Size layers = 4;
   Size width = 256;
   Size heads = 4;
-  Size kv_heads = 0;    // 0: as many as heads
-  Size head_size = 0;   // 0: width / heads
-  Size ffn = 0;         // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
-  Size vocab = 0;       // 0: the data set's, rounded up to a multiple of 64
-  Size context = 256;   // longest sequence
+  Size kv_heads = 0;   // 0: as many as heads
+  Size head_size = 0;  // 0: width / heads
+  Size ffn = 0;        // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
+  Size vocab = 0;      // 0: the data set's, rounded up to a multiple of 64
+  Size context = 256;  // longest sequence
   TieHead tie_head = TieHead::automatic;
   bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
   bool qk_norm = false;   // RMS norm of each query and key head
@@ -38,13 +38,13 @@ struct ModelConfig {
   double rope_theta = 10000;
   Init init = Init::automatic;
   double init_std = 0.02;
-  double activation_scale = 1;   // factor on every activation function's output (training without dynamic scaling)
-  double activation_clip = 0;    // clamp of every activation function's output to ±this; 0: none
-  double residual_alpha = 1;     // u-µP: α_res, weight of the branches against the embedding
-  double attention_ratio = 1;    // u-µP: α_res_attn_ratio, attention branches against MLP branches
-  double attention_scale = 0;    // factor on q·k; 0: 1/√head_size (standard), 1/head_size (unit-scaled)
-  double residual_tau = 0;       // µnit: τ; 0: 0.4 at 4 layers falling to 0.1 at 40 and more
-  Size base_width = 256;         // µnit: width at which the learning rate was chosen
+  double activation_scale = 1;  // factor on every activation function's output (training without dynamic scaling)
+  double activation_clip = 0;   // clamp of every activation function's output to ±this; 0: none
+  double residual_alpha = 1;    // u-µP: α_res, weight of the branches against the embedding
+  double attention_ratio = 1;   // u-µP: α_res_attn_ratio, attention branches against MLP branches
+  double attention_scale = 0;   // factor on q·k; 0: 1/√head_size (standard), 1/head_size (unit-scaled)
+  double residual_tau = 0;      // µnit: τ; 0: 0.4 at 4 layers falling to 0.1 at 40 and more
+  Size base_width = 256;        // µnit: width at which the learning rate was chosen
 };
 
 }  // namespace quaver

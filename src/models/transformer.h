@@ -37,8 +37,8 @@ class Transformer {
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
 
-  // Adds the summed loss of the batch to *loss_sum; with Pass::train also adds the gradients of loss_scale times the mean
-  // loss (times each parameter's gradient_ratio) to the parameters' gradients.
+  // Adds the summed loss of the batch to *loss_sum; with Pass::train also adds the gradients of loss_scale times the
+  // mean loss (times each parameter's gradient_ratio) to the parameters' gradients.
   void loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum);
 
   // Logits of the token that follows the sequence, [1 × vocab]. step.batch must be 1.
@@ -84,7 +84,7 @@ class Transformer {
   Site& head_x_site_;
   Site& head_dy_site_;
   QuantizedTensor head_x_;
-  std::vector<View> streams_;        // the residual stream before each branch, and at the end
+  std::vector<View> streams_;         // the residual stream before each branch, and at the end
   std::vector<View> branch_outputs_;  // kept only where norms come after branches
   std::vector<float> entry_factors_;  // on the gradient that enters each branch, where norms come after branches
   double stream_ratio_ = 1;           // stored over true gradient of the residual stream

@@ -14,7 +14,7 @@ enum class ClipMode : std::uint8_t { none, global_norm, group_norm, value };  //
 
 struct OptimConfig {
   double learning_rate = 1e-3;
-  double unit_learning_rate = 2;  // in place of learning_rate for unit-scaled models, whose weights have unit variance
+  double unit_learning_rate = 1;  // in place of learning_rate for unit-scaled models, whose weights have unit variance
   double final_ratio = 0.1;       // learning rate at the end, as a share of the peak
   ScheduleShape schedule = ScheduleShape::cosine;
   double warmup = 0.07;  // share of the steps

@@ -43,8 +43,10 @@ ResidualFactors umup_residual(Size branch, Size layers, double residual_alpha, d
   const double mlp = residual_alpha * std::sqrt(2 / (1 + attention_ratio * attention_ratio));
   const double attention = attention_ratio * mlp;
   const double own = branch % 2 == 0 ? attention : mlp;
-  const auto attention_before = static_cast<double>((branch + 1) / 2);
-  const auto mlp_before = static_cast<double>(branch / 2);
+  const Size attention_branches = (branch + 1) / 2;  // before this one
+  const Size mlp_branches = branch / 2;
+  const auto attention_before = static_cast<double>(attention_branches);
+  const auto mlp_before = static_cast<double>(mlp_branches);
   const double tau =
       own / std::sqrt(static_cast<double>(layers) + attention_before * attention * attention + mlp_before * mlp * mlp);
   const double norm = std::sqrt(1 + tau * tau);

@@ -180,7 +180,8 @@ void spread(std::vector<std::pair<double, std::size_t>>& labels, double top, dou
     next = y + label_height;
   }
   double limit = bottom;
-  for (auto& [y, index] : std::views::reverse(labels)) {
+  for (auto label = labels.rbegin(); label != labels.rend(); ++label) {
+    auto& [y, index] = *label;
     y = std::min(y, limit);
     limit = y - label_height;
   }

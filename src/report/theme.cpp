@@ -58,7 +58,7 @@ std::string_view page_css() {
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.55 var(--sans)}
-main{max-width:52rem;margin:0 auto;padding:2.5rem 1.5rem 4rem}
+main{max-width:62rem;margin:0 auto;padding:2.5rem 1.5rem 4rem}
 header{border-bottom:1px solid var(--rule);padding-bottom:1rem;margin-bottom:1.75rem}
 h1{font-size:1.7rem;line-height:1.2;margin:0;letter-spacing:-.01em;overflow-wrap:anywhere}
 header p{margin:.35rem 0 0;color:var(--muted)}
@@ -78,7 +78,7 @@ tbody th{font-weight:500}
 tbody tr:last-child>*{border-bottom:1px solid var(--rule)}
 tr.strong>*{font-weight:650}
 .r{text-align:right}.c{text-align:center}
-td.r{white-space:nowrap}
+td.r,tbody th{white-space:nowrap}
 dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.3rem 1.5rem;margin:1rem 0;font-size:.93rem}
 dt{color:var(--muted)}
 dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 
-// Where a measuring arena pretends to lie: far enough from every real address that touching it faults.
-constexpr std::uintptr_t nowhere = 0x10000;
+// Where a measuring arena pretends to lie: a byte that nobody may touch, so that views are not empty.
+std::byte nowhere{};
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -32,14 +32,13 @@ std::byte* Arena::take_saved(std::size_t bytes) {
   const std::size_t offset = saved_;
   saved_ += aligned(bytes);
   note_use();
-  if (memory_ == nullptr) return reinterpret_cast<std::byte*>(nowhere);
-  return memory_ + offset;
+  return memory_ == nullptr ? &nowhere : memory_ + offset;
 }
 
 std::byte* Arena::take_scratch(std::size_t bytes) {
   scratch_ += aligned(bytes);
   note_use();
-  if (memory_ == nullptr) return reinterpret_cast<std::byte*>(nowhere);
+  if (memory_ == nullptr) return &nowhere;
   return memory_ + (capacity_ / alignment * alignment - scratch_);
 }
 

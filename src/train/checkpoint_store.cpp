@@ -418,7 +418,8 @@ Checkpoint CheckpointStore::load(std::uint64_t step) const {
 
 std::optional<Checkpoint> CheckpointStore::latest_good(const Report& report) const {
   const auto present = steps();
-  for (const std::uint64_t step : std::views::reverse(present)) {
+  for (auto newest = present.rbegin(); newest != present.rend(); ++newest) {
+    const std::uint64_t step = *newest;
     try {
       return load(step);
     } catch (const NewerVersion&) {

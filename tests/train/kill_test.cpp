@@ -1,8 +1,7 @@
 // kill -9 at random moments: whatever was being written, the run resumes and ends where an undisturbed one ends.
+#include <random>
 #include <signal.h>
 #include <sys/wait.h>
-
-#include <random>
 #include <thread>
 
 #include "train/support.h"

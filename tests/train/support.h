@@ -1,13 +1,12 @@
 // A run small enough to repeat many times, and a folder that goes away with the test.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <string>
+#include <unistd.h>
 
 #include "train/run.h"
 

@@ -13,8 +13,9 @@ float* Workspace::floats(Slot slot, Size count) {
     block.memory = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count + line));
     block.capacity = count;
   }
-  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
-  return reinterpret_cast<float*>((address + 63) / 64 * 64);
+  void* start = block.memory.get();
+  std::size_t space = static_cast<std::size_t>(block.capacity + line) * sizeof(float);
+  return static_cast<float*>(std::align(64, static_cast<std::size_t>(count) * sizeof(float), start, space));
 }
 
 std::size_t Workspace::bytes() const {
