@@ -96,6 +96,33 @@ TEST(ResumeOptions, ACheckpointOfAnotherModelIsRefused) {
   run_until(config, RunStart::fresh, 2);
   config.model.width = 64;
   EXPECT_THROW(run_until(config, RunStart::resume, 4), Error);
+  EXPECT_EQ(load_run_config(config.run.dir, {}).model.width, 32);  // the run is as it was
+}
+
+TEST(ResumeOptions, AnotherRecipeAppliesFromThereOnAndIsLogged) {
+  const TemporaryFolder folder;
+  Config config = small_config("nvfp4", folder.path() / "run");
+  run_until(config, RunStart::fresh, 3);
+  config.precision.recipe = "fp8-delayed";
+  run_until(config, RunStart::resume, 100);
+  const auto run = open_run(folder.path() / "run", {}, std::nullopt, [](const std::string&) {});
+  const ScaleEntry& entry = run->trainer->book().entry("blocks.0.mlp.up/x");
+  EXPECT_EQ(entry.site.spec.rows.format, Format::e4m3);
+  EXPECT_EQ(entry.changes.front().step, 3U);
+  EXPECT_EQ(entry.changes.front().reason, "resumed with fp8-delayed");
+}
+
+TEST(ResumeOptions, WideningOneSiteOfARotatedLayerUnrotatesWhatMeetsIt) {
+  const TemporaryFolder folder;
+  const Config config = small_config("mxfp4", folder.path() / "run");
+  const TrainingData data = open_training_data(config.data, 1, 32);
+  const auto engine = make_cpu_engine(1);
+  Trainer trainer(config, data, *engine, [](const std::string&) {});
+  trainer.change_site("blocks.0.mlp.up/w", make_recipe("bf16", config.precision).of(Role::w), "test");
+  EXPECT_EQ(trainer.book().entry("blocks.0.mlp.up/dy").site.spec.rows.rotation, Rotation::none);
+  EXPECT_EQ(trainer.book().entry("blocks.0.mlp.up/dy").site.spec.columns.rotation, Rotation::hadamard);
+  EXPECT_EQ(trainer.book().entry("blocks.0.mlp.up/x").site.spec.columns.rotation, Rotation::hadamard);
+  EXPECT_TRUE(std::isfinite(trainer.step().loss));
 }
 
 TEST(ResumeOptions, AFreshRunDoesNotOverwriteAnother) {
