@@ -148,6 +148,27 @@ report::BarChart memory_chart(const std::vector<Contender>& contenders) {
   return chart;
 }
 
+report::BarChart format_chart(const std::vector<Contender>& contenders) {
+  report::BarChart chart;
+  chart.title = "Operations of the products by format";
+  chart.unit = report::Unit::percent;
+  std::set<std::string> formats;
+  for (const Contender& contender : contenders) {
+    for (const auto& [format, share] : contender.runs.front().format_shares) formats.insert(format);
+  }
+  chart.parts.assign(formats.begin(), formats.end());
+  for (const Contender& contender : contenders) {
+    const auto& shares = contender.runs.front().format_shares;
+    report::Bar bar{contender.label, {}, ""};
+    for (const std::string& format : chart.parts) {
+      const auto found = shares.find(format);
+      bar.values.push_back(found == shares.end() ? 0.0 : found->second);
+    }
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
 report::BarChart time_chart(const std::vector<Contender>& contenders) {
   report::BarChart chart;
   chart.title = "Time per step";
@@ -295,7 +316,8 @@ std::string comparison_report(const std::vector<Contender>& contenders) {
           "emulation costs, the memory what the formats save.")
       .figure(report::to_svg(memory_chart(contenders)))
       .figure(report::to_svg(time_chart(contenders)));
-  page.heading("Precision of every operand");
+  page.heading("Precision of every operand")
+      .figure(report::to_svg(format_chart(contenders)), "A product counts under the wider of its operands' formats.");
   for (const Contender& contender : contenders) {
     page.details(contender.label, [&](report::Page& inner) {
       inner.figure(
