@@ -45,7 +45,7 @@ class Gpt(nn.Module):
         for block in self.blocks:
             x = block(x, self.mask)
         logits = F.linear(self.norm(x), self.table.weight)
-        return F.cross_entropy(logits.view(-1, VOCAB), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, VOCAB), targets.reshape(-1))
 
 
 def main():
