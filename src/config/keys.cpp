@@ -46,9 +46,9 @@ class SectionKeys {
     add(leaf, ValueType::choice, member, std::move(doc)).choices = names;
   }
 
-  void name_table(const std::string& leaf, TextTable Section::*member, std::vector<std::string> names,
+  void name_table(const std::string& leaf, TextTable Section::*member, const std::vector<std::string>& names,
                   std::string doc) {
-    add(leaf, ValueType::text_table, member, std::move(doc)).choices = std::move(names);
+    add(leaf, ValueType::text_table, member, std::move(doc)).choices = names;
   }
 
   void text(const std::string& leaf, std::string Section::*member, std::string doc) {
