@@ -24,7 +24,7 @@ bench: build
 
 # The tests again with AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
-	@cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUAVER_SANITIZE=address,undefined \
+	@cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS_SANITIZE="-O1 -g1" -DQUAVER_SANITIZE=address,undefined \
 	  -DQUAVER_BENCHMARKS=OFF $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
 	@cmake --build $(BUILD)-sanitize -j $(JOBS)
 	@cd $(BUILD)-sanitize && ctest --output-on-failure -j $(JOBS) -LE slow
