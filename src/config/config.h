@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/model_config.h"
+#include "nn/step.h"
 #include "optim/optim_config.h"
 #include "precision/precision_config.h"
 
@@ -21,6 +22,9 @@ struct DataConfig {
   std::uint64_t synthetic_seed = 7;
 };
 
+// automatic: a GPU where there is one that this program can use, else the processors.
+enum class Device : std::uint8_t { automatic, cpu, cuda };
+
 struct TrainConfig {
   Size steps = 1000;
   Size batch = 8;         // sequences per micro-batch
@@ -35,8 +39,10 @@ struct TrainConfig {
   Size sample_every = 0;  // 0: never
   std::string sample_prompt;
   Size statistics_every = 0;  // full statistics of every site into numerics.jsonl; 0: never
-  int threads = 0;            // 0: all cores
-  Size memory_limit_mb = 0;   // 0: what the machine has
+  Device device = Device::automatic;
+  Memory memory = Memory::balanced;
+  int threads = 0;           // 0: all cores
+  Size memory_limit_mb = 0;  // 0: what the machine has
 };
 
 struct GuardConfig {

@@ -221,6 +221,10 @@ void add_train(std::vector<Key>& keys) {
   train.text("sample_prompt", &T::sample_prompt, "What samples continue.");
   train.integer("statistics_every", &T::statistics_every, from(0, many),
                 "Steps between full statistics of every quantised tensor; 0: never.");
+  train.choice("device", &T::device, {{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
+               "Where to train; auto: on a GPU where one can be used, else on the processors.");
+  train.choice("memory", &T::memory, {{"speed", Memory::speed}, {"balanced", Memory::balanced}},
+               "What is kept for backward. speed: everything; balanced: transposed codes are cast again on the way.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
   train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
                 "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");

@@ -3,11 +3,13 @@
 // anyway. The CPU engine (cpu/) is the readable reference that other engines must agree with: casts bit for bit, sums
 // within a stated tolerance.
 //
-// "Wide" matrices (View) carry everything that is not an operand: FP32 on the CPU. Matrices are row-major, one token a
-// row. Gradients of parameters accumulate (+=); the trainer clears them.
+// "Wide" matrices (View) carry everything that is not an operand, in the engine's wide format: FP32 on the CPU, BF16 on
+// GPUs where speed counts. Matrices are row-major, one token a row. Gradients of parameters are FP32 and accumulate
+// (+=); the trainer clears them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,11 +22,17 @@ namespace quaver {
 // How the casts of this micro-step behave.
 struct Casting {
   std::uint64_t seed = 0;
-  std::uint32_t step = 0;          // of the random streams: differs for every micro-step
-  Detail detail = Detail::counts;  // what statistics to gather
-  bool observe = true;             // false in evaluation: sites keep no trace of it
+  std::uint32_t step = 0;                     // of the random streams
+  const std::uint32_t* micro_step = nullptr;  // in engine memory, added to step: what differs between repetitions
+  Detail detail = Detail::counts;             // what statistics to gather
+  bool observe = true;                        // false in evaluation: sites keep no trace of it
+};
 
-  RandomKey key(const Site& site) const { return {seed, step, site.stream}; }
+// What each of a layer's three products sums in.
+struct Accumulators {
+  Accumulator forward = Accumulator::fp32;
+  Accumulator input_gradient = Accumulator::fp32;
+  Accumulator weight_gradient = Accumulator::fp32;
 };
 
 // out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out)
@@ -40,7 +48,7 @@ struct Matmul {
 
 // out[t] = factor · (table[tokens[t]] + positions[t mod sequence])
 struct Embed {
-  std::span<const std::int32_t> tokens;
+  std::span<const std::int32_t> tokens;  // in engine memory
   Size sequence;
   View table;
   View positions = {};  // empty with rotary embeddings
@@ -93,6 +101,7 @@ struct AddNormBackward {
   float add = 1;
   View gradient;                               // may be `next`'s own memory
   QuantizedTensor* branch_gradient = nullptr;  // null where no branch ends here (the embedding)
+  QuantizedTensor* out = nullptr;              // where given: norm(sum), cast once more (and not observed again)
   NormGradients gradients;
   const Casting& casting;
 };
@@ -164,17 +173,16 @@ struct PrepareHeadsBackward {
   float factor = 1;
 };
 
-// Causal attention: result = factor · softmax(scale · q·kᵀ)·v, kept wide for backward and cast into `out`.
+// Causal attention: result = softmax(scale · q·kᵀ)·v
 struct Attention {
   HeadLayout layout;
   View qkv;
   float scale = 1;
-  float factor = 1;
-  View result;                 // [tokens × heads·head_size]
-  View log_sum;                // [batch·heads × sequence]
-  float* max_logit = nullptr;  // raised to the largest scale · q·k seen; null: not wanted
-  QuantizedTensor& out;
-  const Casting& casting;
+  View result;   // [tokens × heads·head_size]
+  View log_sum;  // [batch·heads × sequence]: log Σ exp of each row of logits, FP32
+  // Raised to the largest log_sum: never below the largest logit, and above it by log(sequence) at most. Null: not
+  // wanted.
+  float* max_logit = nullptr;
 };
 struct AttentionBackward {
   HeadLayout layout;
@@ -183,9 +191,7 @@ struct AttentionBackward {
   View log_sum;
   View result_gradient;
   float scale = 1;
-  float forward_factor = 1;
-  float factor = 1;   // on the gradient of qkv, in place of forward_factor
-  View qkv_gradient;  // wide; cast by the caller, or by prepare_heads_backward's successor
+  View qkv_gradient;
 };
 
 enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
@@ -208,6 +214,7 @@ struct ActivationBackward {
   float factor = 1;
   float limit = 0;
   QuantizedTensor& in_gradient;
+  QuantizedTensor* out = nullptr;  // where given: the forward pass's result, cast once more (and not observed again)
   const Casting& casting;
 };
 
@@ -218,16 +225,17 @@ struct CrossEntropy {
   const QuantizedTensor& x;
   const QuantizedTensor& w;
   Site* logits_gradient = nullptr;        // how dlogits is cast for its products; null: loss only, as are the gradients
-  std::span<const std::int32_t> targets;  // negative: ignored
+  std::span<const std::int32_t> targets;  // in engine memory; negative: ignored
   float logit_factor = 1;
   float gradient_factor = 1;
+  const float* gradient_scale = nullptr;  // in engine memory, multiplies gradient_factor; null: 1
   float input_factor = 1;
   float weight_factor = 1;
   float z_loss = 0;  // weight of (log Σ exp logits)²
   double* loss_sum = nullptr;
   View x_gradient = {};
   View weight_gradient = {};
-  Accumulator accumulator = Accumulator::fp32;
+  Accumulators accumulators = {};
   const Casting& casting;
 };
 
@@ -287,14 +295,36 @@ class Engine {
 
   virtual std::string name() const = 0;
 
-  // Memory of the device, aligned for any use, cleared to zero. Views and every pointer in an operation, but for the
-  // spans of tokens, point into such memory; the host reaches it through upload and download alone.
+  // What wide matrices are stored in, and whether narrow codes are needed once for each product that reads them (tensor
+  // cores read FP8 along the reduction only) or may be shared where that is exact.
+  virtual Format wide_format() const { return Format::f32; }
+  virtual Sharing sharing() const { return Sharing::where_exact; }
+
+  // Memory of the device, aligned for any use, cleared to zero. Views and every pointer and span in an operation point
+  // into such memory (but for the lists of measure_gradients); the host reaches it through upload and download alone.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;
 
+  virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still give
+  virtual std::size_t workspace_bytes() const = 0;  // taken by operations for themselves
+
+  // Sites are host objects. publish: casts from now on use the sites' present scales. collect: adds what casts saw to
+  // the sites' `seen`. Between the two nothing about scales or statistics leaves the device.
+  virtual void publish(std::span<Site* const>) {}
+  virtual void collect(std::span<Site* const>) {}
+
+  // Calls work(), which only calls operations below. An engine may record what they do the first time and repeat the
+  // recording when the same key comes again: the key stands for all that the calls depend on, except the contents of
+  // engine memory and the published scales.
+  virtual void repeat(std::uint64_t key, const std::function<void()>& work) {
+    static_cast<void>(key);
+    work();
+  }
+
   virtual void fill_zero(View x) = 0;
-  virtual void quantize(View x, QuantizedTensor& out, const Casting& casting) = 0;  // the cast nothing could absorb
+  // out ← factor · x: the cast nothing could absorb
+  virtual void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor = 1) = 0;
   virtual void matmul(const Matmul& op) = 0;
   virtual void embed(const Embed& op) = 0;
   virtual void embed_backward(const EmbedBackward& op) = 0;

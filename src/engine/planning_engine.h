@@ -7,13 +7,19 @@ namespace quaver {
 
 class PlanningEngine final : public Engine {
  public:
+  explicit PlanningEngine(const Engine& planned) : wide_(planned.wide_format()), sharing_(planned.sharing()) {}
+
   std::string name() const override { return "planning"; }
+  Format wide_format() const override { return wide_; }
+  Sharing sharing() const override { return sharing_; }
   std::shared_ptr<std::byte> allocate(std::size_t) override { return nullptr; }
   void upload(const void*, void*, std::size_t) override {}
   void download(const void*, void*, std::size_t) override {}
 
   void fill_zero(View) override {}
-  void quantize(View, QuantizedTensor&, const Casting&) override {}
+  std::size_t free_memory() const override { return 0; }
+  std::size_t workspace_bytes() const override { return 0; }
+  void quantize(View, QuantizedTensor&, const Casting&, float) override {}
   void matmul(const Matmul&) override {}
   void embed(const Embed&) override {}
   void embed_backward(const EmbedBackward&) override {}
@@ -31,6 +37,10 @@ class PlanningEngine final : public Engine {
   void cross_entropy(const CrossEntropy&) override {}
   void measure_gradients(const MeasureGradients&) override {}
   void adamw(const AdamW&) override {}
+
+ private:
+  Format wide_;
+  Sharing sharing_;
 };
 
 }  // namespace quaver

@@ -1,5 +1,6 @@
 #include "models/transformer.h"
 
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -191,7 +192,6 @@ void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
         fmt::format("a sequence of {} tokens is longer than the model's context of {}", step.sequence, config_.context),
         "lower train.context or raise model.context");
   }
-  check_tokens(tokens);
   streams_[0] = step.saved(config_.width);
   step.engine.embed({.tokens = tokens,
                      .sequence = step.sequence,
@@ -225,7 +225,8 @@ void Transformer::forward_norms_before(Step& step) {
   const Arena::Scope scope(step.arena);
   const View out = step.scratch(config_.width);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
-    add_norm(i, *norms_[i], branches_[i]->input(step));
+    const Arena::Scope branch_scope(step.arena);
+    add_norm(i, *norms_[i], branches_[i]->first().input(step, Linear::Producer::can_repeat));
     branches_[i]->forward(step, out);
     branch_out = out;
     joined = residual(static_cast<Size>(i));
@@ -235,8 +236,9 @@ void Transformer::forward_norms_before(Step& step) {
 
 void Transformer::forward_norms_after(Step& step) {
   View stream = streams_[0];
-  step.engine.quantize(stream, branches_[0]->input(step), step.casting);
+  step.engine.quantize(stream, branches_[0]->first().input(step), step.casting);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
+    const Arena::Scope branch_scope(step.arena);
     branch_outputs_[i] = step.saved(config_.width);
     branches_[i]->forward(step, branch_outputs_[i]);
     const ResidualFactors joined = residual(static_cast<Size>(i));
@@ -248,7 +250,7 @@ void Transformer::forward_norms_after(Step& step) {
                           .add = joined.add,
                           .sum = stream,
                           .stats = norms_[i]->stats(step),
-                          .out = last ? nullptr : &branches_[i + 1]->input(step),
+                          .out = last ? nullptr : &branches_[i + 1]->first().input(step),
                           .casting = step.casting});
   }
   streams_.back() = stream;
@@ -281,15 +283,54 @@ void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
   if (step.pass == Pass::calibrate) propagate_ratios(step);
 }
 
-// Scratch memory above the mark holds one branch's gradients at a time: the cast gradient of its output, which the join
-// behind it wrote, and what its backward pass needs.
+// Two places that take turns: the gradient of a branch's output is still read while the join before that branch writes
+// the next one's.
+class Transformer::OutputGradients {
+ public:
+  OutputGradients(Step& step, std::span<const std::unique_ptr<Branch>> branches) : step_(step), branches_(branches) {
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < branches.size(); ++i) {
+      std::size_t bytes = 0;
+      place(i, [&](std::size_t piece) {
+        bytes += aligned(piece);
+        return static_cast<std::byte*>(nullptr);
+      });
+      most = std::max(most, bytes);
+    }
+    for (std::byte*& memory : memory_) memory = step.arena.take_scratch(most);
+  }
+
+  QuantizedTensor& of(std::size_t branch) {
+    std::byte* next = memory_[branch % 2];
+    return branches_[branch]->last().output_gradient(place(branch, [&](std::size_t piece) {
+      std::byte* const taken = next;
+      next += aligned(piece);
+      return taken;
+    }));
+  }
+
+ private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  template <class Take>
+  QuantizedTensor place(std::size_t branch, Take take) const {
+    Linear& layer = branches_[branch]->last();
+    return {
+        layer.output_gradient_site(), step_.tokens(), layer.shape().out, Copies::both, step_.engine.sharing(), take};
+  }
+
+  Step& step_;
+  std::span<const std::unique_ptr<Branch>> branches_;
+  std::array<std::byte*, 2> memory_{};
+};
+
 void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
-  const std::size_t mark = step.arena.mark();
+  OutputGradients output_gradients(step, branches_);
   for (std::size_t i = branches_.size() + 1; i-- > 0;) {
+    const Arena::Scope branch_scope(step.arena);
     const bool at_end = i == branches_.size();
     Norm& norm = at_end ? *final_norm_ : *norms_[i];
     if (!at_end) backward_branch(i, step, dx);
-    step.arena.rewind(mark);
     step.engine.add_norm_backward({.norm = norm.parameters(),
                                    .sum = streams_[i],
                                    .stats = norm.stats(),
@@ -298,11 +339,12 @@ void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
                                    .keep = at_end ? 0.0F : residual(static_cast<Size>(i)).keep,
                                    .add = at_end ? 1.0F : join_factor(i),
                                    .gradient = gradient,
-                                   .branch_gradient = i > 0 ? &branches_[i - 1]->output_gradient(step) : nullptr,
+                                   .branch_gradient = i > 0 ? &output_gradients.of(i - 1) : nullptr,
+                                   .out = at_end ? nullptr : branches_[i]->first().input_again(step),
                                    .gradients = norm.gradients(step.tokens()),
                                    .casting = step.casting});
+    if (!at_end) branches_[i]->first().weight_gradient(step);
   }
-  step.arena.rewind(mark);
 }
 
 void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
@@ -317,7 +359,7 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
   for (std::size_t i = branches_.size(); i-- > 0;) {
     const bool at_end = i + 1 == branches_.size();
     step.arena.rewind(mark);
-    QuantizedTensor& dy = branches_[i]->output_gradient(step);
+    QuantizedTensor& dy = branches_[i]->last().output_gradient(step);
     NormAddBackward join{.norm = norms_[i]->parameters(),
                          .branch = branch_outputs_[i],
                          .stats = norms_[i]->stats(),
@@ -332,46 +374,88 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
                          .casting = step.casting};
     step.engine.norm_add_backward(join);
     if (step.pass == Pass::calibrate) {
-      join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site());
+      join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site(), step.engine);
       join.input_gradient = gradient;  // already joined: only the branch's gradient is to be cast again
       join.next = {};
       join.add = 1;
       step.engine.norm_add_backward(join);
     }
     backward_branch(i, step, dx);
+    branches_[i]->first().weight_gradient(step);
   }
   step.arena.rewind(mark);
   step.engine.combine({.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});
 }
 
-void Transformer::loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum) {
-  step.arena.reset();
-  propagate_ratios(step);
-  forward(step, batch.inputs);
-  if (step.pass == Pass::calibrate) propagate_ratios(step);
+// Tokens and what else differs between micro-steps go into engine memory first, so that the rest can be repeated.
+std::span<const std::int32_t> Transformer::upload(Step& step, std::span<const std::int32_t> tokens) {
+  std::byte* memory = step.arena.take_saved(tokens.size_bytes());
+  step.engine.upload(tokens.data(), memory, tokens.size_bytes());
+  return {reinterpret_cast<const std::int32_t*>(memory), tokens.size()};
+}
+
+StepVariables* Transformer::upload(Step& step, const StepVariables& variables) {
+  std::byte* memory = step.arena.take_saved(sizeof(variables));
+  step.engine.upload(&variables, memory, sizeof(variables));
+  auto* uploaded = reinterpret_cast<StepVariables*>(memory);
+  step.casting.micro_step = &uploaded->micro_step;
+  return uploaded;
+}
+
+Size Transformer::count_targets(std::span<const std::int32_t> targets) const {
   Size counted = 0;
-  for (const std::int32_t target : batch.targets) {
-    if (target >= config_.vocab) check_tokens(batch.targets);
+  for (const std::int32_t target : targets) {
+    if (target >= config_.vocab) check_tokens(targets);
     counted += target >= 0 ? 1 : 0;
   }
+  return counted;
+}
+
+void Transformer::loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum) {
+  check_tokens(batch.inputs);
+  const Size counted = std::max<Size>(1, count_targets(batch.targets));
+  step.arena.reset();
+  const StepVariables variables{step.micro_step, loss_scale / static_cast<float>(counted)};
+  StepVariables* uploaded = upload(step, variables);
+  const TokenBatch on_device{upload(step, batch.inputs), upload(step, batch.targets)};
+  propagate_ratios(step);
+  const auto pass = [&] { run_loss(step, on_device, uploaded, loss_sum); };
+  if (step.pass == Pass::calibrate) return pass();
+  step.engine.repeat(repetition_key(step), pass);
+}
+
+// All that the operations of a pass depend on, besides the model itself.
+std::uint64_t Transformer::repetition_key(const Step& step) {
+  std::uint64_t key = step.generation;
+  const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * 0x100000001B3U + 0x9E3779B97F4A7C15U; };
+  mix(static_cast<std::uint64_t>(step.batch));
+  mix(static_cast<std::uint64_t>(step.sequence));
+  mix(static_cast<std::uint64_t>(step.pass));
+  mix(static_cast<std::uint64_t>(step.casting.detail));
+  mix(step.casting.observe ? 1 : 0);
+  return key;
+}
+
+void Transformer::run_loss(Step& step, const TokenBatch& batch, const StepVariables* variables, double* loss_sum) {
+  forward(step, batch.inputs);
+  if (step.pass == Pass::calibrate) propagate_ratios(step);
   const bool train = step.pass != Pass::evaluate;
   const OpFactors head = head_factors(step.tokens());
   const View dx = train ? step.scratch(config_.width) : View{};
-  const double mean = 1.0 / static_cast<double>(std::max<Size>(1, counted));
-  step.engine.cross_entropy(
-      {.x = head_x_,
-       .w = head_weight().quantized,
-       .logits_gradient = train ? &head_dy_site_ : nullptr,
-       .targets = batch.targets,
-       .logit_factor = head.output,
-       .gradient_factor = static_cast<float>(loss_scale * loss_gradient_ratio(step.tokens()) * mean),
-       .input_factor = head.input_gradient,
-       .weight_factor = head.weight_gradient,
-       .loss_sum = loss_sum,
-       .x_gradient = dx,
-       .weight_gradient = train ? head_weight().gradient : View{},
-       .accumulator = step.accumulator,
-       .casting = step.casting});
+  step.engine.cross_entropy({.x = head_x_,
+                             .w = head_weight().quantized,
+                             .logits_gradient = train ? &head_dy_site_ : nullptr,
+                             .targets = batch.targets,
+                             .logit_factor = head.output,
+                             .gradient_factor = static_cast<float>(loss_gradient_ratio(step.tokens())),
+                             .gradient_scale = &variables->gradient_scale,
+                             .input_factor = head.input_gradient,
+                             .weight_factor = head.weight_gradient,
+                             .loss_sum = loss_sum,
+                             .x_gradient = dx,
+                             .weight_gradient = train ? head_weight().gradient : View{},
+                             .accumulators = step.accumulators,
+                             .casting = step.casting});
   if (train) backward(step, batch.inputs, dx);
 }
 
@@ -386,8 +470,9 @@ void Transformer::calibrate_unit_factors(Step& step) {
   for (std::size_t i = 0; i <= count; ++i) {
     tokens[i] = static_cast<std::int32_t>(words[i] % static_cast<std::uint32_t>(config_.vocab));
   }
-  double ignored = 0;
-  loss(step, {std::span(tokens).first(count), std::span(tokens).last(count)}, 1, &ignored);
+  const auto loss_sum = step.engine.allocate(sizeof(double));
+  loss(step, {std::span(tokens).first(count), std::span(tokens).last(count)}, 1,
+       reinterpret_cast<double*>(loss_sum.get()));
   parameters_.clear_gradients(step.engine);
 }
 
@@ -416,13 +501,15 @@ void Transformer::set_unit_factors(std::span<const float> factors) {
 }
 
 void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) {
+  check_tokens(tokens);
   step.arena.reset();
-  forward(step, tokens);
+  upload(step, StepVariables{step.micro_step, 1});
+  forward(step, upload(step, tokens));
   step.engine.matmul({.a = {slice_rows(head_x_.rows_matrix(), step.tokens() - 1, 1), false},
                       .b = head_weight().quantized.rows(),
                       .out = logits,
                       .alpha = head_factors(step.tokens()).output,
-                      .accumulator = step.accumulator});
+                      .accumulator = step.accumulators.forward});
 }
 
 }  // namespace quaver

@@ -64,7 +64,14 @@ class Transformer {
   float join_factor(std::size_t branch) const { return static_cast<float>(stream_ratio_ / input_ratios_[branch]); }
   Parameter& head_weight() { return head_ != nullptr ? *head_ : table_; }
 
+  class OutputGradients;
+
   void check_tokens(std::span<const std::int32_t> tokens) const;
+  Size count_targets(std::span<const std::int32_t> targets) const;
+  static std::span<const std::int32_t> upload(Step& step, std::span<const std::int32_t> tokens);
+  static StepVariables* upload(Step& step, const StepVariables& variables);
+  static std::uint64_t repetition_key(const Step& step);
+  void run_loss(Step& step, const TokenBatch& batch, const StepVariables* variables, double* loss_sum);
   void forward(Step& step, std::span<const std::int32_t> tokens);
   void forward_norms_before(Step& step);
   void forward_norms_after(Step& step);

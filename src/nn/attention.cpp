@@ -52,63 +52,54 @@ void AttentionBranch::forward(Step& step, View out) {
   qkv_.forward(step, raw_);
   if (prepares_heads()) step.engine.prepare_heads(preparation(step));
   QuantizedTensor& input = out_.input(step);
-  const auto attend = [&] {
-    step.engine.attention({.layout = heads,
-                           .qkv = ready_,
-                           .scale = shape_.logit_scale,
-                           .factor = factors_[0],
-                           .result = result_,
-                           .log_sum = log_sum_,
-                           .max_logit = step.max_logit,
-                           .out = input,
-                           .casting = step.casting});
-  };
-  attend();
+  step.engine.attention({.layout = heads,
+                         .qkv = ready_,
+                         .scale = shape_.logit_scale,
+                         .result = result_,
+                         .log_sum = log_sum_,
+                         .max_logit = step.max_logit});
+  step.engine.quantize(result_, input, step.casting, factors_[0]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
-    factors_[0] = factor_to_unit(factors_[0], input.site());
-    attend();
+    factors_[0] = factor_to_unit(factors_[0], input.site(), step.engine);
+    step.engine.quantize(result_, input, step.casting, factors_[0]);
   }
   out_.forward(step, out);
 }
 
 void AttentionBranch::backward(Step& step, View dx) {
   const View result_gradient = step.scratch(result_.cols);
-  out_.backward(step, result_gradient);
+  out_.input_gradient(step, result_gradient);
+  out_.weight_gradient(step);
   const View qkv_gradient = step.scratch(raw_.cols);
   QuantizedTensor& dy = qkv_.output_gradient(step);
-  const auto attend_backward = [&] {
-    step.engine.attention_backward({.layout = layout(step),
-                                    .qkv = ready_,
-                                    .result = result_,
-                                    .log_sum = log_sum_,
-                                    .result_gradient = result_gradient,
-                                    .scale = shape_.logit_scale,
-                                    .forward_factor = factors_[0],
-                                    .factor = factors_[1],
-                                    .qkv_gradient = qkv_gradient});
-    if (prepares_heads()) {
-      step.engine.prepare_heads_backward(
-          {.forward = preparation(step),
-           .gradient = qkv_gradient,
-           .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
-           .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
-    }
-    step.engine.quantize(qkv_gradient, dy, step.casting);
-  };
-  attend_backward();
-  if (step.pass == Pass::calibrate && shape_.unit_scaled) {
-    factors_[1] = factor_to_unit(factors_[1], dy.site());
-    attend_backward();
+  step.engine.attention_backward({.layout = layout(step),
+                                  .qkv = ready_,
+                                  .result = result_,
+                                  .log_sum = log_sum_,
+                                  .result_gradient = result_gradient,
+                                  .scale = shape_.logit_scale,
+                                  .qkv_gradient = qkv_gradient});
+  if (prepares_heads()) {
+    step.engine.prepare_heads_backward({.forward = preparation(step),
+                                        .gradient = qkv_gradient,
+                                        .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
+                                        .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
   }
-  qkv_.backward(step, dx);
+  step.engine.quantize(qkv_gradient, dy, step.casting, factors_[1]);
+  if (step.pass == Pass::calibrate && shape_.unit_scaled) {
+    factors_[1] = factor_to_unit(factors_[1], dy.site(), step.engine);
+    step.engine.quantize(qkv_gradient, dy, step.casting, factors_[1]);
+  }
+  qkv_.input_gradient(step, dx);
 }
 
 double AttentionBranch::propagate_ratio(double ratio, Step& step) {
-  ratio = out_.propagate_ratio(ratio, step.tokens());
-  ratio *= factors_[1] / factors_[0];
+  // The gradient of the result lacks the factor it was cast with; the gains take it as it is.
+  ratio = out_.propagate_ratio(ratio, step.tokens()) / factors_[0];
   for (Parameter* gain : {query_gain_, key_gain_}) {
     if (gain != nullptr) gain->gradient_ratio = static_cast<float>(ratio);
   }
+  ratio *= factors_[1];
   return qkv_.propagate_ratio(ratio, step.tokens());
 }
 

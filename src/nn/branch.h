@@ -13,9 +13,13 @@ class Branch {
  public:
   virtual ~Branch() = default;
 
-  virtual QuantizedTensor& input(Step& step) = 0;            // where the stack puts the branch's input
-  virtual QuantizedTensor& output_gradient(Step& step) = 0;  // where the stack puts the gradient of its output
+  // The layers that read the branch's input and write its output: the stack puts the input and the output's gradient
+  // into their sites.
+  virtual Linear& first() = 0;
+  virtual Linear& last() = 0;
+
   virtual void forward(Step& step, View out) = 0;
+  // Everything but the first layer's weight gradient, which waits for that layer's input.
   virtual void backward(Step& step, View dx) = 0;
 
   // The constants that a calibrating pass set: none where there are none.
@@ -48,8 +52,8 @@ class AttentionBranch final : public Branch {
  public:
   AttentionBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const AttentionShape& shape);
 
-  QuantizedTensor& input(Step& step) override { return qkv_.input(step); }
-  QuantizedTensor& output_gradient(Step& step) override { return out_.output_gradient(step); }
+  Linear& first() override { return qkv_; }
+  Linear& last() override { return out_; }
   void forward(Step& step, View out) override;
   void backward(Step& step, View dx) override;
   std::span<float> unit_factors() override {
@@ -93,8 +97,8 @@ class MlpBranch final : public Branch {
  public:
   MlpBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const MlpShape& shape);
 
-  QuantizedTensor& input(Step& step) override { return up_.input(step); }
-  QuantizedTensor& output_gradient(Step& step) override { return down_.output_gradient(step); }
+  Linear& first() override { return up_; }
+  Linear& last() override { return down_; }
   void forward(Step& step, View out) override;
   void backward(Step& step, View dx) override;
   double propagate_ratio(double ratio_at_output, Step& step) override;

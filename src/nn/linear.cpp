@@ -23,10 +23,23 @@ OpFactors Linear::factors(Size tokens) const {
   return shape_.unit_scaled ? unit_linear(shape_.in, shape_.out, tokens) : OpFactors{};
 }
 
-QuantizedTensor& Linear::input(Step& step) { return x_ = step.saved(x_site_, shape_.in); }
+QuantizedTensor& Linear::input(Step& step, Producer producer) {
+  again_ = producer == Producer::can_repeat && step.casts_again(x_site_);
+  return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.saved(x_site_, shape_.in);
+}
+
+QuantizedTensor* Linear::input_again(Step& step) {
+  if (!again_) return nullptr;
+  x_ = step.scratch(x_site_, shape_.in, Copies::columns_only);
+  return &x_;
+}
 
 QuantizedTensor& Linear::output_gradient(Step& step) {
-  dy_ = step.scratch(dy_site_, shape_.out);
+  return output_gradient(step.scratch(dy_site_, shape_.out, Copies::both));
+}
+
+QuantizedTensor& Linear::output_gradient(QuantizedTensor dy) {
+  dy_ = dy;
   if (bias_ != nullptr) dy_.column_sums = bias_->gradient;
   return dy_;
 }
@@ -37,22 +50,24 @@ void Linear::forward(Step& step, View y) {
                       .out = y,
                       .bias = bias_ != nullptr ? bias_->weight : View{},
                       .alpha = factors(step.tokens()).output,
-                      .accumulator = step.accumulator});
+                      .accumulator = step.accumulators.forward});
 }
 
-void Linear::backward(Step& step, View dx) {
-  const OpFactors factor = factors(step.tokens());
+void Linear::input_gradient(Step& step, View dx) {
   step.engine.matmul({.a = dy_.rows(),
                       .b = weight_.quantized.columns(),
                       .out = dx,
-                      .alpha = factor.input_gradient,
-                      .accumulator = step.accumulator});
+                      .alpha = factors(step.tokens()).input_gradient,
+                      .accumulator = step.accumulators.input_gradient});
+}
+
+void Linear::weight_gradient(Step& step) {
   step.engine.matmul({.a = dy_.columns(),
                       .b = x_.columns(),
                       .out = weight_.gradient,
-                      .alpha = factor.weight_gradient,
+                      .alpha = factors(step.tokens()).weight_gradient,
                       .accumulate = true,
-                      .accumulator = step.accumulator});
+                      .accumulator = step.accumulators.weight_gradient});
 }
 
 double Linear::propagate_ratio(double ratio_at_output, Size tokens) {

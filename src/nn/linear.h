@@ -23,11 +23,18 @@ class Linear {
  public:
   Linear(Parameters& parameters, ScaleBook& book, const Plan& plan, const LinearShape& shape);
 
-  QuantizedTensor& input(Step& step);            // where the producer puts x
-  QuantizedTensor& output_gradient(Step& step);  // where the producer puts dy
+  // Where the producer puts x. Producer::can_repeat says that its backward pass offers to cast x once more.
+  enum class Producer : std::uint8_t { cannot_repeat, can_repeat };
+  QuantizedTensor& input(Step& step, Producer producer = Producer::cannot_repeat);
+  // Where the producer's backward pass casts x once more; null where that is not needed.
+  QuantizedTensor* input_again(Step& step);
+  QuantizedTensor& output_gradient(Step& step);          // where the producer puts dy
+  QuantizedTensor& output_gradient(QuantizedTensor dy);  // the same in memory of the caller's choice
+  Site& output_gradient_site() const { return dy_site_; }
 
   void forward(Step& step, View y);
-  void backward(Step& step, View dx);  // dx = dy·w and dw += dyᵀ·x; the bias gradient was summed by dy's producer
+  void input_gradient(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
+  void weight_gradient(Step& step);          // dw += dyᵀ·x, when x is there
 
   // Given stored over true gradient at y, notes it for the parameters and returns it at x.
   double propagate_ratio(double ratio_at_output, Size tokens);
@@ -43,6 +50,7 @@ class Linear {
   Parameter* bias_ = nullptr;
   QuantizedTensor x_;
   QuantizedTensor dy_;
+  bool again_ = false;  // x's columns are still to be cast
 };
 
 }  // namespace quaver

@@ -41,14 +41,14 @@ void MlpBranch::forward(Step& step, View out) {
                           .x = hidden_,
                           .factor = factors().output,
                           .limit = shape_.activation_clip,
-                          .out = down_.input(step),
+                          .out = down_.input(step, Linear::Producer::can_repeat),
                           .casting = step.casting});
   down_.forward(step, out);
 }
 
 void MlpBranch::backward(Step& step, View dx) {
   const View hidden_gradient = step.scratch(shape_.hidden);
-  down_.backward(step, hidden_gradient);
+  down_.input_gradient(step, hidden_gradient);
   step.engine.activation_backward({.kind = shape_.activation,
                                    .x = hidden_,
                                    .out_gradient = hidden_gradient,
@@ -56,8 +56,10 @@ void MlpBranch::backward(Step& step, View dx) {
                                    .factor = factors().input_gradient,
                                    .limit = shape_.activation_clip,
                                    .in_gradient = up_.output_gradient(step),
+                                   .out = down_.input_again(step),
                                    .casting = step.casting});
-  up_.backward(step, dx);
+  down_.weight_gradient(step);
+  up_.input_gradient(step, dx);
 }
 
 double MlpBranch::propagate_ratio(double ratio, Step& step) {

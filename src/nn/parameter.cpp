@@ -29,13 +29,13 @@ bool is_own_codes(const Parameter& parameter) {
          !is_narrow(spec.rows.format);
 }
 
-Size quantized_size(Parameter& parameter) {
+Size quantized_size(Parameter& parameter, Sharing sharing) {
   Size total = 0;
   const auto measure = [&](std::size_t bytes) {
     total += aligned(static_cast<Size>(bytes));
     return static_cast<std::byte*>(nullptr);
   };
-  const QuantizedTensor measured(*parameter.site, parameter.rows, parameter.cols, Copies::both, measure);
+  const QuantizedTensor measured(*parameter.site, parameter.rows, parameter.cols, Copies::both, sharing, measure);
   return total;
 }
 
@@ -105,14 +105,15 @@ void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& c
     parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
     return;
   }
-  quantized_[index] = engine.allocate(static_cast<std::size_t>(quantized_size(parameter)));
+  quantized_[index] = engine.allocate(static_cast<std::size_t>(quantized_size(parameter, engine.sharing())));
   Size offset = 0;
   const auto take = [&](std::size_t bytes) {
     std::byte* place = quantized_[index].get() + offset;
     offset += aligned(static_cast<Size>(bytes));
     return place;
   };
-  parameter.quantized = QuantizedTensor(*parameter.site, parameter.rows, parameter.cols, Copies::both, take);
+  parameter.quantized =
+      QuantizedTensor(*parameter.site, parameter.rows, parameter.cols, Copies::both, engine.sharing(), take);
   engine.quantize(parameter.weight, parameter.quantized, casting);
 }
 
@@ -140,14 +141,14 @@ Size Parameters::quantized_bytes() const {
   return total;
 }
 
-Size Parameters::planned_bytes(Format matrices) const {
+Size Parameters::planned_bytes(const Engine& engine, Format matrices) const {
   Size total = 0;
   for (const Parameter& parameter : list_) {
     total += weight_bytes_of(parameter, matrices) + gradient_bytes_of(parameter);
     if (parameter.site == nullptr) continue;
     Parameter copy = parameter;
     copy.weight.format = format_of(parameter, matrices);
-    if (!is_own_codes(copy)) total += quantized_size(copy);
+    if (!is_own_codes(copy)) total += quantized_size(copy, engine.sharing());
   }
   return total;
 }

@@ -56,7 +56,7 @@ class Parameters {
   Size quantized_bytes() const;
 
   // What allocate() will take, without taking it.
-  Size planned_bytes(Format matrices) const;
+  Size planned_bytes(const Engine& engine, Format matrices) const;
 
  private:
   std::deque<Parameter> list_;

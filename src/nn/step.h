@@ -8,33 +8,55 @@ namespace quaver {
 // calibrate: as train, and unit-scaled branches set the constants that give their tensors unit variance.
 enum class Pass : std::uint8_t { train, evaluate, calibrate };
 
+// What is kept for backward. speed: all of it. balanced: where a producer's backward pass can cast its result once more
+// on the way, the transposed codes are made there and not kept.
+enum class Memory : std::uint8_t { speed, balanced };
+
+// What differs from one micro-step to the next of the same shape, in engine memory.
+struct StepVariables {
+  std::uint32_t micro_step = 0;
+  float gradient_scale = 1;
+};
+
 struct Step {
   Engine& engine;
   Arena& arena;
   Size batch = 0;
   Size sequence = 0;
   Pass pass = Pass::train;
+  Memory memory = Memory::balanced;
   Casting casting = {};
-  Accumulator accumulator = Accumulator::fp32;
+  Accumulators accumulators = {};
   float* max_logit = nullptr;
+  std::uint32_t micro_step = 0;  // of the random streams
+  std::uint64_t generation = 0;  // changes when a site's format does
 
   Size tokens() const { return batch * sequence; }
 
   // A wide matrix that backward reads again, and one that ends with its scope.
-  View saved(Size cols) { return arena.saved(tokens(), cols, Format::f32); }
-  View scratch(Size cols) { return arena.scratch(tokens(), cols, Format::f32); }
+  View saved(Size cols) { return arena.saved(tokens(), cols, engine.wide_format()); }
+  View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.wide_format()); }
 
   QuantizedTensor saved(Site& site, Size cols) {
     const Copies copies = pass == Pass::evaluate ? Copies::rows_only : Copies::both;
-    return {site, tokens(), cols, copies, [this](std::size_t bytes) { return arena.take_saved(bytes); }};
+    return {site,   tokens(),         cols,
+            copies, engine.sharing(), [this](std::size_t bytes) { return arena.take_saved(bytes); }};
   }
-  QuantizedTensor scratch(Site& site, Size cols) {
-    return {site, tokens(), cols, Copies::both, [this](std::size_t bytes) { return arena.take_scratch(bytes); }};
+  QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
+    return {site,   tokens(),         cols,
+            copies, engine.sharing(), [this](std::size_t bytes) { return arena.take_scratch(bytes); }};
+  }
+
+  // Whether the columns of an operand whose producer can cast it again are made in backward.
+  bool casts_again(const Site& site) const {
+    return pass != Pass::evaluate && memory == Memory::balanced && stores_columns_apart(site.spec, engine.sharing());
   }
 };
 
 // The factor that would have given the site's tensor unit variance, from what its cast has just seen with this one.
-inline float factor_to_unit(float factor, Site& site) {
+inline float factor_to_unit(float factor, Site& site, Engine& engine) {
+  Site* const sites[] = {&site};
+  engine.collect(sites);
   const double deviation = site.seen.std();
   site.seen = {};
   return deviation > 0 ? static_cast<float>(factor / deviation) : factor;

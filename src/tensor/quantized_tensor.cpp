@@ -18,7 +18,9 @@ QuantizedTensor::QuantizedTensor(Site& site, View wide, float* one)
   rows_ = {site.spec.rows, wide.rows, wide.cols, static_cast<std::byte*>(wide.data), nullptr, one};
 }
 
-Size QuantizedTensor::bytes() const { return side_bytes(rows_) + (has_own_columns() ? side_bytes(columns_) : 0); }
+Size QuantizedTensor::bytes() const {
+  return (has_rows() ? side_bytes(rows_) : 0) + (has_own_columns() ? side_bytes(columns_) : 0);
+}
 
 CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count) {
   CodeMatrix slice = matrix;

@@ -20,8 +20,16 @@ struct Operand {
 // Rows [first, first + count) of a code matrix; first must be a multiple of the block's rows.
 CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count);
 
-// Which products will read it: forward only (evaluation), or all.
-enum class Copies : std::uint8_t { rows_only, both };
+// Which products will read it: forward only (evaluation), backward only (cast once more), or all.
+enum class Copies : std::uint8_t { rows_only, columns_only, both };
+
+// Whether one copy of the codes may serve both sides. apart: narrow codes are stored for each side.
+enum class Sharing : std::uint8_t { where_exact, apart };
+
+inline bool stores_columns_apart(const SiteSpec& spec, Sharing sharing) {
+  if (!columns_share_rows(spec.rows, spec.columns)) return true;
+  return sharing == Sharing::apart && is_narrow(spec.columns.format);
+}
 
 class QuantizedTensor {
  public:
@@ -29,10 +37,11 @@ class QuantizedTensor {
 
   // Lays out a [rows × cols] tensor of the site over memory that `take(bytes)` provides.
   template <class Take>
-  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Take take)
-      : site_(&site), rows_count_(rows), cols_count_(cols), copies_(copies) {
-    rows_ = place(site.spec.rows, rows, cols, take);
-    if (has_own_columns()) columns_ = place(site.spec.columns, cols, rows, take);
+  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, Take take)
+      : site_(&site), rows_count_(rows), cols_count_(cols) {
+    const bool apart = stores_columns_apart(site.spec, sharing);
+    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take);
+    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take);
   }
 
   // A tensor whose codes are an existing wide matrix: no cast, no copy.
@@ -43,10 +52,9 @@ class QuantizedTensor {
   Size cols_count() const { return cols_count_; }
   Site& site() const { return *site_; }
 
-  // True where the transposed copy exists beside the straight one.
-  bool has_own_columns() const {
-    return valid() && copies_ == Copies::both && !columns_share_rows(site_->spec.rows, site_->spec.columns);
-  }
+  bool has_rows() const { return rows_.codes != nullptr; }
+  // True where a transposed copy exists.
+  bool has_own_columns() const { return columns_.codes != nullptr; }
   const CodeMatrix& rows_matrix() const { return rows_; }
   const CodeMatrix& columns_matrix() const { return columns_; }
 
@@ -74,7 +82,6 @@ class QuantizedTensor {
   Site* site_ = nullptr;
   Size rows_count_ = 0;
   Size cols_count_ = 0;
-  Copies copies_ = Copies::both;
   CodeMatrix rows_;
   CodeMatrix columns_;
 };

@@ -58,18 +58,6 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Bytes this process may still take: what the kernel says is available.
-Size available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  Size kilobytes = 0;
-  std::string unit;
-  while (file >> key >> kilobytes >> unit) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
@@ -82,7 +70,9 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
       loss_scale_(make_loss_scale(config_.precision)) {
   model_ = std::make_unique<Transformer>(config_.model, plan_, book_);
   optimizer_ = std::make_unique<Optimizer>(config_.optim, model_->parameters());
+  for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   load_scales();
+  engine_.publish(sites_);
   tally_memory_ = engine_.allocate(sizeof(Tally));
   plan_memory();
   const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
@@ -91,11 +81,11 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   optimizer_->allocate(engine_);
   model_->parameters().quantize_all(engine_, weight_casting());
   if (config_.model.parametrization != Parametrization::standard) {
-    Step step{engine_, arena_, config_.train.batch, config_.train.context};
-    step.casting.seed = config_.train.seed;
+    Step step = make_step(Pass::train);
     model_->calibrate_unit_factors(step);
-    for (const auto& entry : book_.entries()) {
-      if (entry->site.role != Role::w) entry->site.seen = {};
+    engine_.collect(sites_);
+    for (Site* site : sites_) {
+      if (site->role != Role::w) site->seen = {};
     }
   }
   restart_loader();
@@ -127,11 +117,13 @@ void Trainer::load_scales() {
 void Trainer::plan_memory() {
   const auto tokens = static_cast<std::size_t>(config_.train.batch * config_.train.context);
   const std::vector<std::int32_t> zeros(tokens, 0);
-  PlanningEngine planning;
+  PlanningEngine planning(engine_);
   Arena measure;
   Step step{planning, measure, config_.train.batch, config_.train.context};
+  step.memory = config_.train.memory;
   double ignored = 0;
   model_->loss(step, {zeros, zeros}, 1, &ignored);
+  ++generation_;
   if (measure.peak() <= arena_.capacity()) return;
   arena_memory_.reset();
   check_memory(static_cast<Size>(measure.peak()));
@@ -142,9 +134,9 @@ void Trainer::plan_memory() {
 
 void Trainer::check_memory(Size activations) const {
   const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
-  const Size fixed = model_->parameters().planned_bytes(master) + optimizer_->planned_bytes();
-  const Size limit =
-      config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024 : available_memory();
+  const Size fixed = model_->parameters().planned_bytes(engine_, master) + optimizer_->planned_bytes();
+  const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
+                                                       : static_cast<Size>(engine_.free_memory());
   const Size needed = fixed + activations;
   if (limit == 0 || needed <= limit || arena_.capacity() > 0) return;
   const double gib = 1.0 / (1024 * 1024 * 1024);
@@ -160,10 +152,23 @@ void Trainer::check_memory(Size activations) const {
                : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\"");
 }
 
-Casting Trainer::casting(Size micro_step, Detail detail) const {
-  return {.seed = config_.train.seed,
-          .step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro_step),
-          .detail = detail};
+Step Trainer::make_step(Pass pass) {
+  Step step{engine_, arena_, config_.train.batch, config_.train.context, pass};
+  step.memory = config_.train.memory;
+  step.casting.seed = config_.train.seed;
+  step.casting.observe = pass != Pass::evaluate;
+  const Accumulator accumulator = config_.precision.accumulator;
+  step.accumulators = {accumulator, accumulator, accumulator};
+  step.generation = generation_;
+  return step;
+}
+
+// The first cast of a site without a scale takes the tensor's own amax, which is another operation.
+void Trainer::note_first_scales() {
+  const auto known = std::count_if(sites_.begin(), sites_.end(), [](const Site* site) { return site->scale != 0; });
+  if (known == known_scales_) return;
+  known_scales_ = known;
+  ++generation_;
 }
 
 // Weights are cast once a step; their streams are those of the step that cast them.
@@ -195,14 +200,17 @@ double Trainer::read_loss_sum() {
 double Trainer::micro_steps(Detail detail) {
   reset_tally();
   model_->parameters().clear_gradients(engine_);
+  engine_.publish(sites_);
+  note_first_scales();
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const PrefetchLoader::Batch batch = loader_->next();
-    Step step{engine_, arena_, config_.train.batch, config_.train.context};
-    step.casting = casting(micro, detail);
-    step.accumulator = config_.precision.accumulator;
+    Step step = make_step(Pass::train);
+    step.casting.detail = detail;
+    step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
     step.max_logit = &device_tally()->max_logit;
     model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &device_tally()->loss_sum);
   }
+  engine_.collect(sites_);
   return read_loss_sum() /
          static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
 }
@@ -224,6 +232,7 @@ StepReport Trainer::step() {
     book_.discard_step();
   } else {
     book_.end_step(static_cast<std::uint64_t>(step_ + 1));
+    engine_.publish(sites_);
     last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
     const Casting weights = weight_casting();
     optimizer_->update(engine_, {.step = step_,
@@ -276,6 +285,7 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
 void Trainer::set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason) {
   if (book_.entry(site).site.spec == spec) return;
   book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
+  engine_.publish(sites_);
   for (Parameter& parameter : model_->parameters().all()) {
     if (parameter.site != nullptr && parameter.site->name == site) {
       model_->parameters().quantize(parameter, engine_, weight_casting());
@@ -326,10 +336,8 @@ std::optional<double> Trainer::evaluate(Size batches) {
   reset_tally();
   for (Size i = 0; i < batches; ++i) {
     data_.valid->fill(static_cast<std::uint64_t>(i), batch, context, inputs.data(), targets.data());
-    Step step{engine_, arena_, batch, context, Pass::evaluate};
-    step.casting = casting(i, Detail::counts);
-    step.casting.observe = false;
-    step.accumulator = config_.precision.accumulator;
+    Step step = make_step(Pass::evaluate);
+    step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + i);
     model_->loss(step, {inputs, targets}, 1, &device_tally()->loss_sum);
   }
   return read_loss_sum() / static_cast<double>(batches * batch * context);
@@ -339,10 +347,9 @@ std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> toke
   const auto context = static_cast<std::size_t>(config_.train.context);
   if (tokens.size() > context) tokens = tokens.last(context);
   std::vector<float> logits(static_cast<std::size_t>(config_.model.vocab));
-  Step step{engine_, arena_, 1, static_cast<Size>(tokens.size()), Pass::evaluate};
-  step.casting.seed = config_.train.seed;
-  step.casting.observe = false;
-  step.accumulator = config_.precision.accumulator;
+  Step step = make_step(Pass::evaluate);
+  step.batch = 1;
+  step.sequence = static_cast<Size>(tokens.size());
   const auto memory = engine_.allocate(logits.size() * sizeof(float));
   model_->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, config_.model.vocab});
   engine_.download(memory.get(), logits.data(), logits.size() * sizeof(float));

@@ -102,7 +102,8 @@ class Trainer {
 
   void plan_memory();
   void check_memory(Size needed) const;
-  Casting casting(Size micro_step, Detail detail) const;
+  Step make_step(Pass pass);
+  void note_first_scales();
   Casting weight_casting() const;
   Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
   void reset_tally();
@@ -122,6 +123,9 @@ class Trainer {
   Notice notice_;
   Plan plan_;
   ScaleBook book_;
+  std::vector<Site*> sites_;      // of the book
+  std::uint64_t generation_ = 0;  // of what a micro-step's operations are
+  std::ptrdiff_t known_scales_ = -1;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;

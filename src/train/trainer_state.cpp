@@ -99,6 +99,7 @@ CheckpointContent Trainer::snapshot() {
   for (const OptimizerState& state : optimizer_->states()) {
     bytes += moment_bytes(state.moment1) + moment_bytes(state.moment2_root);
   }
+  engine_.collect(sites_);
   HostCopy copy(engine_, snapshot_, bytes);
   CheckpointContent content;
   for (const Parameter& parameter : model_->parameters().all()) {
@@ -145,12 +146,14 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     loss_scale_.restore(state.at("loss_scale_log2").get<int>(), state.at("loss_scale_clean_steps").get<int>());
     notes_ = state.at("notes").get<std::map<std::string, double>>();
     model_->set_unit_factors(state.at("unit_factors").get<std::vector<float>>());
+    engine_.collect(sites_);  // what was seen before belongs to another run
     const std::string book = state.at("scale_book").dump();
     const auto missing = book_.from_json(book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
     if (!missing.empty()) {
       throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
                   "the checkpoint belongs to another model: resume with that run's own config");
     }
+    engine_.publish(sites_);
     plan_memory();
     // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
     // the book, so it must not be counted twice.

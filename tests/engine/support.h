@@ -51,7 +51,7 @@ struct Stored {
     site.name = name;
     site.spec = spec;
     site.stream = stream_of(name.c_str());
-    tensor = QuantizedTensor(site, rows, cols, copies, [this](std::size_t bytes) {
+    tensor = QuantizedTensor(site, rows, cols, copies, Sharing::where_exact, [this](std::size_t bytes) {
       memory.emplace_back(bytes, std::byte{0xA5});
       return memory.back().data();
     });

@@ -18,7 +18,7 @@ struct SmallModel {
     transformer->parameters().initialize(*engine, 11);
     const Casting casting{.seed = 3};
     transformer->parameters().quantize_all(*engine, casting);
-    PlanningEngine planning;
+    PlanningEngine planning(*engine);
     Arena measure;
     Step dry{planning, measure, batch, sequence};
     inputs.assign(static_cast<std::size_t>(batch * sequence), 0);

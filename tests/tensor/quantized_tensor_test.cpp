@@ -37,10 +37,10 @@ Site site_of(const QuantSpec& rows, const QuantSpec& columns) {
 }
 
 QuantizedTensor make(Site& site, Size rows, Size cols, Copies copies, Pool& pool) {
-  return {site, rows, cols, copies, [&](std::size_t bytes) { return pool(bytes); }};
+  return {site, rows, cols, copies, Sharing::where_exact, [&](std::size_t bytes) { return pool(bytes); }};
 }
 
-struct Sharing {
+struct SharingCase {
   const char* name;
   QuantSpec rows;
   QuantSpec columns;
@@ -53,7 +53,7 @@ QuantSpec stochastic(QuantSpec spec) {
 }
 
 TEST(QuantizedTensor, OneCopyServesBothSidesExactlyWhereItsTransposeIsTheSameCast) {
-  const std::vector<Sharing> cases{
+  const std::vector<SharingCase> cases{
       {"bf16", {.format = Format::bf16}, {.format = Format::bf16}, true},
       {"one scale", e4m3_current, e4m3_current, true},
       {"squares", e4m3_squares, e4m3_squares, true},
@@ -62,7 +62,7 @@ TEST(QuantizedTensor, OneCopyServesBothSidesExactlyWhereItsTransposeIsTheSameCas
       {"stochastic", stochastic(e4m3_current), stochastic(e4m3_current), false},
       {"two formats", e4m3_rows, {.format = Format::bf16}, false},
   };
-  for (const Sharing& instance : cases) {
+  for (const SharingCase& instance : cases) {
     Pool pool;
     Site site = site_of(instance.rows, instance.columns);
     const QuantizedTensor tensor = make(site, 5, 9, Copies::both, pool);

@@ -6,7 +6,6 @@
 #include <omp.h>
 
 #include "engine/cpu/cpu_engine.h"
-#include "engine/cpu/site_writer.h"
 #include "engine/cpu/vector_math.h"
 #include "formats/simd.h"
 
@@ -24,7 +23,7 @@ void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Size m, Size n, Size k, float 
 }
 
 // logits[0, visible) → probabilities in place, zeros up to `width`; returns log Σ exp.
-QUAVER_SIMD float softmax_row(float* logits, Size visible, Size width, float* largest) {
+QUAVER_SIMD float softmax_row(float* logits, Size visible, Size width) {
   float top = logits[0];
 #pragma omp simd reduction(max : top)
   for (Size j = 0; j < visible; ++j) top = logits[j] > top ? logits[j] : top;
@@ -37,7 +36,6 @@ QUAVER_SIMD float softmax_row(float* logits, Size visible, Size width, float* la
   const float inverse = 1.0F / sum;
   for (Size j = 0; j < visible; ++j) logits[j] *= inverse;
   for (Size j = visible; j < width; ++j) logits[j] = 0;
-  *largest = top > *largest ? top : *largest;
   return top + std::log(sum);
 }
 
@@ -77,7 +75,7 @@ Head locate(const HeadLayout& layout, Size sequence, Size head) {
           head * layout.head_size};
 }
 
-void forward_head(const Attention& op, const Head& head, float* logits, float* largest) {
+void forward_head(const Attention& op, const Head& head, float* logits) {
   const Size t = op.layout.sequence;
   const Size e = op.layout.head_size;
   const Size stride = op.qkv.cols;
@@ -89,8 +87,8 @@ void forward_head(const Attention& op, const Head& head, float* logits, float* l
     const Size keys = first + rows;
     gemm(CblasNoTrans, CblasTrans, rows, keys, e, op.scale, base + first * stride + head.query, stride, base + head.key,
          stride, 0, logits, keys);
-    for (Size r = 0; r < rows; ++r) log_sum[first + r] = softmax_row(logits + r * keys, first + r + 1, keys, largest);
-    gemm(CblasNoTrans, CblasNoTrans, rows, e, keys, op.factor, logits, keys, base + head.value, stride, 0,
+    for (Size r = 0; r < rows; ++r) log_sum[first + r] = softmax_row(logits + r * keys, first + r + 1, keys);
+    gemm(CblasNoTrans, CblasNoTrans, rows, e, keys, 1, logits, keys, base + head.value, stride, 0,
          result + first * op.result.cols, op.result.cols);
   }
 }
@@ -112,10 +110,8 @@ void backward_head(const AttentionBackward& op, const Head& head, float beta_kv,
     const float* dy = d_result + first * op.result.cols;
     gemm(CblasNoTrans, CblasTrans, rows, keys, e, op.scale, query, stride, base + head.key, stride, 0, p, keys);
     for (Size r = 0; r < rows; ++r) probabilities_row(p + r * keys, first + r + 1, keys, log_sum[first + r]);
-    gemm(CblasTrans, CblasNoTrans, keys, e, rows, op.factor, p, keys, dy, op.result.cols, beta, gradient + head.value,
-         stride);
-    gemm(CblasNoTrans, CblasTrans, rows, keys, e, op.factor, dy, op.result.cols, base + head.value, stride, 0, ds,
-         keys);
+    gemm(CblasTrans, CblasNoTrans, keys, e, rows, 1, p, keys, dy, op.result.cols, beta, gradient + head.value, stride);
+    gemm(CblasNoTrans, CblasTrans, rows, keys, e, 1, dy, op.result.cols, base + head.value, stride, 0, ds, keys);
     for (Size r = 0; r < rows; ++r) softmax_row_backward(p + r * keys, ds + r * keys, first + r + 1, keys);
     gemm(CblasNoTrans, CblasNoTrans, rows, e, keys, op.scale, ds, keys, base + head.key, stride, 0,
          gradient + first * stride + head.query, stride);
@@ -129,15 +125,15 @@ void CpuEngine::attention(const Attention& op) {
   const HeadLayout& layout = op.layout;
   const Size block = query_rows * layout.sequence;
   float* memory = workspace_.floats(Workspace::Slot::heads, block * omp_get_max_threads());
-  float largest = -std::numeric_limits<float>::infinity();
-#pragma omp parallel for collapse(2) schedule(static) reduction(max : largest)
+#pragma omp parallel for collapse(2) schedule(static)
   for (Size sequence = 0; sequence < layout.batch; ++sequence) {
     for (Size head = 0; head < layout.heads; ++head) {
-      forward_head(op, locate(layout, sequence, head), memory + block * omp_get_thread_num(), &largest);
+      forward_head(op, locate(layout, sequence, head), memory + block * omp_get_thread_num());
     }
   }
-  if (op.max_logit != nullptr) *op.max_logit = std::max(*op.max_logit, largest);
-  quantize(op.result, op.out, op.casting);
+  if (op.max_logit == nullptr) return;
+  const float* log_sum = op.log_sum.f32();
+  *op.max_logit = std::max(*op.max_logit, *std::max_element(log_sum, log_sum + op.log_sum.count()));
 }
 
 void CpuEngine::attention_backward(const AttentionBackward& op) {

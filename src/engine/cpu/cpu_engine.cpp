@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cblas.h>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <omp.h>
 
@@ -29,6 +30,18 @@ void CpuEngine::upload(const void* host, void* device, std::size_t bytes) { std:
 
 void CpuEngine::download(const void* device, void* host, std::size_t bytes) { std::memcpy(host, device, bytes); }
 
+// What the kernel says this process may still take.
+std::size_t CpuEngine::free_memory() const {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::size_t kilobytes = 0;
+  std::string unit;
+  while (file >> key >> kilobytes >> unit) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return 0;
+}
+
 void CpuEngine::fill_zero(View x) { std::memset(x.data, 0, static_cast<std::size_t>(x.bytes())); }
 
 const float* rows_as_floats(const View& x, Size first, Size count, float* buffer) {
@@ -37,11 +50,13 @@ const float* rows_as_floats(const View& x, Size first, Size count, float* buffer
   return buffer;
 }
 
-void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting) {
+void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
   if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;  // the tensor is this very matrix
   SiteWriter(workspace_, out, casting).write([&](Size first, Size rows, float* tile, int) {
     const float* values = rows_as_floats(x, first, rows, tile);
-    if (values != tile) std::copy_n(values, rows * x.cols, tile);
+    if (values != tile || factor != 1.0F) {
+      for (Size i = 0; i < rows * x.cols; ++i) tile[i] = factor * values[i];
+    }
   });
 }
 

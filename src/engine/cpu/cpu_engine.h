@@ -16,8 +16,11 @@ class CpuEngine final : public Engine {
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
 
+  std::size_t free_memory() const override;
+  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
+
   void fill_zero(View x) override;
-  void quantize(View x, QuantizedTensor& out, const Casting& casting) override;
+  void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor = 1) override;
   void matmul(const Matmul& op) override;
   void embed(const Embed& op) override;
   void embed_backward(const EmbedBackward& op) override;

@@ -56,9 +56,10 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
     used += (bytes + 63) / 64 * 64;
     return place;
   };
-  QuantizedTensor gradient(*op.logits_gradient, rows, vocab, Copies::both, take);
+  QuantizedTensor gradient(*op.logits_gradient, rows, vocab, Copies::both, Sharing::where_exact, take);
   Casting casting = op.casting;
   casting.step += static_cast<std::uint32_t>(first) * 2654435761U;  // chunks must not share random words
+  const float gradient_factor = op.gradient_factor * (op.gradient_scale != nullptr ? *op.gradient_scale : 1.0F);
   SiteWriter(workspace, gradient, casting).write([&](Size start, Size count, float* tile, int) {
     for (Size r = 0; r < count; ++r) {
       float* out = tile + r * vocab;
@@ -68,22 +69,22 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
         continue;
       }
       const float log_sum = log_sums[static_cast<std::size_t>(start + r)];
-      const float factor = op.gradient_factor * (1 + 2 * op.z_loss * log_sum);
+      const float factor = gradient_factor * (1 + 2 * op.z_loss * log_sum);
       scaled_softmax(logits + (start + r) * vocab, vocab, log_sum, factor, out);
-      out[target] -= op.gradient_factor;
+      out[target] -= gradient_factor;
     }
   });
   engine.matmul({.a = gradient.rows(),
                  .b = op.w.columns(),
                  .out = op.x_gradient.row_range(first, rows),
                  .alpha = op.input_factor,
-                 .accumulator = op.accumulator});
+                 .accumulator = op.accumulators.input_gradient});
   engine.matmul({.a = gradient.columns(),
                  .b = x_columns,
                  .out = op.weight_gradient,
                  .alpha = op.weight_factor,
                  .accumulate = true,
-                 .accumulator = op.accumulator});
+                 .accumulator = op.accumulators.weight_gradient});
 }
 
 // Room for the codes and scales of a chunk of dlogits: at most four bytes and a scale of four an element, twice.
@@ -106,7 +107,7 @@ void CpuEngine::cross_entropy(const CrossEntropy& op) {
             .b = op.w.rows(),
             .out = {logits, Format::f32, rows, vocab},
             .alpha = op.logit_factor,
-            .accumulator = op.accumulator});
+            .accumulator = op.accumulators.forward});
     std::vector<float> log_sums(static_cast<std::size_t>(rows));
     std::vector<double> losses(static_cast<std::size_t>(rows), 0.0);
 #pragma omp parallel for schedule(static)

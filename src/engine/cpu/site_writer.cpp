@@ -23,15 +23,18 @@ void add_rows(const float* values, Size rows, Size cols, float* sums) {
 
 SiteWriter::SiteWriter(Workspace& workspace, QuantizedTensor& out, const Casting& casting)
     : out_(out), casting_(casting), rows_(out.rows_count()), cols_(out.cols_count()), scale_(out.site().scale) {
-  rows_matrix_ = with_resolved_policy(out.rows_matrix(), scale_);
-  bool whole = needs_whole_tensor(rows_matrix_.spec, Side::rows);
+  bool whole = false;
+  if (out.has_rows()) {
+    rows_matrix_ = with_resolved_policy(out.rows_matrix(), scale_);
+    whole = needs_whole_tensor(rows_matrix_.spec, Side::rows);
+  }
   if (out.has_own_columns()) {
     columns_matrix_ = with_resolved_policy(out.columns_matrix(), scale_);
     whole = whole || needs_whole_tensor(columns_matrix_.spec, Side::columns);
   }
   const int threads = omp_get_max_threads();
   seen_.resize(static_cast<std::size_t>(threads));
-  if (stored_as_is(rows_matrix_.spec) && !out.has_own_columns()) {
+  if (out.has_rows() && stored_as_is(rows_matrix_.spec) && !out.has_own_columns()) {
     mode_ = Mode::direct;
   } else {
     mode_ = whole ? Mode::staged : Mode::tile_by_tile;
@@ -49,8 +52,8 @@ SiteWriter::SiteWriter(Workspace& workspace, QuantizedTensor& out, const Casting
 
 // Scales of both sides; `values` is read only where they depend on the whole tensor.
 void SiteWriter::prepare(const float* values) {
-  const RandomKey key = casting_.key(out_.site());
-  prepare_scales(values, rows_, cols_, Side::rows, scale_, key, rows_matrix_);
+  const RandomKey key = key_of(casting_, out_.site());
+  if (out_.has_rows()) prepare_scales(values, rows_, cols_, Side::rows, scale_, key, rows_matrix_);
   if (out_.has_own_columns()) prepare_scales(values, rows_, cols_, Side::columns, scale_, key, columns_matrix_);
 }
 
@@ -74,8 +77,10 @@ void SiteWriter::finish_tile(Size first, Size count, const float* values, int th
 }
 
 void SiteWriter::cast_tile(Size first, Size count, const float* values, CastStatistics& stats) {
-  const RandomKey key = casting_.key(out_.site());
-  quantize_tile(values, cols_, first, count, Side::rows, key, casting_.detail, rows_matrix_, stats);
+  const RandomKey key = key_of(casting_, out_.site());
+  if (out_.has_rows()) {
+    quantize_tile(values, cols_, first, count, Side::rows, key, casting_.detail, rows_matrix_, stats);
+  }
   if (!out_.has_own_columns()) return;
   CastStatistics ignored;  // the same elements seen again
   quantize_tile(values, cols_, first, count, Side::columns, key, Detail::counts, columns_matrix_, ignored);

@@ -12,6 +12,10 @@
 
 namespace quaver {
 
+inline RandomKey key_of(const Casting& casting, const Site& site) {
+  return {casting.seed, casting.step + (casting.micro_step != nullptr ? *casting.micro_step : 0), site.stream};
+}
+
 class SiteWriter {
  public:
   SiteWriter(Workspace& workspace, QuantizedTensor& out, const Casting& casting);

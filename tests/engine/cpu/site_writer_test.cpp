@@ -1,5 +1,7 @@
 // Writing into sites: every producer casts exactly as a separate cast would, statistics cover each element once, known
 // scales are used, evaluation leaves no trace.
+#include "engine/cpu/site_writer.h"
+
 #include "engine/support.h"
 
 namespace quaver::test {
@@ -21,7 +23,7 @@ TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
       Stored want(spec, rows, cols);
       out.site.scale = want.site.scale = 4;
       engine->quantize(x.view(), out.tensor, casting);
-      const RandomKey key = casting.key(want.site);
+      const RandomKey key = key_of(casting, want.site);
       quantize(x.values.data(), rows, cols, Side::rows, 4, key, Detail::counts, want.tensor.rows_matrix());
       if (want.tensor.has_own_columns()) {
         quantize(x.values.data(), rows, cols, Side::columns, 4, key, Detail::counts, want.tensor.columns_matrix());

@@ -55,14 +55,7 @@ TEST(Threads, AttentionIsIdentical) {
     Matrix result(layout.tokens(), 32);
     Matrix log_sum(8, 70);
     Matrix gradient(layout.tokens(), layout.width());
-    Stored out(both({}), layout.tokens(), 32);
-    const Casting casting;
-    engine.attention({.layout = layout,
-                      .qkv = qkv.view(),
-                      .result = result.view(),
-                      .log_sum = log_sum.view(),
-                      .out = out.tensor,
-                      .casting = casting});
+    engine.attention({.layout = layout, .qkv = qkv.view(), .result = result.view(), .log_sum = log_sum.view()});
     engine.attention_backward({.layout = layout,
                                .qkv = qkv.view(),
                                .result = result.view(),
