@@ -2,8 +2,9 @@
 
 add_library(quaver_flags INTERFACE)
 target_include_directories(quaver_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(quaver_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # false alarms on std::string + in g++ 12
+target_compile_options(quaver_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)  # false alarms on std::string + in g++ 12
 if(QUAVER_SANITIZE)
   target_compile_options(quaver_flags INTERFACE -fsanitize=${QUAVER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(quaver_flags INTERFACE -fsanitize=${QUAVER_SANITIZE})
@@ -16,6 +17,7 @@ function(quaver_module name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/engine/cuda/")  # a module of its own: cmake/cuda.cmake
   if(sources)
     add_library(quaver_${name} STATIC ${sources})
     target_compile_options(quaver_${name} PRIVATE ${arg_OPTIONS})

@@ -306,6 +306,7 @@ class Engine {
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;
 
+  virtual void synchronize() {}  // waits for what was asked for
   virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still give
   virtual std::size_t workspace_bytes() const = 0;  // taken by operations for themselves
 

@@ -238,7 +238,6 @@ void Transformer::forward_norms_after(Step& step) {
   View stream = streams_[0];
   step.engine.quantize(stream, branches_[0]->first().input(step), step.casting);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
-    const Arena::Scope branch_scope(step.arena);
     branch_outputs_[i] = step.saved(config_.width);
     branches_[i]->forward(step, branch_outputs_[i]);
     const ResidualFactors joined = residual(static_cast<Size>(i));

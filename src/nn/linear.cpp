@@ -25,7 +25,7 @@ OpFactors Linear::factors(Size tokens) const {
 
 QuantizedTensor& Linear::input(Step& step, Producer producer) {
   again_ = producer == Producer::can_repeat && step.casts_again(x_site_);
-  return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.saved(x_site_, shape_.in);
+  return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.operand(x_site_, shape_.in);
 }
 
 QuantizedTensor* Linear::input_again(Step& step) {

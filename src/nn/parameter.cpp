@@ -1,5 +1,6 @@
 #include "nn/parameter.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "quaver/error.h"
@@ -37,6 +38,22 @@ Size quantized_size(Parameter& parameter, Sharing sharing) {
   };
   const QuantizedTensor measured(*parameter.site, parameter.rows, parameter.cols, Copies::both, sharing, measure);
   return total;
+}
+
+constexpr Size initialized_at_once = 16384;
+
+// One of the pieces of a weight that threads share out. A number depends on its place alone, not on who draws it.
+void initialize_piece(const Parameter& parameter, std::uint64_t seed, Size piece, std::byte* codes) {
+  const Size first = piece * initialized_at_once;
+  const Size count = std::min(initialized_at_once, parameter.count() - first);
+  std::vector<float> values(static_cast<std::size_t>(count), parameter.init_mean);
+  if (parameter.init_std > 0) {
+    const RandomKey key{seed, 0, stream_of(parameter.name.c_str())};
+    random_normals(key, static_cast<std::uint64_t>(first), values.data(), count);
+    for (float& value : values) value = parameter.init_mean + parameter.init_std * value;
+  }
+  const Format format = parameter.weight.format;
+  encode_array(format, values.data(), 1.0F, count, codes + first * info(format).storage_bits / 8);
 }
 
 }  // namespace
@@ -83,15 +100,11 @@ void Parameters::allocate(Engine& engine, Format matrices) {
 }
 
 void Parameters::initialize(Engine& engine, std::uint64_t seed) {
-  for (Parameter& parameter : list_) {
-    const RandomKey key{seed, 0, stream_of(parameter.name.c_str())};
-    std::vector<float> values(static_cast<std::size_t>(parameter.count()), parameter.init_mean);
-    if (parameter.init_std > 0) {
-      random_normals(key, 0, values.data(), parameter.count());
-      for (float& value : values) value = parameter.init_mean + parameter.init_std * value;
-    }
+  for (const Parameter& parameter : list_) {
     std::vector<std::byte> codes(static_cast<std::size_t>(parameter.weight.bytes()));
-    encode_array(parameter.weight.format, values.data(), 1.0F, parameter.count(), codes.data());
+    const Size pieces = (parameter.count() + initialized_at_once - 1) / initialized_at_once;
+#pragma omp parallel for schedule(dynamic) if (pieces > 1)
+    for (Size piece = 0; piece < pieces; ++piece) initialize_piece(parameter, seed, piece, codes.data());
     engine.upload(codes.data(), parameter.weight.data, codes.size());
   }
 }

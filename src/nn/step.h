@@ -37,14 +37,25 @@ struct Step {
   View saved(Size cols) { return arena.saved(tokens(), cols, engine.wide_format()); }
   View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.wide_format()); }
 
+  auto saver() {
+    return [this](std::size_t bytes) { return arena.take_saved(bytes); };
+  }
+  auto lender() {
+    return [this](std::size_t bytes) { return arena.take_scratch(bytes); };
+  }
+
   QuantizedTensor saved(Site& site, Size cols) {
     const Copies copies = pass == Pass::evaluate ? Copies::rows_only : Copies::both;
-    return {site,   tokens(),         cols,
-            copies, engine.sharing(), [this](std::size_t bytes) { return arena.take_saved(bytes); }};
+    return {site, tokens(), cols, copies, engine.sharing(), saver()};
+  }
+  // The same where the rows are read in this scope only: they are not kept, unless they serve as columns too.
+  QuantizedTensor operand(Site& site, Size cols) {
+    if (pass == Pass::evaluate) return scratch(site, cols, Copies::rows_only);
+    if (!stores_columns_apart(site.spec, engine.sharing())) return saved(site, cols);
+    return {site, tokens(), cols, Copies::both, engine.sharing(), lender(), saver()};
   }
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
-    return {site,   tokens(),         cols,
-            copies, engine.sharing(), [this](std::size_t bytes) { return arena.take_scratch(bytes); }};
+    return {site, tokens(), cols, copies, engine.sharing(), lender()};
   }
 
   // Whether the columns of an operand whose producer can cast it again are made in backward.

@@ -38,10 +38,16 @@ class QuantizedTensor {
   // Lays out a [rows × cols] tensor of the site over memory that `take(bytes)` provides.
   template <class Take>
   QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, Take take)
+      : QuantizedTensor(site, rows, cols, copies, sharing, take, take) {}
+
+  // The same with a place of its own for the transposed copy.
+  template <class TakeRows, class TakeColumns>
+  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, TakeRows take_rows,
+                  TakeColumns take_columns)
       : site_(&site), rows_count_(rows), cols_count_(cols) {
     const bool apart = stores_columns_apart(site.spec, sharing);
-    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take);
-    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take);
+    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take_rows);
+    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take_columns);
   }
 
   // A tensor whose codes are an existing wide matrix: no cast, no copy.

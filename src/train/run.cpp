@@ -14,6 +14,7 @@
 #include "config/load.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
+#include "train/engine_choice.h"
 #include "train/guard.h"
 #include "train/metrics.h"
 #include "train/sampling.h"
@@ -93,7 +94,7 @@ class Run {
         directory_(run_directory(config)),
         data_(open_training_data(config.data, config.train.seed,
                                  config.train.context > 0 ? config.train.context : config.model.context)),
-        engine_(make_cpu_engine(config.train.threads)),
+        engine_(make_engine(config, [this](const std::string& text) { note("notice", text); })),
         trainer_(config, data_, *engine_, [this](const std::string& text) { note("notice", text); }),
         store_(make_store(config)),
         guard_(config.guard) {}
@@ -190,7 +191,7 @@ class Run {
   }
 
   void note(const std::string& kind, const std::string& text) {
-    if (metrics_) metrics_->event(trainer_.steps_done(), kind, text);
+    if (metrics_) metrics_->event(trainer_.steps_done(), kind, text);  // open once the trainer is there
     tell(options_.observer.warning, text);
   }
 
@@ -292,9 +293,9 @@ class Run {
   const RunOptions& options_;
   fs::path directory_;
   TrainingData data_;
-  std::unique_ptr<Engine> engine_;
   std::optional<MetricsLog> metrics_;
   std::optional<MetricsLog> numerics_;
+  std::unique_ptr<Engine> engine_;
   Trainer trainer_;
   CheckpointStore store_;
   Guard guard_;
@@ -334,7 +335,7 @@ std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector
   auto run = std::make_unique<OpenedRun>();
   run->config = load_run_config(directory, flags);
   run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
-  run->engine = make_cpu_engine(run->config.train.threads);
+  run->engine = make_engine(run->config, notice);
   run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
   const CheckpointStore store = CheckpointStore::read_only(directory);
   if (step) {

@@ -122,7 +122,10 @@ void Trainer::plan_memory() {
   Step step{planning, measure, config_.train.batch, config_.train.context};
   step.memory = config_.train.memory;
   double ignored = 0;
-  model_->loss(step, {zeros, zeros}, 1, &ignored);
+  for (const Pass pass : {Pass::train, Pass::evaluate}) {
+    step.pass = pass;
+    model_->loss(step, {zeros, zeros}, 1, &ignored);
+  }
   ++generation_;
   if (measure.peak() <= arena_.capacity()) return;
   arena_memory_.reset();

@@ -1,0 +1,37 @@
+# The CUDA engine, src/engine/cuda/**, as a module that the program loads at run time: one build serves machines with and
+# without a GPU.
+include(CheckLanguage)
+if(NOT QUAVER_CUDA OR QUAVER_SANITIZE)
+  return()
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(QUAVER_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(NOT QUAVER_NVCC)
+    message(STATUS "nvcc not found: building without the CUDA engine")
+    return()
+  endif()
+  set(CMAKE_CUDA_COMPILER ${QUAVER_NVCC})
+endif()
+# CMake 3.25 does not know how nvcc spells C++20, nor the architectures of CUDA 13.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA_ARCHITECTURES OFF)
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+
+set(QUAVER_CUDA_FLAGS --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra --threads 2)
+foreach(architecture ${QUAVER_CUDA_ARCHITECTURES})
+  list(APPEND QUAVER_CUDA_FLAGS -gencode=arch=compute_${architecture},code=sm_${architecture})
+endforeach()
+
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/engine/cuda/*.cu)
+add_library(quaver_cuda MODULE ${sources})
+target_include_directories(quaver_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(quaver_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_compile_features(quaver_cuda PRIVATE cuda_std_20 cxx_std_20)
+target_compile_options(quaver_cuda PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:${QUAVER_CUDA_FLAGS}>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-restrict>)
+# cudart is linked statically; cuBLASLt comes with CUDA; cuDNN is looked for at run time.
+target_link_libraries(quaver_cuda PRIVATE quaver_tensor CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
+target_link_options(quaver_cuda PRIVATE -Wl,--exclude-libs,ALL)
+set_target_properties(quaver_cuda PROPERTIES OUTPUT_NAME quaver_cuda PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -1,0 +1,31 @@
+// The general cast: any wide matrix into any spec, either side or both, bit for bit what the CPU engine stores, with
+// the statistics and column sums gathered on the way. Kernels that cast their own results serve the frequent specs;
+// everything else comes here.
+#pragma once
+
+#include "engine/cuda/gpu.h"
+#include "engine/cuda/site_table.h"
+#include "formats/quantize.h"
+#include "tensor/view.h"
+
+namespace quaver::cuda {
+
+// All pointers are on the device.
+struct CastTarget {
+  CodeMatrix rows;     // codes null: that side is not wanted
+  CodeMatrix columns;  // the transpose
+  SiteSlot slot;
+  float host_scale = 0;  // the site's scale as the host knows it; 0 makes a delayed or fixed policy current this once
+  RandomKey key;
+  const std::uint32_t* micro_step = nullptr;  // added to key.step; may be null
+  Detail detail = Detail::counts;
+  float* column_sums = nullptr;  // FP32 [cols], added to; null: none
+};
+
+// target ← factor · x. x is f32, bf16 or f16. Statistics are those of the rows side; without one none are gathered.
+void cast(Gpu& gpu, View x, float factor, const CastTarget& target);
+
+// out ← factor · in, rounded to nearest, between f32, bf16 and f16.
+void wide_copy(Gpu& gpu, View in, View out, float factor);
+
+}  // namespace quaver::cuda

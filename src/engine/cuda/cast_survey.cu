@@ -1,0 +1,53 @@
+#include "engine/cuda/cast_launch.cuh"
+#include "engine/cuda/cast_survey.h"
+
+namespace quaver::cuda {
+
+namespace {
+
+using namespace casts;
+
+template <class T, Side S>
+__device__ void survey_side(const Source& x, const SurveyVisit& visit, const TilePlace& place, const T* tile) {
+  Bits largest = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < tile_passes; ++pass) {
+    const GroupPlace at = group_place<S>(x, place, pass);
+    float v[group_size];
+    read_group<T, S>(tile, at, x.factor, v);
+    if (visit.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, visit.signs);
+    Bits amax = largest_magnitude(v);
+    if (!is_finite(amax)) amax = finite_amax(v);
+    largest = lane::larger(largest, amax);
+    if (visit.line_amax == nullptr) continue;
+    for (int step = 1; step < lane_groups; step *= 2) amax = lane::larger(amax, __shfl_xor_sync(~0U, amax, step));
+    if (at.group == 0 && at.count > 0 && amax > 0) atomicMax(visit.line_amax + at.out_line, amax);
+  }
+  if (visit.tensor_amax == nullptr) return;
+  largest = warp_largest(largest);
+  if (threadIdx.x % 32 == 0 && largest > *static_cast<volatile Bits*>(visit.tensor_amax)) {
+    atomicMax(visit.tensor_amax, largest);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_constant__ SurveyJob job) {
+  extern __shared__ uint4 memory[];
+  T* tile = reinterpret_cast<T*>(memory);
+  const TilePlace place = tile_place(job.x);
+  load_tile(job.x, place, tile);
+  __syncthreads();
+  if (job.rows.wanted) survey_side<T, Side::rows>(job.x, job.rows, place, tile);
+  if (job.columns.wanted) survey_side<T, Side::columns>(job.x, job.columns, place, tile);
+}
+
+}  // namespace
+
+void run_survey(Gpu& gpu, const SurveyJob& survey) {
+  with_tile_type(survey.x, [&](auto element) {
+    using T = decltype(element);
+    launch_tiles<T>(gpu, survey_tiles<T>, survey.x, survey, "survey_tiles");
+  });
+}
+
+}  // namespace quaver::cuda

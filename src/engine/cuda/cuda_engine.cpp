@@ -1,0 +1,336 @@
+#include "engine/cuda/cuda_engine.h"
+
+#include <algorithm>
+
+#include "engine/cuda/activation.h"
+#include "engine/cuda/combine.h"
+#include "engine/cuda/embedding.h"
+#include "engine/cuda/loss_kernels.h"
+#include "engine/cuda/norm.h"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+
+namespace {
+
+bool waits_for_scale(const QuantSpec& spec) {
+  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+}
+
+// One scale for the tensor that is known beforehand, and nothing else to do to an element than to round it.
+bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
+  const bool fp8 = spec.format == Format::e4m3 || spec.format == Format::e5m2;
+  const bool known = spec.policy == ScalePolicy::none || (waits_for_scale(spec) && site.scale != 0);
+  return fp8 && known && spec.block == block::tensor && spec.rounding == Rounding::nearest_even &&
+         spec.rotation == Rotation::none && spec.shrink == 1.0F;
+}
+
+Casting unobserved(Casting casting) {
+  casting.observe = false;
+  return casting;
+}
+
+}  // namespace
+
+CudaEngine::CudaEngine(const CudaOptions& options)
+    : wide_(options.wide),
+      gpu_(options.device, options.notice),
+      sites_(gpu_),
+      uploads_(gpu_),
+      recordings_(gpu_),
+      products_(gpu_),
+      attention_(gpu_) {
+  one_ = allocate(4 * sizeof(float));
+  const float one = 1;
+  upload(&one, one_.get(), sizeof(one));
+}
+
+CudaEngine::~CudaEngine() = default;
+
+std::string CudaEngine::name() const {
+  return gpu_.name() + " (" + products_.describe() + ", " + attention_.describe() + ")";
+}
+
+std::shared_ptr<std::byte> CudaEngine::allocate(std::size_t bytes) {
+  std::byte* memory = nullptr;
+  check(cudaMalloc(reinterpret_cast<void**>(&memory), std::max<std::size_t>(bytes, 1)), "allocating memory");
+  check(cudaMemsetAsync(memory, 0, bytes, gpu_.stream()), "clearing memory");
+  return {memory, [](std::byte* p) { cudaFree(p); }};
+}
+
+void CudaEngine::upload(const void* host, void* device, std::size_t bytes) { uploads_.copy(host, device, bytes); }
+
+void CudaEngine::download(const void* device, void* host, std::size_t bytes) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gpu_.stream()), "downloading");
+  gpu_.synchronize();
+}
+
+std::size_t CudaEngine::free_memory() const {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return free;
+}
+
+bool CudaEngine::can_fuse(const QuantizedTensor& out, const Casting& casting) const {
+  if (casting.detail == Detail::full && casting.observe) return false;
+  const Site& site = out.site();
+  if (!out.has_own_columns()) {
+    const QuantSpec& spec = site.spec.rows;
+    return spec.format == wide_ || (wide_ == Format::bf16 && is_plain_fp8(spec, site));
+  }
+  return wide_ == Format::bf16 && columns_share_rows(site.spec.rows, site.spec.columns) &&
+         is_plain_fp8(site.spec.columns, site);
+}
+
+FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& casting) {
+  const Site& site = out.site();
+  const SiteSlot slot = sites_.slot(site, casting.observe);
+  FusedTarget target;
+  target.format = site.spec.rows.format;
+  target.rows = out.rows_matrix().codes;
+  target.rows_scale = out.rows_matrix().tensor_scale;
+  target.columns = out.columns_matrix().codes;
+  target.columns_scale = out.columns_matrix().tensor_scale;
+  target.scale = waits_for_scale(site.spec.rows) ? slot.scale : nullptr;
+  target.statistics = slot.statistics;
+  target.column_sums = out.column_sums.empty() ? nullptr : out.column_sums.f32();
+  return target;
+}
+
+CastTarget CudaEngine::cast_target(const QuantizedTensor& out, const Casting& casting) {
+  const Site& site = out.site();
+  CastTarget target;
+  target.rows = out.rows_matrix();
+  target.columns = out.columns_matrix();
+  target.slot = sites_.slot(site, casting.observe);
+  target.host_scale = site.scale;
+  target.key = {casting.seed, casting.step, site.stream};
+  target.micro_step = casting.micro_step;
+  target.detail = casting.detail;
+  target.column_sums = out.column_sums.empty() ? nullptr : out.column_sums.f32();
+  return target;
+}
+
+View CudaEngine::staging(Size rows, Size cols) {
+  View view{nullptr, wide_, rows, cols};
+  view.data = gpu_.workspace(Slot::staging, static_cast<std::size_t>(view.bytes()));
+  return view;
+}
+
+template <class Produce>
+void CudaEngine::write(QuantizedTensor& out, const Casting& casting, bool fuse, Produce&& produce) {
+  if (fuse) return produce(fused_target(out, casting));
+  const View staged = staging(out.rows_count(), out.cols_count());
+  FusedTarget wide;
+  wide.format = wide_;
+  wide.rows = static_cast<std::byte*>(staged.data);
+  produce(wide);
+  cast(gpu_, staged, 1, cast_target(out, casting));
+}
+
+void CudaEngine::fill_zero(View x) {
+  check(cudaMemsetAsync(x.data, 0, static_cast<std::size_t>(x.bytes()), gpu_.stream()), "clearing a matrix");
+}
+
+void CudaEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
+  if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;  // the tensor is this very matrix
+  const bool fp8 = is_narrow(out.site().spec.rows.format);
+  if (can_fuse(out, casting) && (fp8 || x.format == wide_)) {
+    return cast_fused(gpu_, x, factor, fused_target(out, casting));
+  }
+  cast(gpu_, x, factor, cast_target(out, casting));
+}
+
+void CudaEngine::matmul(const Matmul& op) { products_.matmul(op); }
+
+void CudaEngine::embed(const Embed& op) { cuda::embed(gpu_, op); }
+
+void CudaEngine::embed_backward(const EmbedBackward& op) { cuda::embed_backward(gpu_, op); }
+
+void CudaEngine::add_norm(const AddNorm& op) {
+  const bool fuse = can_fuse(op.out, op.casting) &&
+                    (!op.out.has_own_columns() || norm_can_write_columns(op.residual.cols, 1));
+  write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
+}
+
+void CudaEngine::add_norm_backward(const AddNormBackward& op) {
+  const Size width = op.sum.cols;
+  FusedTarget branch;
+  FusedTarget again;
+  const Casting again_casting = unobserved(op.casting);
+  const bool fuse_branch = op.branch_gradient != nullptr && can_fuse(*op.branch_gradient, op.casting) &&
+                           norm_can_write_columns(width, 1);
+  if (fuse_branch) branch = fused_target(*op.branch_gradient, op.casting);
+  const bool alongside = !branch || branch.is_fp8();  // one kernel writes both, or neither, in FP8
+  const bool fuse_again = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, again_casting) &&
+                          alongside && norm_can_write_columns(width, 2);
+  if (fuse_again) again = fused_target(*op.out, again_casting);
+  cuda::add_norm_backward(gpu_, op, branch, again);
+  if (op.branch_gradient != nullptr && !fuse_branch) {
+    cast(gpu_, op.gradient, 1, cast_target(*op.branch_gradient, op.casting));
+  }
+  if (op.out != nullptr && !fuse_again) {
+    add_norm({.norm = op.norm,
+              .residual = op.sum,
+              .sum = op.sum,
+              .stats = op.stats,
+              .out = *op.out,
+              .casting = again_casting});
+  }
+}
+
+void CudaEngine::norm_add(const NormAdd& op) {
+  const View normed = staging(op.branch.rows, op.branch.cols);
+  FusedTarget wide;
+  wide.format = wide_;
+  wide.rows = static_cast<std::byte*>(normed.data);
+  QuantizedTensor unused;
+  cuda::add_norm(gpu_,
+                 {.norm = op.norm,
+                  .residual = op.branch,
+                  .sum = op.branch,
+                  .stats = op.stats,
+                  .out = unused,
+                  .casting = op.casting},
+                 wide);
+  combine({.x = op.residual, .y = normed, .keep = op.keep, .add = op.add, .out = op.sum});
+  if (op.out != nullptr) quantize(op.sum, *op.out, op.casting);
+}
+
+void CudaEngine::norm_add_backward(const NormAddBackward& op) {
+  if (op.next.empty()) {
+    combine({.x = op.input_gradient, .y = op.input_gradient, .keep = op.add, .add = 0, .out = op.gradient});
+  } else {
+    combine({.x = op.next, .y = op.input_gradient, .keep = op.keep, .add = op.add, .out = op.gradient});
+  }
+  add_norm_backward({.norm = op.norm,
+                     .sum = op.branch,
+                     .stats = op.stats,
+                     .out_gradient = op.gradient,
+                     .keep = 0,
+                     .add = op.factor,
+                     .gradient = staging(op.branch.rows, op.branch.cols),
+                     .branch_gradient = &op.branch_gradient,
+                     .gradients = op.gradients,
+                     .casting = op.casting});
+}
+
+void CudaEngine::combine(const Combine& op) { cuda::combine(gpu_, op); }
+
+void CudaEngine::prepare_heads(const PrepareHeads& op) { cuda::prepare_heads(gpu_, rotary_, op); }
+
+void CudaEngine::prepare_heads_backward(const PrepareHeadsBackward& op) {
+  cuda::prepare_heads_backward(gpu_, rotary_, op);
+}
+
+void CudaEngine::attention(const Attention& op) { attention_.forward(op); }
+
+void CudaEngine::attention_backward(const AttentionBackward& op) { attention_.backward(op); }
+
+void CudaEngine::activation(const Activation& op) {
+  write(op.out, op.casting, can_fuse(op.out, op.casting),
+        [&](const FusedTarget& target) { cuda::activation(gpu_, op, target); });
+}
+
+void CudaEngine::activation_backward(const ActivationBackward& op) {
+  const Casting again_casting = unobserved(op.casting);
+  const bool fuse = can_fuse(op.in_gradient, op.casting);
+  const bool fp8 = fuse && is_narrow(op.in_gradient.site().spec.rows.format);
+  const bool fuse_again = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, again_casting);
+  const FusedTarget again = fuse_again ? fused_target(*op.out, again_casting) : FusedTarget{};
+  write(op.in_gradient, op.casting, fuse,
+        [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, again); });
+  if (op.out == nullptr || fuse_again) return;
+  activation({.kind = op.kind,
+              .x = op.x,
+              .factor = op.forward_factor,
+              .limit = op.limit,
+              .out = *op.out,
+              .casting = again_casting});
+}
+
+void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns) {
+  Site& site = *op.logits_gradient;
+  const SiteSpec& spec = site.spec;
+  const bool as_it_is = spec.rows.format == logits.format && columns_share_rows(spec.rows, spec.columns);
+  QuantizedTensor gradient(site, logits, reinterpret_cast<float*>(one_.get()));
+  if (!as_it_is) {
+    // Room for two sides of codes with a scale of four bytes for each element.
+    const auto bytes = static_cast<std::size_t>(logits.count() * 12 + 4096);
+    std::byte* next = gpu_.workspace(Slot::logits_codes, bytes);
+    gradient = QuantizedTensor(site, logits.rows, logits.cols, Copies::both, sharing(), [&](std::size_t piece) {
+      std::byte* const taken = next;
+      next += (piece + 255) / 256 * 256;
+      return taken;
+    });
+    Casting casting = op.casting;
+    casting.step += static_cast<std::uint32_t>(first) * 2654435761U;  // chunks must not share random words
+    quantize(logits, gradient, casting);
+  }
+  matmul({.a = gradient.rows(),
+          .b = op.w.columns(),
+          .out = op.x_gradient.row_range(first, logits.rows),
+          .alpha = op.input_factor,
+          .accumulator = op.accumulators.input_gradient});
+  matmul({.a = gradient.columns(),
+          .b = x_columns,
+          .out = op.weight_gradient,
+          .alpha = op.weight_factor,
+          .accumulate = true,
+          .accumulator = op.accumulators.weight_gradient});
+}
+
+void CudaEngine::cross_entropy(const CrossEntropy& op) {
+  constexpr Size logits_limit = Size{1} << 30;  // bytes held at once
+  const Size tokens = op.x.rows_count();
+  const Size vocab = op.w.rows_count();
+  const bool train = op.logits_gradient != nullptr;
+  const Size row_bytes = vocab * info(wide_).storage_bits / 8;
+  const Size fitting = std::clamp<Size>(logits_limit / row_bytes / 128 * 128, std::min<Size>(tokens, 128), tokens);
+  // A transposed copy cannot be cut along its columns, so then the chunk is everything.
+  const Size chunk = train && op.x.has_own_columns() ? tokens : fitting;
+  auto* memory = gpu_.workspace(Slot::logits, static_cast<std::size_t>(chunk * row_bytes));
+  for (Size first = 0; first < tokens; first += chunk) {
+    const View logits{memory, wide_, std::min(chunk, tokens - first), vocab};
+    const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, logits.rows);
+    matmul({.a = {x_rows, false},
+            .b = op.w.rows(),
+            .out = logits,
+            .alpha = op.logit_factor,
+            .accumulator = op.accumulators.forward});
+    softmax_loss(gpu_, {.logits = logits,
+                        .targets = op.targets.data() + first,
+                        .gradient = train ? LossGradient::in_place : LossGradient::none,
+                        .gradient_factor = op.gradient_factor,
+                        .gradient_scale = op.gradient_scale,
+                        .z_loss = op.z_loss,
+                        .loss_sum = op.loss_sum});
+    if (!train) continue;
+    chunk_backward(op, first, logits, op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true});
+  }
+}
+
+void CudaEngine::measure_gradients(const MeasureGradients& op) { meter_.measure(gpu_, op); }
+
+void CudaEngine::adamw(const AdamW& op) {
+  cuda::adamw(gpu_, op);
+  if (op.quantized != nullptr) quantize(op.weight, *op.quantized, *op.casting);
+}
+
+}  // namespace quaver::cuda
+
+extern "C" __attribute__((visibility("default"))) quaver::Engine* quaver_make_cuda_engine(
+    const quaver::CudaOptions* options) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    throw quaver::Error("CUDA finds no GPU on this machine",
+                        "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use train.device = \"cpu\"");
+  }
+  if (options->device >= count) {
+    throw quaver::Error("there is no GPU number " + std::to_string(options->device) + ": this machine has " +
+                            std::to_string(count),
+                        "choose a smaller number");
+  }
+  return new quaver::cuda::CudaEngine(*options);
+}

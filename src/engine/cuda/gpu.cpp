@@ -1,0 +1,62 @@
+#include "engine/cuda/gpu.h"
+
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const std::string why = std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) {
+    throw Error(std::string(what) + ": the GPU's memory is full (" + why + ")",
+                "lower train.batch and raise train.accumulation, or choose train.memory = \"balanced\"");
+  }
+  throw Error(std::string(what) + ": " + why, "`nvidia-smi` shows whether the GPU and its driver are well");
+}
+
+Gpu::Gpu(int index, Listener listener) : listener_(std::move(listener)) {
+  check(cudaSetDevice(index), "choosing the GPU");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+  multiprocessors_ = properties.multiProcessorCount;
+  architecture_ = properties.major * 10 + properties.minor;
+  name_ = properties.name;
+  total_memory_ = properties.totalGlobalMem;
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+}
+
+Gpu::~Gpu() {
+  cudaStreamSynchronize(stream_);
+  for (const Block& block : workspace_) cudaFree(block.memory);
+  cudaStreamDestroy(stream_);
+}
+
+std::byte* Gpu::workspace(Slot slot, std::size_t bytes) {
+  Block& block = workspace_[static_cast<std::size_t>(slot)];
+  if (block.bytes >= bytes) return block.memory;
+  if (recording_) {
+    throw Error("an operation needs more working memory while a micro-step is recorded than it did before",
+                "this is a defect: the shapes of a recorded micro-step must not change");
+  }
+  synchronize();
+  check(cudaFree(block.memory), "freeing working memory");
+  block = {};
+  check(cudaMalloc(reinterpret_cast<void**>(&block.memory), bytes), "allocating working memory");
+  block.bytes = bytes;
+  ++workspace_moves_;
+  return block.memory;
+}
+
+std::size_t Gpu::workspace_bytes() const {
+  std::size_t total = 0;
+  for (const Block& block : workspace_) total += block.bytes;
+  return total;
+}
+
+void Gpu::synchronize() { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+
+void Gpu::notice(const std::string& text) {
+  if (told_.insert(text).second && listener_) listener_(text);
+}
+
+}  // namespace quaver::cuda

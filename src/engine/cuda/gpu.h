@@ -1,0 +1,95 @@
+// One GPU as the operations see it: its stream, its properties, and memory they need while they run. Operations are
+// enqueued and return at once; memory is handed out again as soon as the stream has passed, so an operation may use a
+// workspace slot without asking who used it before.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cuda_runtime.h>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "formats/quant_spec.h"
+
+namespace quaver::cuda {
+
+// Throws Error with what failed, where, and CUDA's own words.
+void check(cudaError_t status, const char* what);
+
+// After every kernel launch.
+inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
+
+inline Size ceil_div(Size a, Size b) { return (a + b - 1) / b; }
+
+enum class Slot : std::uint8_t {
+  blas,       // cuBLASLt's own
+  operand_a,  // decoded operands
+  operand_b,
+  product,     // alpha on the device, transposed scales, outputs of tuning runs
+  staging,     // a tensor before a cast that must see it whole
+  scales,      // amaxes of rows, columns, tensor
+  statistics,  // of the parts of a cast
+  sums,        // partial sums of reductions over tokens
+  attention,   // the attention library's own
+  logits,
+  logits_codes,  // dlogits where they are cast
+  rows,          // per-row figures of the loss
+  sorting,       // tokens sorted by id
+  tables,        // rotary angles, lists of gradients
+  count
+};
+
+class Gpu {
+ public:
+  using Listener = std::function<void(const std::string&)>;
+  Gpu(int index, Listener listener);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  int multiprocessors() const { return multiprocessors_; }
+  int architecture() const { return architecture_; }  // 90 for Hopper
+  const std::string& name() const { return name_; }
+  std::size_t total_memory() const { return total_memory_; }
+
+  bool has_fp8() const { return architecture_ >= 89; }
+  bool has_fp4() const { return architecture_ >= 100; }
+
+  // At least this many bytes, 256-byte aligned, with undefined contents. Grows outside of recordings only.
+  std::byte* workspace(Slot slot, std::size_t bytes);
+  template <class T>
+  T* workspace(Slot slot, Size count) {
+    return reinterpret_cast<T*>(workspace(slot, static_cast<std::size_t>(count) * sizeof(T)));
+  }
+  std::size_t workspace_bytes() const;
+  std::size_t workspace_moves() const { return workspace_moves_; }  // how often a slot has moved: recordings end then
+
+  void synchronize();
+
+  // True while the stream's work is being recorded and not run: nothing may be allocated, timed or waited for.
+  bool recording() const { return recording_; }
+  void set_recording(bool recording) { recording_ = recording; }
+
+  // Told once for each text: what is slower or other than a user may think, with the remedy.
+  void notice(const std::string& text);
+
+ private:
+  struct Block {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  cudaStream_t stream_ = nullptr;
+  int multiprocessors_ = 0;
+  int architecture_ = 0;
+  std::string name_;
+  std::size_t total_memory_ = 0;
+  bool recording_ = false;
+  std::array<Block, static_cast<std::size_t>(Slot::count)> workspace_{};
+  std::size_t workspace_moves_ = 0;
+  Listener listener_;
+  std::set<std::string> told_;
+};
+
+}  // namespace quaver::cuda

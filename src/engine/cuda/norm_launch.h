@@ -1,0 +1,48 @@
+// Choosing and starting the norm kernels: the team that holds a row, and as many blocks as the GPU runs at once.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "engine/cuda/gpu.h"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+
+constexpr int norm_tile_rows = 32;
+
+// Calls body<vectors, warps>() with the smallest team that holds a row of this width.
+template <class Body>
+void with_team(Size width, const char* what, Body&& body) {
+  if (width <= 256) return body.template operator()<1, 1>();
+  if (width <= 512) return body.template operator()<2, 1>();
+  if (width <= 1024) return body.template operator()<4, 1>();
+  if (width <= 1536) return body.template operator()<3, 2>();
+  if (width <= 2048) return body.template operator()<4, 2>();
+  if (width <= 4096) return body.template operator()<4, 4>();
+  if (width <= 8192) return body.template operator()<4, 8>();
+  throw Error(std::string(what) + ": a row of " + std::to_string(width) + " elements is wider than the 8192 that the GPU engine holds",
+              "choose a smaller model.width, or train.device = \"cpu\"");
+}
+
+// Blocks that loop over the tiles: as many as run at once, at most one a tile.
+template <class Kernel>
+unsigned persistent_blocks(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what) {
+  if (shared > 48 * 1024) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), what);
+  }
+  int per_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, threads, shared), what);
+  const Size most = static_cast<Size>(std::max(1, per_multiprocessor)) * gpu.multiprocessors();
+  return static_cast<unsigned>(std::max<Size>(1, std::min(tiles, most)));
+}
+
+template <class Kernel, class Args>
+void launch_persistent(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what,
+                       const Args& args) {
+  const unsigned blocks = persistent_blocks(gpu, kernel, threads, shared, tiles, what);
+  kernel<<<blocks, threads, shared, gpu.stream()>>>(args);
+  check_launch(what);
+}
+
+}  // namespace quaver::cuda

@@ -1,0 +1,312 @@
+#include "engine/cuda/product.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/cuda/decode.h"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+namespace {
+
+constexpr Size fp8_multiple = 16;  // of every extent, for tensor cores to take FP8 as it lies
+
+bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
+
+std::uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 16));
+}
+
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+cudaDataType_t type_of(Format format) {
+  switch (format) {
+    case Format::bf16:
+      return CUDA_R_16BF;
+    case Format::f16:
+      return CUDA_R_16F;
+    case Format::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Format::e5m2:
+      return CUDA_R_8F_E5M2;
+    case Format::f32:
+    case Format::tf32:
+    case Format::e2m1:
+      break;
+  }
+  return CUDA_R_32F;
+}
+
+std::string name_of(const CodeMatrix& matrix) { return std::string(info(matrix.spec.format).name); }
+
+std::string shape_of(const Matmul& op) {
+  return std::to_string(op.a.extent()) + " × " + std::to_string(op.b.extent()) + " × " +
+         std::to_string(op.a.reduction());
+}
+
+std::string text_of(const Matmul& op) {
+  return "product of " + name_of(op.a.matrix) + " and " + name_of(op.b.matrix) + ", " + shape_of(op);
+}
+
+void check_operands(const Matmul& op) {
+  if (op.b.reduction() != op.a.reduction() || op.out.rows != op.a.extent() || op.out.cols != op.b.extent() ||
+      (!op.bias.empty() && op.bias.cols != op.out.cols)) {
+    throw Error(text_of(op) + ", with " + std::to_string(op.b.reduction()) + " on the other side, into [" +
+                    std::to_string(op.out.rows) + " × " + std::to_string(op.out.cols) + "]: the shapes do not meet",
+                "this is a defect of the layer that asked for it");
+  }
+  const bool known_out = op.out.format == Format::f32 || op.out.format == Format::bf16;
+  if (!known_out || (!op.bias.empty() && op.bias.format != Format::f32)) {
+    throw Error(text_of(op) + ": results are f32 or bf16, and biases f32", "this is a defect of the layer");
+  }
+  if (op.accumulator == Accumulator::fp16 || op.accumulator == Accumulator::fp8) {
+    throw Error(text_of(op) + ": sums in " + (op.accumulator == Accumulator::fp16 ? "fp16" : "fp8") +
+                    " are a model that only the CPU computes",
+                "set train.device = \"cpu\", or precision.accumulator to fp32, hopper or hopper-split");
+  }
+}
+
+// How the library would be told about the scales of an FP8 operand; none where it cannot be.
+Scaling scaling_of(const QuantSpec& spec) {
+  if (spec.block == block::tensor) return Scaling::tensor;
+  if (spec.block == block::row) return Scaling::row;
+  if (spec.block == block::b1x128) return Scaling::vector128;
+  if (spec.block == block::b128x128) return Scaling::block128;
+  return Scaling::none;
+}
+
+bool scalings_meet(Scaling a, Scaling b) {
+  if (a == Scaling::tensor || a == Scaling::row) return a == b;
+  const bool both =
+      (a == Scaling::vector128 || a == Scaling::block128) && (b == Scaling::vector128 || b == Scaling::block128);
+  return both && !(a == Scaling::block128 && b == Scaling::block128);
+}
+
+bool is_wide_pair(const Matmul& op) {
+  const Format a = op.a.matrix.spec.format;
+  return a == op.b.matrix.spec.format && !is_narrow(a);
+}
+
+// Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they
+// can.
+std::string why_not_native(const Gpu& gpu, const Matmul& op) {
+  const QuantSpec& a = op.a.matrix.spec;
+  const QuantSpec& b = op.b.matrix.spec;
+  if (!is_fp8(a.format) || !is_fp8(b.format)) return "only FP8 is multiplied as it is, and only by FP8";
+  if (!gpu.has_fp8()) return gpu.name() + " has no FP8 arithmetic";
+  if (a.format == Format::e5m2 && b.format == Format::e5m2) return "cuBLASLt multiplies e5m2 by e4m3 only";
+  if (!scalings_meet(scaling_of(a), scaling_of(b))) {
+    return "cuBLASLt does not multiply " + quaver::describe(a) + " by " + quaver::describe(b);
+  }
+  if (op.a.transposed || op.b.transposed) return "an operand is stored along the wrong dimension";
+  if (op.a.extent() % fp8_multiple != 0 || op.b.extent() % fp8_multiple != 0 || op.a.reduction() % fp8_multiple != 0) {
+    return "their sizes are not multiples of 16";
+  }
+  const bool lies_well = aligned(op.a.matrix.codes) && aligned(op.b.matrix.codes) && aligned(op.out.data);
+  return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
+}
+
+// Notices about a format name no shape, so that each is told once.
+std::string notice_of(const Matmul& op, Format as, const std::string& reason) {
+  const std::string through = as == Format::bf16 ? "BF16" : "FP32";
+  std::string what = name_of(op.a.matrix) + " × " + name_of(op.b.matrix) + " products";
+  if (is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) what = "FP8 products";
+  if (reason.starts_with("their ")) what += " of " + shape_of(op);
+  return what + " run through " + through + ", exactly but at its speed: " + reason;
+}
+
+// Codes times block scales have at most 6 significant bits, unless the scales have a whole float's.
+bool exact_in_bf16(const QuantSpec& spec) {
+  if (!is_narrow(spec.format)) return spec.format == Format::bf16;
+  return spec.block == block::tensor || spec.scale != ScaleFormat::f32;
+}
+
+Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, cublasOperation_t as_it_lies,
+                 cublasOperation_t transposed) {
+  return {.type = type,
+          .rows = operand.matrix.cols,
+          .cols = operand.matrix.rows,
+          .operation = operand.transposed ? transposed : as_it_lies,
+          .alignment = alignment_of(data)};
+}
+
+// Rows of the scales of 128 × 128 blocks begin at multiples of 4 floats.
+Size padded_cols(const CodeMatrix& matrix) { return ceil_div(matrix.scale_cols(), 4) * 4; }
+
+std::size_t scale_bytes(const CodeMatrix& matrix) {
+  return static_cast<std::size_t>(matrix.scale_rows() * padded_cols(matrix)) * sizeof(float);
+}
+
+// The operand's scales as the library reads them: those of 1 × 128 blocks contiguous along the operand's rows, those of
+// 128 × 128 blocks along the reduction, all aligned. In place where they are so already, else copied into `space`.
+const float* library_scales(Gpu& gpu, const CodeMatrix& matrix, Scaling scaling, float* space) {
+  const Size rows = matrix.scale_rows();
+  const Size cols = matrix.scale_cols();
+  switch (scaling) {
+    case Scaling::none:
+      return nullptr;
+    case Scaling::tensor:
+      if (aligned(matrix.tensor_scale)) return matrix.tensor_scale;
+      pad_scales(gpu, matrix.tensor_scale, 1, 1, 1, space);
+      return space;
+    case Scaling::row:
+      if (aligned(matrix.block_scales)) return matrix.block_scales;
+      pad_scales(gpu, matrix.block_scales, rows, 1, 1, space);
+      return space;
+    case Scaling::vector128:
+      if (cols == 1 && aligned(matrix.block_scales)) return matrix.block_scales;
+      transpose_scales(gpu, matrix.block_scales, rows, cols, space);
+      return space;
+    case Scaling::block128:
+      if (padded_cols(matrix) == cols && aligned(matrix.block_scales)) return matrix.block_scales;
+      pad_scales(gpu, matrix.block_scales, rows, cols, padded_cols(matrix), space);
+      return space;
+  }
+  return nullptr;
+}
+
+// What the tensors' scales multiply the result by, where the host knows: blocks lie under 1 / shrink.
+float block_alpha(const Matmul& op) {
+  const auto multiplier = [](const QuantSpec& spec) { return spec.block == block::tensor ? 1.0F : 1.0F / spec.shrink; };
+  return op.alpha * (multiplier(op.a.matrix.spec) * multiplier(op.b.matrix.spec));
+}
+
+// BF16 results come from BF16 and FP8 operands; of others the library gives FP32 only.
+bool needs_rounding(const Matmul& op, cudaDataType_t operand) {
+  return op.out.format == Format::bf16 && (operand == CUDA_R_32F || operand == CUDA_R_16F);
+}
+
+}  // namespace
+
+void Products::matmul(const Matmul& op) {
+  check_operands(op);
+  if (op.out.count() == 0) return;
+  if (is_wide_pair(op)) return multiply_wide(op);
+  std::string reason = why_not_native(gpu_, op);
+  if (reason.empty()) {
+    if (multiply_native(op)) return;
+    reason = "cuBLASLt has no kernel for them on " + gpu_.name();
+  }
+  multiply_decoded(op, reason);
+}
+
+void Products::multiply_wide(const Matmul& op) {
+  const Format format = op.a.matrix.spec.format;
+  const Sources sources{.a = {op.a.matrix.codes, type_of(format), Scaling::none},
+                        .b = {op.b.matrix.codes, type_of(format), Scaling::none},
+                        .compute = format == Format::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                        .scalars = Scalars::host};
+  if (multiply(op, sources)) return;
+  throw Error(text_of(op) + ": cuBLASLt has no kernel for it", "choose other sizes, or another format for this layer");
+}
+
+bool Products::multiply_native(const Matmul& op) {
+  const CodeMatrix& a = op.a.matrix;
+  const CodeMatrix& b = op.b.matrix;
+  return multiply(op, {.a = {a.codes, type_of(a.spec.format), scaling_of(a.spec)},
+                       .b = {b.codes, type_of(b.spec.format), scaling_of(b.spec)},
+                       .compute = CUBLAS_COMPUTE_32F,
+                       .scalars = Scalars::host});
+}
+
+void Products::multiply_decoded(const Matmul& op, const std::string& reason) {
+  const bool bf16 = exact_in_bf16(op.a.matrix.spec) && exact_in_bf16(op.b.matrix.spec);
+  const Format as = bf16 ? Format::bf16 : Format::f32;
+  gpu_.notice(notice_of(op, as, reason));
+  const Sources sources{.a = decoded(op.a.matrix, as, Slot::operand_a),
+                        .b = decoded(op.b.matrix, as, Slot::operand_b),
+                        .compute = CUBLAS_COMPUTE_32F,
+                        .scalars = Scalars::device};
+  if (multiply(op, sources)) return;
+  throw Error(text_of(op) + ": cuBLASLt has no kernel for its decoded operands",
+              "choose other sizes, or another format for this layer");
+}
+
+Products::Source Products::decoded(const CodeMatrix& matrix, Format as, Slot slot) {
+  const Format format = matrix.spec.format;
+  const bool as_it_is = format == as || (format == Format::tf32 && as == Format::f32);
+  if (as_it_is) return {matrix.codes, type_of(as), Scaling::none};
+  const auto bytes = static_cast<std::size_t>(matrix.rows * matrix.cols * info(as).storage_bits / 8);
+  void* values = gpu_.workspace(slot, bytes);
+  decode_matrix(gpu_, matrix, as, values);
+  return {values, type_of(as), Scaling::none};
+}
+
+// Row-major out = a·bᵀ is the library's column-major outᵀ = b·aᵀ: b is its left factor, the bias runs along its rows.
+bool Products::multiply(const Matmul& op, const Sources& sources) {
+  const bool rounds = needs_rounding(op, sources.a.type);
+  const bool biased = !op.bias.empty() && !rounds;
+  const Store store = op.accumulate ? Store::add : Store::replace;
+  Problem problem{.left = factor_of(op.b, sources.b.data, sources.b.type, CUBLAS_OP_T, CUBLAS_OP_N),
+                  .right = factor_of(op.a, sources.a.data, sources.a.type, CUBLAS_OP_N, CUBLAS_OP_T),
+                  .left_scaling = sources.b.scaling,
+                  .right_scaling = sources.a.scaling,
+                  .out_type = rounds ? CUDA_R_32F : type_of(op.out.format),
+                  .out_alignment = rounds ? 16 : alignment_of(op.out.data),
+                  .m = op.out.cols,
+                  .n = op.out.rows,
+                  .k = op.a.reduction(),
+                  .compute = sources.compute,
+                  .scalars = sources.scalars,
+                  .store = rounds ? Store::replace : store};
+  const bool blocks = sources.a.scaling == Scaling::vector128 || sources.a.scaling == Scaling::block128;
+  const bool fp8 = sources.a.scaling != Scaling::none;
+  if (fp8 && !blocks && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
+
+  if (biased && op.out.format == Format::bf16 && !op.accumulate) problem.bias = BiasBy::library;
+  if (biased && (problem.bias == BiasBy::nobody || !cache_.supports(problem))) {
+    problem.bias = BiasBy::nobody;
+    problem.store = Store::add;
+  }
+  if (!cache_.supports(problem)) return false;
+
+  const Space space = arrange(op, problem, rounds);
+  if (biased && problem.bias == BiasBy::nobody) fill_with_bias(gpu_, op.bias, op.out, store);
+  Arguments filled = arguments(op, sources, problem, space);
+  if (rounds) filled.out = space.product;
+  cache_.run(problem, filled, space.scratch);
+  if (rounds) round_product(gpu_, space.product, op.bias, op.out, store);
+  return true;
+}
+
+Products::Space Products::arrange(const Matmul& op, const Problem& problem, bool rounds) {
+  std::size_t total = 0;
+  const auto part = [&total](std::size_t bytes) {
+    const std::size_t begin = total;
+    total += (bytes + 255) / 256 * 256;
+    return begin;
+  };
+  const std::size_t scratch_bytes = cache_.scratch_bytes(problem);
+  const std::size_t scalars = part(2 * sizeof(float));
+  const std::size_t a_scales = part(problem.right_scaling == Scaling::none ? 0 : scale_bytes(op.a.matrix));
+  const std::size_t b_scales = part(problem.left_scaling == Scaling::none ? 0 : scale_bytes(op.b.matrix));
+  const std::size_t bias = part(problem.bias == BiasBy::library ? static_cast<std::size_t>(problem.m) * 2 : 0);
+  const std::size_t product = part(rounds ? problem.out_bytes() : 0);
+  const std::size_t scratch = part(scratch_bytes);
+  std::byte* memory = gpu_.workspace(Slot::product, total);
+  return {.scalars = reinterpret_cast<float*>(memory + scalars),
+          .a_scales = reinterpret_cast<float*>(memory + a_scales),
+          .b_scales = reinterpret_cast<float*>(memory + b_scales),
+          .bias = memory + bias,
+          .product = reinterpret_cast<float*>(memory + product),
+          .scratch = scratch_bytes > 0 ? memory + scratch : nullptr};
+}
+
+Arguments Products::arguments(const Matmul& op, const Sources& sources, const Problem& problem, const Space& space) {
+  if (problem.scalars == Scalars::device) {
+    write_scalars(gpu_, op.alpha, op.a.matrix.tensor_scale, op.b.matrix.tensor_scale,
+                  problem.store == Store::add ? 1.0F : 0.0F, space.scalars);
+  }
+  if (problem.bias == BiasBy::library) round_bias(gpu_, op.bias, space.bias);
+  return {.left = sources.b.data,
+          .right = sources.a.data,
+          .out = op.out.data,
+          .left_scales = library_scales(gpu_, op.b.matrix, sources.b.scaling, space.b_scales),
+          .right_scales = library_scales(gpu_, op.a.matrix, sources.a.scaling, space.a_scales),
+          .bias = space.bias,
+          .alpha = block_alpha(op),
+          .scalars = space.scalars};
+}
+
+}  // namespace quaver::cuda

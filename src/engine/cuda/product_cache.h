@@ -1,0 +1,123 @@
+// The library's products and the algorithm of each: cuBLASLt proposes several, a large product measures them once, and
+// the choice is kept in a file for the next run. The file is a hint and never trusted: the library checks an algorithm
+// before it runs.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <cublasLt.h>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/gpu.h"
+#include "engine/cuda/product_kernels.h"
+
+namespace quaver::cuda {
+
+// A factor as it lies, in the library's column-major words: `rows` run contiguously.
+struct Factor {
+  cudaDataType_t type = CUDA_R_32F;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  cublasOperation_t operation = CUBLAS_OP_N;
+  std::uint32_t alignment = 16;  // of its memory, in bytes, 16 at most
+
+  auto operator<=>(const Factor&) const = default;
+};
+
+enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
+enum class Scalars : std::uint8_t { host, device };  // where alpha and beta lie
+enum class Sums : std::uint8_t { split, fast };  // of FP8: promoted to FP32 as they grow, or kept in the tensor core
+enum class BiasBy : std::uint8_t { nobody, library };
+
+// D[m × n] = alpha · left[m × k] · right[k × n] (+ bias) (+ D), column-major: all that the choice of an algorithm may
+// depend on.
+struct Problem {
+  Factor left;
+  Factor right;
+  Scaling left_scaling = Scaling::none;
+  Scaling right_scaling = Scaling::none;
+  cudaDataType_t out_type = CUDA_R_32F;
+  std::uint32_t out_alignment = 16;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  Scalars scalars = Scalars::host;
+  Sums sums = Sums::split;
+  BiasBy bias = BiasBy::nobody;
+  Store store = Store::replace;
+
+  auto operator<=>(const Problem&) const = default;
+  std::string key() const;  // one line of printable characters: in the file and in errors
+  std::size_t out_bytes() const;
+};
+
+struct Arguments {
+  const void* left = nullptr;
+  const void* right = nullptr;
+  void* out = nullptr;
+  const float* left_scales = nullptr;
+  const float* right_scales = nullptr;
+  const void* bias = nullptr;      // [m], bf16
+  float alpha = 1;                 // with Scalars::host
+  const float* scalars = nullptr;  // alpha and beta, with Scalars::device
+};
+
+struct Choice {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::size_t workspace = 0;
+  float microseconds = 0;
+};
+using Choices = std::map<std::string, Choice>;
+
+// What the file says. Lines that are damaged or not ours are passed over; a file that cannot be read is empty.
+Choices read_choices(const std::filesystem::path& path);
+// In one step: a reader sees the old file or the new one. False where it cannot be written.
+bool write_choices(const std::filesystem::path& path, const Choices& choices);
+
+class ProductCache {
+ public:
+  explicit ProductCache(Gpu& gpu);
+  ~ProductCache();
+  ProductCache(const ProductCache&) = delete;
+  ProductCache& operator=(const ProductCache&) = delete;
+
+  // Whether the library has a kernel for it.
+  bool supports(const Problem& problem) { return !entry(problem).candidates.empty(); }
+
+  // Bytes of memory that run() wants for itself this time: as much as the result where it will measure algorithms.
+  std::size_t scratch_bytes(const Problem& problem);
+
+  // Enqueues it. Only for supported problems; throws Error where the library fails all the same.
+  void run(const Problem& problem, const Arguments& arguments, void* scratch);
+
+  std::string library() const;  // "cuBLASLt 13.1.0"
+
+ private:
+  using Candidate = cublasLtMatmulHeuristicResult_t;
+  struct Entry {
+    std::vector<Candidate> candidates;  // the first is used; empty: not supported
+    bool settled = false;               // nothing is left to measure
+  };
+
+  Entry& entry(const Problem& problem);
+  std::vector<Candidate> proposals(const Problem& problem) const;
+  bool recall(const Problem& problem, Candidate& candidate) const;
+  void measure(const Problem& problem, const Arguments& arguments, Entry& entry);
+  float milliseconds(const Problem& problem, const Arguments& arguments, const Candidate& candidate, float limit) const;
+  float timed_runs(const Problem& problem, const Arguments& arguments, const Candidate& candidate, int count) const;
+  cublasStatus_t enqueue(const Problem& problem, const Arguments& arguments, const Candidate& candidate) const;
+  void remember(const std::string& key, const Choice& choice);
+
+  Gpu& gpu_;
+  cublasLtHandle_t library_ = nullptr;
+  std::byte* workspace_ = nullptr;
+  std::filesystem::path file_;  // empty: no place for one
+  Choices known_;               // what the file holds
+  std::map<Problem, Entry> entries_;
+};
+
+}  // namespace quaver::cuda

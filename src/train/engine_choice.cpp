@@ -1,0 +1,33 @@
+#include "train/engine_choice.h"
+
+#include "engine/cuda_module.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+// BF16 between products would undo what these recipes are chosen for.
+Format gpu_wide_format(const std::string& recipe) {
+  const bool exact = recipe == "fp32" || recipe == "tf32" || recipe == "fp16";
+  return exact ? Format::f32 : Format::bf16;
+}
+
+std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice) {
+  const CudaOptions cuda{.device = 0, .wide = gpu_wide_format(config.precision.recipe), .notice = notice};
+  switch (config.train.device) {
+    case Device::cuda:
+      return make_cuda_engine(cuda);
+    case Device::cpu:
+      break;
+    case Device::automatic:
+      if (!cuda_may_be_there()) break;
+      try {
+        return make_cuda_engine(cuda);
+      } catch (const Error& error) {
+        if (notice) notice(std::string("training on the processors: ") + error.what());
+      }
+      break;
+  }
+  return make_cpu_engine(config.train.threads);
+}
+
+}  // namespace quaver
