@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= demo
 
-.PHONY: demo test build bench sanitize fuzz format check clean setup
+.PHONY: demo test build bench dist sanitize fuzz format check clean setup
 
 build: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
@@ -21,6 +21,11 @@ test: build
 
 bench: build
 	@scripts/bench $(BUILD)
+
+# A folder to copy to other machines, with the CUDA engine for these architectures, in dist/.
+ARCHITECTURES ?= 80;89;90a;100f;120f
+dist: setup
+	@scripts/dist $(BUILD)-dist '$(ARCHITECTURES)' $(JOBS)
 
 # The tests again with AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
@@ -47,4 +52,4 @@ check: build
 	@scripts/check $(BUILD)
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz
+	@rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz $(BUILD)-dist dist

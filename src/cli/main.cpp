@@ -34,6 +34,7 @@ constexpr Shortcut shortcuts[] = {
     {"--steps", "train.steps", "optimiser steps"},
     {"--batch", "train.batch", "sequences a micro-batch"},
     {"--seed", "train.seed", "of weights, data order and stochastic rounding"},
+    {"--device", "train.device", "auto, cpu or cuda"},
     {"--name", "run.name", "of the run: its folder is runs/NAME"},
     {"--dir", "run.dir", "folder of the run"}};
 
@@ -41,12 +42,19 @@ constexpr Shortcut shortcuts[] = {
 bool takes_config(const std::vector<std::string>& words) {
   if (words.empty()) return false;
   return words[0] == "train" || words[0] == "compare" ||
-         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan");
+         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench";
+}
+
+// A benchmark has steps of its own, and neither data nor a run.
+bool is_known(const Shortcut& shortcut, const std::string& verb) {
+  const std::string_view option = shortcut.option;
+  return verb != "bench" || (option != "--steps" && option != "--data" && option != "--name" && option != "--dir");
 }
 
 // The setting a word stands for, "--section.key" with or without "=value"; empty if it is none.
-std::string setting_of(const std::string& word) {
+std::string setting_of(const std::string& word, const std::string& verb) {
   for (const Shortcut& shortcut : shortcuts) {
+    if (!is_known(shortcut, verb)) continue;
     const std::string option = shortcut.option;
     if (word == option || word.starts_with(option + "=")) return "--" + (shortcut.key + word.substr(option.size()));
   }
@@ -59,7 +67,7 @@ std::vector<std::string> join_settings(const std::vector<std::string>& words) {
   if (!takes_config(words)) return words;
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    std::string setting = setting_of(words[i]);
+    std::string setting = setting_of(words[i], words[0]);
     if (setting.empty()) {
       joined.push_back(words[i]);
       continue;
@@ -78,8 +86,11 @@ struct ConfigOptions {
   void add_to(CLI::App& verb) {
     verb.add_option("config", files, "TOML files; later ones win")->check(CLI::ExistingFile);
     verb.allow_extras();
+    const std::string& name =
+        verb.get_parent()->get_parent() == nullptr ? verb.get_name() : verb.get_parent()->get_name();
     std::string footer = "Settings, of which later ones win:\n";
     for (const Shortcut& shortcut : shortcuts) {
+      if (!is_known(shortcut, name)) continue;
       footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
     }
     verb.footer(footer + "  --section.key=value       any key of docs/config.md");
@@ -100,6 +111,7 @@ class CommandLine {
     add_sample();
     add_data();
     add_inspect();
+    add_bench();
   }
 
   int run(int count, char** words) {
@@ -113,7 +125,7 @@ class CommandLine {
       const auto verbs =
           app_.get_subcommands([&](const CLI::App* verb) { return count > 1 && verb->get_name() == words[1]; });
       throw Error(error.what(), !verbs.empty() ? fmt::format("`quaver {} --help` lists what it takes", words[1])
-                                               : "verbs are train, compare, eval, sample, data and inspect");
+                                               : "verbs are train, compare, eval, sample, data, inspect and bench");
     }
     return action_();
   }
@@ -255,6 +267,29 @@ class CommandLine {
     });
   }
 
+  void add_bench() {
+    CLI::App& bench = *app_.add_subcommand("bench", "measure how fast this machine trains");
+    bench.require_subcommand(1);
+    CLI::App& verb = *bench.add_subcommand("step", "whole optimiser steps on random tokens, and where their time goes");
+    bench_config_.add_to(verb);
+    verb.description(verb.get_description() +
+                     "\nWithout a config file: --preset gpt-350m --recipe fp8-delayed --batch 64");
+    verb.add_option("--tokens", bench_.tokens, "a step, in as many micro-batches as that takes")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    verb.add_option("--steps", bench_.steps, "to time")->capture_default_str()->check(CLI::PositiveNumber);
+    verb.add_option("--warmup", bench_.warmup, "steps before those")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    verb.add_option("--json", bench_.json, "file to write the figures to, for programs");
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        bench_.config = bench_config_.arguments(verb);
+        return bench_step_verb(bench_);
+      };
+    });
+  }
+
   CLI::App app_{"quaver trains transformers in 8 bits and fewer."};
   std::function<int()> action_ = [] { return 0; };
   bool json_ = false;
@@ -265,12 +300,14 @@ class CommandLine {
   ConfigOptions train_config_;
   ConfigOptions compare_config_;
   ConfigOptions plan_config_;
+  ConfigOptions bench_config_;
   TrainArguments train_;
   CompareArguments compare_;
   RunArguments eval_;
   SampleArguments sample_;
   DataArguments data_;
   InspectArguments inspect_;
+  BenchArguments bench_;
 };
 
 }  // namespace

@@ -65,6 +65,15 @@ struct DataArguments {
 };
 int data_verb(const DataArguments& arguments);
 
+struct BenchArguments {
+  ConfigArguments config;  // without a file: gpt-350m, fp8-delayed and 64 sequences a micro-batch, unless set otherwise
+  Size tokens = 524288;    // a step
+  Size steps = 5;
+  Size warmup = 2;
+  std::string json;  // file to write; empty: none
+};
+int bench_step_verb(const BenchArguments& arguments);
+
 enum class InspectWhat : std::uint8_t { run, config_reference, recipes, presets, plan };
 struct InspectArguments {
   InspectWhat what = InspectWhat::run;

@@ -300,6 +300,9 @@ class Engine {
   virtual Format wide_format() const { return Format::f32; }
   virtual Sharing sharing() const { return Sharing::where_exact; }
 
+  // What products sum in unless a config says otherwise.
+  virtual Accumulators accumulators() const { return {}; }
+
   // Memory of the device, aligned for any use, cleared to zero. Views and every pointer and span in an operation point
   // into such memory (but for the lists of measure_gradients); the host reaches it through upload and download alone.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;

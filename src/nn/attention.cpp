@@ -51,7 +51,7 @@ void AttentionBranch::forward(Step& step, View out) {
   log_sum_ = step.arena.saved(step.batch * shape_.heads, step.sequence, Format::f32);
   qkv_.forward(step, raw_);
   if (prepares_heads()) step.engine.prepare_heads(preparation(step));
-  QuantizedTensor& input = out_.input(step);
+  QuantizedTensor& input = out_.input(step, Linear::Producer::can_repeat);
   step.engine.attention({.layout = heads,
                          .qkv = ready_,
                          .scale = shape_.logit_scale,
@@ -69,6 +69,11 @@ void AttentionBranch::forward(Step& step, View out) {
 void AttentionBranch::backward(Step& step, View dx) {
   const View result_gradient = step.scratch(result_.cols);
   out_.input_gradient(step, result_gradient);
+  if (QuantizedTensor* again = out_.input_again(step)) {
+    Casting casting = step.casting;
+    casting.observe = false;
+    step.engine.quantize(result_, *again, casting, factors_[0]);
+  }
   out_.weight_gradient(step);
   const View qkv_gradient = step.scratch(raw_.cols);
   QuantizedTensor& dy = qkv_.output_gradient(step);

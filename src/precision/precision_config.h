@@ -13,6 +13,9 @@ enum class HistoryRule : std::uint8_t { max, most_recent };
 enum class LossScaling : std::uint8_t { automatic, off, fixed, adaptive };  // automatic: adaptive for fp16, else off
 enum class GradientFormat : std::uint8_t { recipe, e4m3, e5m2 };
 
+// automatic: what the engine prefers. The others are those of formats/quant_spec.h.
+enum class AccumulatorChoice : std::uint8_t { automatic, fp32, hopper, hopper_split, fp16, fp8 };
+
 struct PrecisionConfig {
   std::string recipe = "bf16";
   std::map<std::string, std::string> layers;  // pattern "blocks.*.mlp.down" or "blocks.0.*/dy" → recipe name
@@ -26,7 +29,7 @@ struct PrecisionConfig {
   double wide_tail = -1;    // share of the last blocks kept in bf16; −1: the recipe's own (nvfp4: 0.15)
   std::string switch_to;    // recipe for the last part of the run; empty: none
   double switch_at = 0.85;  // share of the steps after which switch_to applies
-  Accumulator accumulator = Accumulator::fp32;
+  AccumulatorChoice accumulator = AccumulatorChoice::automatic;
   std::string scales;                  // file of scales for fp8-static and warm starts of fp8-delayed
   double static_activation_scale = 1;  // fp8-static without a file: s in q = cast(x · s)
   double static_weight_scale = 16;

@@ -58,6 +58,25 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine) {
+  const auto all = [](Accumulator accumulator) { return Accumulators{accumulator, accumulator, accumulator}; };
+  switch (choice) {
+    case AccumulatorChoice::automatic:
+      break;
+    case AccumulatorChoice::fp32:
+      return all(Accumulator::fp32);
+    case AccumulatorChoice::hopper:
+      return all(Accumulator::hopper);
+    case AccumulatorChoice::hopper_split:
+      return all(Accumulator::hopper_split);
+    case AccumulatorChoice::fp16:
+      return all(Accumulator::fp16);
+    case AccumulatorChoice::fp8:
+      return all(Accumulator::fp8);
+  }
+  return engine.accumulators();
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
@@ -160,8 +179,7 @@ Step Trainer::make_step(Pass pass) {
   step.memory = config_.train.memory;
   step.casting.seed = config_.train.seed;
   step.casting.observe = pass != Pass::evaluate;
-  const Accumulator accumulator = config_.precision.accumulator;
-  step.accumulators = {accumulator, accumulator, accumulator};
+  step.accumulators = accumulators_for(config_.precision.accumulator, engine_);
   step.generation = generation_;
   return step;
 }

@@ -15,9 +15,9 @@ using ::testing::HasSubstr;
 
 TEST(Help, EveryVerbMentionsItsOptions) {
   const Folder folder;
-  const Words config{"--preset", "--recipe", "--data", "--steps", "--batch", "--seed", "--name", "--dir"};
+  const Words config{"--preset", "--recipe", "--data", "--steps", "--batch", "--seed", "--device", "--name", "--dir"};
   const std::vector<std::pair<Words, Words>> verbs{
-      {{}, {"train", "compare", "eval", "sample", "data", "inspect", "--version"}},
+      {{}, {"train", "compare", "eval", "sample", "data", "inspect", "bench", "--version"}},
       {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
       {{"compare"}, config + Words{"--recipes", "--seeds", "--out", "--json"}},
       {{"eval"}, {"--step", "--batches", "--json"}},
@@ -26,7 +26,10 @@ TEST(Help, EveryVerbMentionsItsOptions) {
        {"--out", "--tokenizer", "--include", "--exclude", "--text-field", "--valid", "--shard-tokens", "--llmc",
         "--keep-duplicates", "--keep-invalid", "--overwrite", "--json"}},
       {{"inspect"}, {"config", "recipes", "presets", "plan", "--against"}},
-      {{"inspect", "plan"}, config}};
+      {{"inspect", "plan"}, config},
+      {{"bench"}, {"step"}},
+      {{"bench", "step"},
+       {"--preset", "--recipe", "--batch", "--device", "--tokens", "--steps", "--warmup", "--json"}}};
   for (const auto& [verb, options] : verbs) {
     const Outcome outcome = quaver(folder, verb + Words{"--help"});
     EXPECT_EQ(outcome.status, 0) << outcome.error;

@@ -144,7 +144,7 @@ TEST(Schema, ChoicesAreNamedAsPeopleTypeThem) {
   EXPECT_EQ(load_text("model.init = 'auto'").model.init, Init::automatic);
   EXPECT_EQ(load_text("optim.master = 'bf16-stochastic'").optim.master, MasterWeights::bf16_stochastic);
   EXPECT_EQ(load_text("precision.history_rule = 'most-recent'").precision.history_rule, HistoryRule::most_recent);
-  EXPECT_EQ(load_text("precision.accumulator = 'hopper-split'").precision.accumulator, Accumulator::hopper_split);
+  EXPECT_EQ(load_text("precision.accumulator = 'hopper-split'").precision.accumulator, AccumulatorChoice::hopper_split);
 }
 
 // Values just outside a key's limits, as TOML.

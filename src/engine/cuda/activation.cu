@@ -9,10 +9,10 @@ namespace quaver::cuda {
 
 namespace {
 
-// A block makes tiles of 64 rows × 128 columns, a strip of them downwards: sixteen threads share a row.
-constexpr int threads = 256;
+// A block makes tiles of 64 rows × 64 columns, a strip of them downwards: eight threads share a row.
+constexpr int threads = 128;
 constexpr int tile_rows_count = 64;
-constexpr int tile_cols = 128;
+constexpr int tile_cols = 64;
 constexpr int threads_across = tile_cols / 8;
 constexpr int rows_at_once = threads / threads_across;
 using Tile = CodeTile<tile_rows_count>;
@@ -33,7 +33,7 @@ struct Map {
   float* partials;    // [strips × width]: column sums of out; null: not wanted
 };
 
-// Where a thread stands: eight columns of one row.
+// Where a thread stands: eight columns of one row. What lies beyond the last is loaded as zero and stays zero.
 struct Place {
   Size row;
   Size col;
@@ -70,8 +70,8 @@ __device__ inline void leave_sums(const float (&sums)[8], int across, int down, 
 }
 
 template <class T, Function F, bool kFp8>
-__global__ __launch_bounds__(threads, 3) void map_kernel(const Map<T> op) {
-  __shared__ alignas(16) std::uint8_t memory[Tile::bytes_for(tile_cols)];
+__global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
+  __shared__ alignas(128) std::uint8_t memory[Tile::bytes_for(tile_cols)];
   const Tile tile{memory, tile_cols};
   const Fp8Caster caster = Fp8Caster::into(op.out);
   CastCounts counts;
@@ -104,11 +104,9 @@ __global__ __launch_bounds__(threads, 3) void map_kernel(const Map<T> op) {
       float u[8] = {};
       x[i].unpack(v);
       if constexpr (F == Function::swiglu) up[i].unpack(u);
+      activate<F>(v, u, op.factor, op.limit);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        v[j] = j < valid ? activate<F>(v[j], u[j], op.factor, op.limit) : 0.0F;
-        sums[j] += v[j];
-      }
+      for (int j = 0; j < 8; ++j) sums[j] += v[j];
       const Place at{row0 + r, col0 + across * 8, r, across * 8, valid};
       put<T, kFp8>(op.out, caster, tile, at, at.col, op.cols, op.aligned, v, counts);
     }
@@ -130,9 +128,9 @@ __global__ __launch_bounds__(threads, 3) void map_kernel(const Map<T> op) {
 }
 
 template <class T, Function F, bool kFp8>
-__global__ __launch_bounds__(threads, 2) void map_backward_kernel(const Map<T> op) {
+__global__ __launch_bounds__(threads, F == Function::swiglu ? 4 : 5) void map_backward_kernel(const Map<T> op) {
   constexpr int results = F == Function::swiglu ? 2 : 1;
-  __shared__ alignas(16) std::uint8_t memory[3 * Tile::bytes_for(tile_cols)];
+  __shared__ alignas(128) std::uint8_t memory[3 * Tile::bytes_for(tile_cols)];
   const Tile tile{memory, tile_cols};
   const Tile up_tile{memory + Tile::bytes_for(tile_cols), tile_cols};
   const Tile again_tile{memory + 2 * Tile::bytes_for(tile_cols), tile_cols};
@@ -175,13 +173,11 @@ __global__ __launch_bounds__(threads, 2) void map_backward_kernel(const Map<T> o
       x[i].unpack(v);
       if constexpr (F == Function::swiglu) up[i].unpack(u);
       dy[i].unpack(d);
+      activate_backward<F>(v, u, op.forward, op.factor, op.limit, d, e);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const Slopes slopes = activate_backward<F>(v[j], u[j], d[j], op.forward, op.factor, op.limit);
-        d[j] = j < valid ? slopes.x : 0.0F;
-        e[j] = j < valid ? slopes.up : 0.0F;
         sums[j] += d[j];
-        up_sums[j] += e[j];
+        if constexpr (results == 2) up_sums[j] += e[j];
       }
       const Place at{row0 + r, col0 + across * 8, r, across * 8, valid};
       put<T, kFp8>(op.out, caster, tile, at, at.col, op.width, op.aligned, d, counts);
@@ -189,8 +185,7 @@ __global__ __launch_bounds__(threads, 2) void map_backward_kernel(const Map<T> o
         put<T, kFp8>(op.out, caster, up_tile, at, at.col + op.cols, op.width, op.aligned, e, counts);
       }
       if (kFp8 && op.again) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) v[j] = j < valid ? activate<F>(v[j], u[j], op.forward, op.limit) : 0.0F;
+        activate<F>(v, u, op.forward, op.limit);
         again_tile.put(r, across * 8, again_caster.cast(v));
       }
     }

@@ -1,52 +1,77 @@
-// The functions themselves, on one element.
+// The functions themselves, on eight elements. Forward and backward call the same activate(), so that what backward
+// casts once more is what forward cast.
 #pragma once
 
 namespace quaver::cuda {
 
 enum class Function : int { identity, gelu, relu, swiglu };
 
-__device__ inline float sigmoid(float x) { return __fdividef(1.0F, 1.0F + __expf(-x)); }
+// 1 / (1 + 2^x), flushing what is too small to matter.
+__device__ inline float one_over_one_plus_exp2(float x) {
+  float power;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fadd_rn(1.0F, power)));
+  return result;
+}
 
-constexpr float root_2_over_pi_twice = 1.5957691216F;  // 2·√(2/π)
-constexpr float gelu_cubic = 0.044715F;
+constexpr float minus_log2_e = -1.44269504F;
+
+__device__ inline float sigmoid(float x) { return one_over_one_plus_exp2(__fmul_rn(minus_log2_e, x)); }
+
+// GPT-2's tanh form: x·σ(2u) with u = √(2/π)·(x + 0.044715·x³)
+constexpr float gelu_linear = 1.5957691216F;  // 2·√(2/π)
+constexpr float gelu_cubic = gelu_linear * 0.044715F;
 
 __device__ inline float gelu_sigmoid(float x) {
-  return sigmoid(root_2_over_pi_twice * __fmaf_rn(gelu_cubic * x * x, x, x));
+  const float slope = __fmaf_rn(minus_log2_e * gelu_cubic, __fmul_rn(x, x), minus_log2_e * gelu_linear);
+  return one_over_one_plus_exp2(__fmul_rn(slope, x));
 }
 
-// Forward and backward call the same function, so that what backward casts once more is what forward cast.
+// x ← clip(factor · f(x), ±limit); `up` is swiglu's other half.
 template <Function F>
-__device__ inline float activate(float x, float up, float factor, float limit) {
-  float y = x;
-  if constexpr (F == Function::gelu) y = __fmul_rn(x, gelu_sigmoid(x));
-  if constexpr (F == Function::relu) y = x > 0 ? x : 0.0F * x;
-  if constexpr (F == Function::swiglu) y = __fmul_rn(__fmul_rn(x, sigmoid(x)), up);
-  y = __fmul_rn(factor, y);
-  return limit > 0 ? fminf(fmaxf(y, -limit), limit) : y;
+__device__ void activate(float (&x)[8], const float (&up)[8], float factor, float limit) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    float y = x[i];
+    if constexpr (F == Function::gelu) y = __fmul_rn(y, gelu_sigmoid(y));
+    if constexpr (F == Function::relu) y = y > 0 ? y : 0.0F * y;
+    if constexpr (F == Function::swiglu) y = __fmul_rn(__fmul_rn(y, sigmoid(y)), up[i]);
+    x[i] = __fmul_rn(factor, y);
+  }
+  if (limit <= 0) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = fminf(fmaxf(x[i], -limit), limit);
 }
 
-struct Slopes {
-  float x;
-  float up;  // swiglu only
-};
-
-// dy times the derivative of factor · f, zero where forward · f was clipped.
+// dy ← factor · f′(x) · dy, zero where forward · f(x) was clipped; swiglu's other half goes into dup.
 template <Function F>
-__device__ inline Slopes activate_backward(float x, float up, float dy, float forward, float factor, float limit) {
-  if constexpr (F == Function::relu) {
-    const bool inside = limit <= 0 || fabsf(forward * x) <= limit;
-    return {x > 0 && inside ? factor * dy : 0.0F, 0};
-  } else if constexpr (F == Function::gelu) {
-    const float s = gelu_sigmoid(x);
-    const float slope = s + x * s * (1 - s) * root_2_over_pi_twice * (1 + 3 * gelu_cubic * x * x);
-    const bool inside = limit <= 0 || fabsf(forward * x * s) <= limit;
-    return {inside ? factor * slope * dy : 0.0F, 0};
-  } else {
-    const float s = sigmoid(x);
-    const float silu = x * s;
-    const bool inside = limit <= 0 || fabsf(forward * silu * up) <= limit;
-    const float g = inside ? factor * dy : 0.0F;
-    return {g * up * (s + silu * (1 - s)), g * silu};
+__device__ void activate_backward(const float (&x)[8], const float (&up)[8], float forward, float factor, float limit,
+                                  float (&dy)[8], float (&dup)[8]) {
+  if (limit > 0) {
+    float y[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = x[i];
+    activate<F>(y, up, forward, 0);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) dy[i] = fabsf(y[i]) <= limit ? dy[i] : 0.0F;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float g = factor * dy[i];
+    if constexpr (F == Function::relu) {
+      dy[i] = x[i] > 0 ? g : 0.0F;
+    } else if constexpr (F == Function::gelu) {
+      const float s = gelu_sigmoid(x[i]);
+      const float y = x[i] * s;
+      const float inner = __fmaf_rn(3 * gelu_cubic, x[i] * x[i], gelu_linear);
+      dy[i] = g * __fmaf_rn(__fmaf_rn(-y, s, y), inner, s);
+    } else {
+      const float s = sigmoid(x[i]);
+      const float silu = x[i] * s;
+      dy[i] = g * up[i] * __fmaf_rn(-silu, s, s + silu);
+      dup[i] = g * silu;
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #if __has_include(<cudnn.h>)
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -20,7 +21,7 @@ namespace {
 
 // Gradients of scores take 2 bytes for each pair of positions and each head. Sequences are taken in chunks that need
 // about this much, and where a single one would need more than the most, other kernels are the better choice.
-constexpr Size scores_bytes = Size{512} << 20U;
+const Size scores_bytes = (std::getenv("QUAVER_SCORES_MB") ? Size{std::atoi(std::getenv("QUAVER_SCORES_MB"))} : 512) << 20U;
 constexpr Size most_scores_bytes = Size{2} << 30U;
 constexpr Size largest_head = 256;
 

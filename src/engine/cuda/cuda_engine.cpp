@@ -282,7 +282,7 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
 }
 
 void CudaEngine::cross_entropy(const CrossEntropy& op) {
-  constexpr Size logits_limit = Size{1} << 30;  // bytes held at once
+  constexpr Size logits_limit = Size{512} << 20;  // bytes held at once
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;

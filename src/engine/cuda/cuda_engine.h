@@ -29,6 +29,8 @@ class CudaEngine final : public Engine {
   std::string name() const override;
   Format wide_format() const override { return wide_; }
   Sharing sharing() const override { return Sharing::apart; }
+  // Gradients reduce over many more terms and smaller ones than activations do: they keep promoted sums.
+  Accumulators accumulators() const override { return {.forward = Accumulator::hopper}; }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;

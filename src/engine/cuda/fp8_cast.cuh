@@ -19,7 +19,6 @@ struct CastCounts {
 struct Fp8Caster {
   bool e5m2;
   float factor;           // x · factor is rounded
-  float zero_below;       // |x · factor| up to here becomes zero
   unsigned saturates_at;  // bits of |x · factor| above which it is counted
 
   // The multiplier that is stored, and the factor that is its correctly rounded inverse.
@@ -31,7 +30,6 @@ struct Fp8Caster {
     Fp8Caster caster;
     caster.e5m2 = target.format == Format::e5m2;
     caster.factor = fminf(__fdiv_rn(1.0F, stored_scale(target)), 3.402823466e38F);
-    caster.zero_below = caster.e5m2 ? 0x1p-17F : 0x1p-10F;
     caster.saturates_at = __float_as_uint(caster.e5m2 ? 57344.0F : 448.0F) + 4;
     return caster;
   }
@@ -50,38 +48,60 @@ struct Fp8Caster {
   }
 
   __device__ uint2 cast(const float (&x)[8]) const {
+    uint2 codes = rounded(x);
+    if (!is_finite(largest(x))) fix_nonfinite(x, codes);
+    return codes;
+  }
+
+  // Elements beyond a row's end must be zero: they count as nothing.
+  __device__ uint2 cast(const float (&x)[8], CastCounts& counts) const {
+    uint2 codes = rounded(x);
+    const float top = largest(x);
+    if (is_finite(top)) {
+      counts.amax = max(counts.amax, __float_as_uint(top));
+      if (__float_as_uint(__fmul_rn(top, factor)) > saturates_at) count_rare(x, counts);
+    } else {
+      fix_nonfinite(x, codes);
+      count_rare(x, counts);
+    }
+    if (const int zeros = zero_codes(codes); zeros != 0) counts.underflowed += zeros - zero_elements(x);
+    return codes;
+  }
+
+ private:
+  __device__ uint2 rounded(const float (&x)[8]) const {
     float scaled[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) scaled[i] = __fmul_rn(x[i], factor);
     uint2 codes;
     codes.x = pair(scaled[0], scaled[1]) | pair(scaled[2], scaled[3]) << 16;
     codes.y = pair(scaled[4], scaled[5]) | pair(scaled[6], scaled[7]) << 16;
-    if (largest(x) >= 0x7F800000U) fix_nonfinite(x, codes);
     return codes;
   }
 
-  // Elements beyond a row's end must be zero: they count as nothing.
-  __device__ uint2 cast(const float (&x)[8], CastCounts& counts) const {
-    const unsigned top = largest(x);
+  // The largest magnitude; NaN where there is one.
+  __device__ static float largest(const float (&x)[8]) {
+    float top = fabsf(x[0]);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      counts.underflowed += fabsf(__fmul_rn(x[i], factor)) <= zero_below && x[i] != 0.0F ? 1U : 0U;
-    }
-    if (top >= 0x7F800000U) {
-      count_rare(x, counts);
-    } else {
-      counts.amax = max(counts.amax, top);
-      if (__float_as_uint(__fmul_rn(__uint_as_float(top), factor)) > saturates_at) count_rare(x, counts);
-    }
-    return cast(x);
+    for (int i = 1; i < 8; ++i) asm("max.NaN.f32 %0, %0, %1;" : "+f"(top) : "f"(fabsf(x[i])));
+    return top;
   }
 
- private:
-  __device__ static unsigned largest(const float (&x)[8]) {
-    unsigned top = 0;
+  __device__ static bool is_finite(float top) { return top <= 3.402823466e38F; }
+
+  __device__ static int zero_codes(uint2 codes) {
+    constexpr unsigned low = 0x7F7F7F7FU;
+    constexpr unsigned high = 0x80808080U;
+    const unsigned x = ((codes.x & low) + low) & high;  // the high bit of every code that is not zero
+    const unsigned y = ((codes.y & low) + low) & high;
+    return 8 - __popc(x | y >> 1);
+  }
+
+  __device__ static int zero_elements(const float (&x)[8]) {
+    int count = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) top = max(top, __float_as_uint(x[i]) & 0x7FFFFFFFU);
-    return top;
+    for (int i = 0; i < 8; ++i) count += x[i] == 0.0F ? 1 : 0;
+    return count;
   }
 
   __device__ void count_rare(const float (&x)[8], CastCounts& counts) const {

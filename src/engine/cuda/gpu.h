@@ -26,7 +26,7 @@ enum class Slot : std::uint8_t {
   blas,       // cuBLASLt's own
   operand_a,  // decoded operands
   operand_b,
-  product,     // alpha on the device, transposed scales, outputs of tuning runs
+  product,     // alpha on the device, transposed scales
   staging,     // a tensor before a cast that must see it whole
   scales,      // amaxes of rows, columns, tensor
   statistics,  // of the parts of a cast

@@ -7,10 +7,6 @@ namespace quaver::cuda {
 
 namespace {
 
-// A team of eight warps needs them all; otherwise small blocks leave each thread the registers for its sums.
-template <int kWarps>
-constexpr int threads = kWarps == 8 ? 256 : 128;
-
 template <class T>
 struct Backward {
   const T* x;
@@ -50,7 +46,7 @@ __device__ void leave_sums(const Team<V, W>& team, const float (&sums)[V][8], in
     }
   }
   __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += threads<W>) {
+  for (int c = static_cast<int>(threadIdx.x); c < cols; c += norm_threads<W>) {
     float total = 0;
     for (int t = 0; t < team.count; ++t) total += scratch[t * cols + c];
     out[c] = total;
@@ -59,20 +55,21 @@ __device__ void leave_sums(const Team<V, W>& team, const float (&sums)[V][8], in
 
 // Σ g·y and Σ g over the row, g being dy · gain.
 template <class T, int V, int W>
-__device__ float2 row_sums(const Backward<T>& op, const Team<V, W>& team, NormRow norm, bool active,
+__device__ float2 row_sums(const Backward<T>& op, Team<V, W>& team, const Affine<V>& affine, NormRow norm,
                            const Packed8<T> (&x)[V], const Packed8<T> (&dy)[V]) {
   float dot = 0;
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const int valid = active ? op.cols - team.column(i) : 0;
+    const int valid = op.cols - team.column(i);
     if (valid <= 0) continue;
     float v[8];
     float d[8];
     float gain[8];
+    float shift[8];
     x[i].unpack(v);
     dy[i].unpack(d);
-    load_floats(op.gain + team.column(i), valid, op.aligned, gain);
+    affine.get(team.column(i), gain, shift);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float g = d[j] * gain[j];
@@ -80,68 +77,87 @@ __device__ float2 row_sums(const Backward<T>& op, const Team<V, W>& team, NormRo
       sum += g;
     }
   }
-  float2 total = team.sum(dot, sum);
+  const float2 total = team.sum(make_float2(dot, sum));
   const float scale = 1.0F / static_cast<float>(op.cols);
   return make_float2(total.x * scale, op.layer ? total.y * scale : 0.0F);
 }
 
+// A row's share of one thread, as loaded: the next row's is on its way while this one's is worked on.
+template <class T, int V>
+struct Loaded {
+  Packed8<T> x[V];
+  Packed8<T> dy[V];
+  Packed8<T> next[V];
+  float2 stats;
+};
+
+template <class T, int V, int W>
+__device__ void load_row(const Backward<T>& op, const Team<V, W>& team, Size row, Loaded<T, V>& to) {
+  if (row >= op.rows) return;
+  to.stats = op.stats[row];
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const Size at = row * op.cols + team.column(i);
+    const int valid = op.cols - team.column(i);
+    to.x[i] = load_packed(op.x + at, valid, op.aligned);
+    to.dy[i] = load_packed(op.dy + at, valid, op.aligned);
+    if (op.next != nullptr) to.next[i] = load_packed(op.next + at, valid, op.aligned);
+  }
+}
+
 template <class T, int V, int W, bool kFp8>
-__global__ __launch_bounds__(threads<W>, 256 / threads<W>) void add_norm_backward_kernel(const Backward<T> op) {
-  extern __shared__ std::uint8_t memory[];
+__global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_backward_kernel(const Backward<T> op) {
+  extern __shared__ __align__(128) std::uint8_t memory[];
   using Tile = CodeTile<norm_tile_rows>;
-  const Team<V, W> team;
+  Team<V, W> team;
   const Tile tile{memory, Tile::pitch_for(op.cols)};
   const Tile again_tile{memory + (op.branch.columns != nullptr ? Tile::bytes_for(op.cols) : 0), tile.pitch};
   const Fp8Caster caster = Fp8Caster::into(op.branch);
   const Fp8Caster again_caster = Fp8Caster::into(op.again);
+  const Affine<V> affine(op.gain, op.shift, op.cols, op.aligned, team.column(0));
   CastCounts counts;
   unsigned long long seen = 0;
   Sums<V> sums;
   const Size tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
+  RowCursor cursor{blockIdx.x, team.index};
+  Loaded<T, V> loaded;
+  load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
   for (Size t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Size row0 = t * norm_tile_rows;
     const int rows = static_cast<int>(min(static_cast<Size>(norm_tile_rows), op.rows - row0));
-    for (int r = team.index; r < norm_tile_rows; r += team.count) {
+    for (int r = team.index; r < rows; r += team.count) {
       const Size row = row0 + r;
-      const bool active = r < rows;
-      if (W == 1 && !active) break;
-      Packed8<T> x[V];
-      Packed8<T> dy[V];
-      Packed8<T> next[V];
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const Size at = row * op.cols + team.column(i);
-        const int valid = active ? op.cols - team.column(i) : 0;
-        x[i] = load_packed(op.x + at, valid, op.aligned);
-        dy[i] = load_packed(op.dy + at, valid, op.aligned);
-        if (op.next != nullptr) next[i] = load_packed(op.next + at, valid, op.aligned);
-      }
-      const float2 stored = active ? op.stats[row] : make_float2(0, 0);
-      const NormRow norm{stored.x, stored.y};
-      const float2 of_row = row_sums<T, V, W>(op, team, norm, active, x, dy);
+      const Loaded<T, V> now = loaded;
+      cursor = RowCursor{t, r}.next(team.count, norm_tile_rows, op.rows);
+      load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
+      const NormRow norm{now.stats.x, now.stats.y};
+      const float2 of_row = row_sums<T, V, W>(op, team, affine, norm, now.x, now.dy);
       const float factor = op.add * norm.inverse_std;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = team.column(i);
-        const int valid = active ? op.cols - col : 0;
+        const int valid = op.cols - col;
         if (valid <= 0) continue;
         float v[8];
         float d[8];
         float gain[8];
+        float shift[8];
         float before[8] = {};
-        x[i].unpack(v);
-        dy[i].unpack(d);
-        if (op.next != nullptr) next[i].unpack(before);
-        load_floats(op.gain + col, valid, op.aligned, gain);
+        now.x[i].unpack(v);
+        now.dy[i].unpack(d);
+        if (op.next != nullptr) now.next[i].unpack(before);
+        affine.get(col, gain, shift);
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           v[j] = norm.normal(v[j]);
           sums.gain[i][j] += d[j] * v[j];
           sums.shift[i][j] += d[j];
           const float dx = factor * (d[j] * gain[j] - of_row.y - v[j] * of_row.x);
-          d[j] = j < valid ? op.keep * before[j] + dx : 0.0F;
-          sums.column[i][j] += d[j];
+          d[j] = op.keep * before[j] + dx;
         }
+        clear_tail(d, valid);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums.column[i][j] += d[j];
         const Packed8<T> rounded = Packed8<T>::pack(d);
         store_packed(rounded, op.gradient + row * op.cols + col, valid, op.aligned);
         if constexpr (kFp8) {
@@ -151,10 +167,9 @@ __global__ __launch_bounds__(threads<W>, 256 / threads<W>) void add_norm_backwar
             if (op.branch.columns != nullptr) tile.put(r, col, codes);
           }
           if (op.again) {
-            float shift[8] = {};
-            if (op.shift != nullptr) load_floats(op.shift + col, valid, op.aligned, shift);
 #pragma unroll
-            for (int j = 0; j < 8; ++j) v[j] = j < valid ? scaled_and_shifted(v[j], gain[j], shift[j]) : 0.0F;
+            for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(v[j], gain[j], shift[j]);
+            clear_tail(v, valid);
             again_tile.put(r, col, again_caster.cast(v));
           }
         } else if (op.branch) {
@@ -224,11 +239,11 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
     }
   };
   with_team(args.cols, "add_norm_backward", [&]<int V, int W>() {
-    constexpr int teams = threads<W> / 32 / W;
+    constexpr int teams = norm_threads<W> / 32 / W;
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      if (branch.is_fp8() || again) return run(add_norm_backward_kernel<T, V, W, true>, threads<W>, teams);
+      if (branch.is_fp8() || again) return run(add_norm_backward_kernel<T, V, W, true>, norm_threads<W>, teams);
     }
-    run(add_norm_backward_kernel<T, V, W, false>, threads<W>, teams);
+    run(add_norm_backward_kernel<T, V, W, false>, norm_threads<W>, teams);
   });
 }
 

@@ -19,24 +19,52 @@ struct Team {
 
   __device__ int column(int vector) const { return ((vector * kWarps + warp) * 32 + lane) * 8; }
 
-  // Sums over the team; every thread of the block calls it.
-  __device__ float2 sum(float a, float b) const {
+  // Sums over the team's threads, which all call it. Two buffers take turns, so that one barrier a call is enough.
+  __device__ float2 sum(float2 value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
-      a += __shfl_xor_sync(~0U, a, offset);
-      b += __shfl_xor_sync(~0U, b, offset);
+      value.x += __shfl_xor_sync(~0U, value.x, offset);
+      value.y += __shfl_xor_sync(~0U, value.y, offset);
     }
-    if constexpr (kWarps == 1) return make_float2(a, b);
-    __shared__ float2 parts[32];
-    __syncthreads();
-    if (lane == 0) parts[threadIdx.x / 32] = make_float2(a, b);
-    __syncthreads();
-    float2 total = make_float2(0, 0);
-    for (int i = 0; i < kWarps; ++i) {
-      total.x += parts[index * kWarps + i].x;
-      total.y += parts[index * kWarps + i].y;
+    return across_warps(value);
+  }
+  __device__ float sum(float value) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
+    return across_warps(make_float2(value, 0)).x;
+  }
+
+ private:
+  __device__ float2 across_warps(float2 value) {
+    if constexpr (kWarps == 1) {
+      return value;
+    } else {
+      __shared__ float2 parts[2][32];
+      turn ^= 1;
+      if (lane == 0) parts[turn][index * kWarps + warp] = value;
+      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarps * 32) : "memory");
+      float2 total = parts[turn][index * kWarps];
+#pragma unroll
+      for (int i = 1; i < kWarps; ++i) {
+        total.x += parts[turn][index * kWarps + i].x;
+        total.y += parts[turn][index * kWarps + i].y;
+      }
+      return total;
     }
-    return total;
+  }
+
+  int turn = 0;
+};
+
+// The rows of one team, tile after tile: where it stands, and where it will stand next.
+struct RowCursor {
+  Size tile;  // of this block
+  int row;    // within the tile
+
+  __device__ Size index(int tile_rows) const { return tile * tile_rows + row; }
+  __device__ RowCursor next(int step, int tile_rows, Size rows) const {
+    const bool inside = row + step < tile_rows && index(tile_rows) + step < rows;
+    return inside ? RowCursor{tile, row + step} : RowCursor{tile + gridDim.x, row % step};
   }
 };
 
@@ -52,10 +80,46 @@ __device__ inline float scaled_and_shifted(float normal, float gain, float shift
   return __fadd_rn(__fmul_rn(normal, gain), shift);
 }
 
-// How the columns of one matrix lie: vector accesses are allowed where every row starts on a 16-byte boundary.
-template <class T>
-bool rows_aligned(const void* data, Size cols) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && cols * static_cast<Size>(sizeof(T)) % 16 == 0;
+// Gains and shifts of a thread's columns: kept where it has eight of them, read again for each row where it has more.
+template <int kVectors>
+struct Affine {
+  const float* gains;
+  const float* shifts;  // null: none
+  int cols;
+  bool aligned;
+  float kept_gain[8] = {};
+  float kept_shift[8] = {};
+
+  __device__ Affine(const float* gain, const float* shift, int count, bool is_aligned, int first_column)
+      : gains(gain), shifts(shift), cols(count), aligned(is_aligned) {
+    if (kVectors == 1) read(first_column, kept_gain, kept_shift);
+  }
+
+  __device__ void get(int column, float (&gain)[8], float (&shift)[8]) const {
+    if constexpr (kVectors > 1) return read(column, gain, shift);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      gain[i] = kept_gain[i];
+      shift[i] = kept_shift[i];
+    }
+  }
+
+ private:
+  __device__ void read(int column, float (&gain)[8], float (&shift)[8]) const {
+    load_floats(gains + column, cols - column, aligned, gain);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) shift[i] = 0;
+    if (shifts != nullptr) load_floats(shifts + column, cols - column, aligned, shift);
+  }
+};
+
+// What lies beyond a row's end must not be seen by a cast.
+__device__ inline void clear_tail(float (&v)[8], int valid) {
+  if (valid >= 8) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i >= valid) v[i] = 0;
+  }
 }
 
 // Eight codes of a row, as a vector where rows allow it.

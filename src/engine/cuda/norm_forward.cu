@@ -6,8 +6,6 @@ namespace quaver::cuda {
 
 namespace {
 
-constexpr int threads = 256;
-
 template <class T>
 struct Forward {
   const T* residual;
@@ -27,7 +25,7 @@ struct Forward {
 };
 
 template <class T, int V, int W>
-__device__ NormRow measure(const Forward<T>& op, const Team<V, W>& team, const Packed8<T> (&x)[V]) {
+__device__ NormRow measure(const Forward<T>& op, Team<V, W>& team, const Packed8<T> (&x)[V]) {
   const float scale = 1.0F / static_cast<float>(op.cols);
   float mean = 0;
   if (op.layer) {
@@ -39,7 +37,7 @@ __device__ NormRow measure(const Forward<T>& op, const Team<V, W>& team, const P
 #pragma unroll
       for (int j = 0; j < 8; ++j) sum += v[j];
     }
-    mean = team.sum(sum, 0).x * scale;
+    mean = team.sum(sum) * scale;
   }
   float square = 0;
 #pragma unroll
@@ -47,77 +45,91 @@ __device__ NormRow measure(const Forward<T>& op, const Team<V, W>& team, const P
     float v[8];
     x[i].unpack(v);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float difference = team.column(i) + j < op.cols ? v[j] - mean : 0.0F;
-      square += difference * difference;
-    }
+    for (int j = 0; j < 8; ++j) v[j] -= mean;
+    clear_tail(v, op.cols - team.column(i));
+#pragma unroll
+    for (int j = 0; j < 8; ++j) square += v[j] * v[j];
   }
-  return {mean, rsqrtf(team.sum(square, 0).x * scale + op.eps)};
+  return {mean, rsqrtf(team.sum(square) * scale + op.eps)};
 }
 
-template <class T, int V, int W>
-__device__ void load_row(const Forward<T>& op, const Team<V, W>& team, Size row, bool active, Packed8<T> (&x)[V]) {
+// A row's share of one thread, as loaded: the next row's is on its way while this one's is worked on.
+template <class T, int V>
+struct Loaded {
+  Packed8<T> residual[V];
   Packed8<T> branch[V];
+};
+
+template <class T, int V, int W>
+__device__ void load_row(const Forward<T>& op, const Team<V, W>& team, Size row, Loaded<T, V>& to) {
+  if (row >= op.rows) return;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const int valid = active ? op.cols - team.column(i) : 0;
-    x[i] = load_packed(op.residual + row * op.cols + team.column(i), valid, op.aligned);
-    if (op.branch != nullptr) {
-      branch[i] = load_packed(op.branch + row * op.cols + team.column(i), valid, op.aligned);
-    }
+    const Size at = row * op.cols + team.column(i);
+    const int valid = op.cols - team.column(i);
+    to.residual[i] = load_packed(op.residual + at, valid, op.aligned);
+    if (op.branch != nullptr) to.branch[i] = load_packed(op.branch + at, valid, op.aligned);
   }
-  if (op.branch == nullptr && op.sum == nullptr) return;
+}
+
+// sum, stored and returned.
+template <class T, int V, int W>
+__device__ void join(const Forward<T>& op, const Team<V, W>& team, Size row, const Loaded<T, V>& from,
+                     Packed8<T> (&x)[V]) {
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const int valid = active ? op.cols - team.column(i) : 0;
+    x[i] = from.residual[i];
     if (op.branch != nullptr) {
       float a[8];
       float b[8];
-      x[i].unpack(a);
-      branch[i].unpack(b);
+      from.residual[i].unpack(a);
+      from.branch[i].unpack(b);
 #pragma unroll
       for (int j = 0; j < 8; ++j) a[j] = op.keep * a[j] + op.add * b[j];
       x[i] = Packed8<T>::pack(a);
     }
-    store_packed(x[i], op.sum + row * op.cols + team.column(i), valid, op.aligned);
+    if (op.sum == nullptr) continue;
+    store_packed(x[i], op.sum + row * op.cols + team.column(i), op.cols - team.column(i), op.aligned);
   }
 }
 
 template <class T, int V, int W, bool kFp8>
-__global__ __launch_bounds__(threads, 2) void add_norm_kernel(const Forward<T> op) {
-  extern __shared__ std::uint8_t memory[];
-  const Team<V, W> team;
+__global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kernel(const Forward<T> op) {
+  extern __shared__ __align__(128) std::uint8_t memory[];
+  Team<V, W> team;
   const CodeTile<norm_tile_rows> tile{memory, CodeTile<norm_tile_rows>::pitch_for(op.cols)};
   const Fp8Caster caster = Fp8Caster::into(op.out);
+  const Affine<V> affine(op.gain, op.shift, op.cols, op.aligned, team.column(0));
   CastCounts counts;
   unsigned long long seen = 0;
   const Size tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
+  RowCursor cursor{blockIdx.x, team.index};
+  Loaded<T, V> loaded;
+  load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
   for (Size t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Size row0 = t * norm_tile_rows;
     const int rows = static_cast<int>(min(static_cast<Size>(norm_tile_rows), op.rows - row0));
-    for (int r = team.index; r < norm_tile_rows; r += team.count) {
+    for (int r = team.index; r < rows; r += team.count) {
       const Size row = row0 + r;
-      const bool active = r < rows;
-      if (W == 1 && !active) break;
       Packed8<T> x[V];
-      load_row<T, V, W>(op, team, row, active, x);
+      join<T, V, W>(op, team, row, loaded, x);
+      cursor = RowCursor{t, r}.next(team.count, norm_tile_rows, op.rows);
+      load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
       const NormRow norm = measure<T, V, W>(op, team, x);
-      if (active && team.warp == 0 && team.lane == 0) op.stats[row] = make_float2(norm.mean, norm.inverse_std);
+      if (team.warp == 0 && team.lane == 0) op.stats[row] = make_float2(norm.mean, norm.inverse_std);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = team.column(i);
-        const int valid = active ? op.cols - col : 0;
+        const int valid = op.cols - col;
         if (valid <= 0) continue;
         float v[8];
         float gain[8];
-        float shift[8] = {};
+        float shift[8];
         x[i].unpack(v);
-        load_floats(op.gain + col, valid, op.aligned, gain);
-        if (op.shift != nullptr) load_floats(op.shift + col, valid, op.aligned, shift);
+        affine.get(col, gain, shift);
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          v[j] = j < valid ? scaled_and_shifted(norm.normal(v[j]), gain[j], shift[j]) : 0.0F;
-        }
+        for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(norm.normal(v[j]), gain[j], shift[j]);
+        clear_tail(v, valid);
         if constexpr (kFp8) {
           const uint2 codes = caster.cast(v, counts);
           if (op.out.rows != nullptr) store_codes(op.out.rows + row * op.cols, col, valid, op.aligned, codes);
@@ -159,12 +171,14 @@ void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
   args.out = out;
   const std::size_t shared = out.columns != nullptr ? CodeTile<norm_tile_rows>::bytes_for(args.cols) : 0;
   const Size tiles = ceil_div(args.rows, norm_tile_rows);
-  const auto run = [&](auto kernel) { launch_persistent(gpu, kernel, threads, shared, tiles, "add_norm", args); };
+  const auto run = [&](auto kernel, int threads) {
+    launch_persistent(gpu, kernel, threads, shared, tiles, "add_norm", args);
+  };
   with_team(args.cols, "add_norm", [&]<int V, int W>() {
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      if (out.is_fp8()) return run(add_norm_kernel<T, V, W, true>);
+      if (out.is_fp8()) return run(add_norm_kernel<T, V, W, true>, norm_threads<W>);
     }
-    run(add_norm_kernel<T, V, W, false>);
+    run(add_norm_kernel<T, V, W, false>, norm_threads<W>);
   });
 }
 

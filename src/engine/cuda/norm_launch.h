@@ -11,15 +11,20 @@ namespace quaver::cuda {
 
 constexpr int norm_tile_rows = 32;
 
-// Calls body<vectors, warps>() with the smallest team that holds a row of this width.
+// Threads of a block whose teams have this many warps: whole teams.
+template <int kWarps>
+constexpr int norm_threads = kWarps == 6 ? 192 : 256;
+
+// Calls body<vectors, warps>() with a team that holds a row of this width: many warps with little each, so that the
+// sums a thread keeps over the rows leave room for many warps.
 template <class Body>
 void with_team(Size width, const char* what, Body&& body) {
   if (width <= 256) return body.template operator()<1, 1>();
-  if (width <= 512) return body.template operator()<2, 1>();
-  if (width <= 1024) return body.template operator()<4, 1>();
-  if (width <= 1536) return body.template operator()<3, 2>();
-  if (width <= 2048) return body.template operator()<4, 2>();
-  if (width <= 4096) return body.template operator()<4, 4>();
+  if (width <= 512) return body.template operator()<1, 2>();
+  if (width <= 1024) return body.template operator()<1, 4>();
+  if (width <= 1536) return body.template operator()<1, 6>();
+  if (width <= 2048) return body.template operator()<1, 8>();
+  if (width <= 4096) return body.template operator()<2, 8>();
   if (width <= 8192) return body.template operator()<4, 8>();
   throw Error(std::string(what) + ": a row of " + std::to_string(width) + " elements is wider than the 8192 that the GPU engine holds",
               "choose a smaller model.width, or train.device = \"cpu\"");
@@ -28,7 +33,7 @@ void with_team(Size width, const char* what, Body&& body) {
 // Blocks that loop over the tiles: as many as run at once, at most one a tile.
 template <class Kernel>
 unsigned persistent_blocks(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what) {
-  if (shared > 48 * 1024) {
+  if (shared > 32 * 1024) {  // beyond 48 KiB, the kernel's own included, it has to be asked for
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), what);
   }
   int per_multiprocessor = 0;

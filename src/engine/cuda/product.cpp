@@ -265,7 +265,7 @@ bool Products::multiply(const Matmul& op, const Sources& sources) {
   if (biased && problem.bias == BiasBy::nobody) fill_with_bias(gpu_, op.bias, op.out, store);
   Arguments filled = arguments(op, sources, problem, space);
   if (rounds) filled.out = space.product;
-  cache_.run(problem, filled, space.scratch);
+  cache_.run(problem, filled);
   if (rounds) round_product(gpu_, space.product, op.bias, op.out, store);
   return true;
 }
@@ -277,20 +277,17 @@ Products::Space Products::arrange(const Matmul& op, const Problem& problem, bool
     total += (bytes + 255) / 256 * 256;
     return begin;
   };
-  const std::size_t scratch_bytes = cache_.scratch_bytes(problem);
   const std::size_t scalars = part(2 * sizeof(float));
   const std::size_t a_scales = part(problem.right_scaling == Scaling::none ? 0 : scale_bytes(op.a.matrix));
   const std::size_t b_scales = part(problem.left_scaling == Scaling::none ? 0 : scale_bytes(op.b.matrix));
   const std::size_t bias = part(problem.bias == BiasBy::library ? static_cast<std::size_t>(problem.m) * 2 : 0);
   const std::size_t product = part(rounds ? problem.out_bytes() : 0);
-  const std::size_t scratch = part(scratch_bytes);
   std::byte* memory = gpu_.workspace(Slot::product, total);
   return {.scalars = reinterpret_cast<float*>(memory + scalars),
           .a_scales = reinterpret_cast<float*>(memory + a_scales),
           .b_scales = reinterpret_cast<float*>(memory + b_scales),
           .bias = memory + bias,
-          .product = reinterpret_cast<float*>(memory + product),
-          .scratch = scratch_bytes > 0 ? memory + scratch : nullptr};
+          .product = reinterpret_cast<float*>(memory + product)};
 }
 
 Arguments Products::arguments(const Matmul& op, const Sources& sources, const Problem& problem, const Space& space) {

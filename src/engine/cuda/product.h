@@ -38,7 +38,6 @@ class Products {
     float* b_scales;
     void* bias;
     float* product;  // where the result needs rounding
-    void* scratch;
   };
 
   bool multiply_native(const Matmul& op);

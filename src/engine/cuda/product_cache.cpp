@@ -349,23 +349,26 @@ bool ProductCache::recall(const Problem& problem, Candidate& candidate) const {
   return sums_in_order(candidate.algo);
 }
 
-std::size_t ProductCache::scratch_bytes(const Problem& problem) {
-  if (gpu_.recording() || entry(problem).settled) return 0;
+// Measured runs write into memory of their own, which is given back at once.
+void ProductCache::settle(const Problem& problem, Arguments arguments, Entry& entry) {
   std::size_t free = 0;
   std::size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for free memory");
-  if (problem.out_bytes() + (total >> 5) < free) return problem.out_bytes();
-  gpu_.notice("the GPU's memory is too full to measure the algorithms of products: they run with the library's first");
-  return 0;
+  const std::size_t bytes = problem.out_bytes();
+  if (bytes + (total >> 5) > free || cudaMalloc(&arguments.out, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    gpu_.notice("the GPU's memory is too full to measure the algorithms of products: they run with the library's first");
+    entry.settled = true;
+    return;
+  }
+  measure(problem, arguments, entry);
+  gpu_.synchronize();
+  check(cudaFree(arguments.out), "freeing memory of measured products");
 }
 
-void ProductCache::run(const Problem& problem, const Arguments& arguments, void* scratch) {
+void ProductCache::run(const Problem& problem, const Arguments& arguments) {
   Entry& entry = this->entry(problem);
-  if (scratch != nullptr && !entry.settled && !gpu_.recording()) {
-    Arguments trial = arguments;
-    trial.out = scratch;
-    measure(problem, trial, entry);
-  }
+  if (!entry.settled && !gpu_.recording()) settle(problem, arguments, entry);
   if (entry.candidates.empty()) return fail(problem, CUBLAS_STATUS_NOT_SUPPORTED);
   if (enqueue(problem, arguments, entry.candidates.front()) == CUBLAS_STATUS_SUCCESS) return;
   // A choice out of the file may pass the library's check and fail all the same.

@@ -88,11 +88,9 @@ class ProductCache {
   // Whether the library has a kernel for it.
   bool supports(const Problem& problem) { return !entry(problem).candidates.empty(); }
 
-  // Bytes of memory that run() wants for itself this time: as much as the result where it will measure algorithms.
-  std::size_t scratch_bytes(const Problem& problem);
-
-  // Enqueues it. Only for supported problems; throws Error where the library fails all the same.
-  void run(const Problem& problem, const Arguments& arguments, void* scratch);
+  // Enqueues it; outside of recordings the algorithms of a large problem that comes for the first time are measured
+  // before. Only for supported problems; throws Error where the library fails all the same.
+  void run(const Problem& problem, const Arguments& arguments);
 
   std::string library() const;  // "cuBLASLt 13.1.0"
 
@@ -106,6 +104,7 @@ class ProductCache {
   Entry& entry(const Problem& problem);
   std::vector<Candidate> proposals(const Problem& problem) const;
   bool recall(const Problem& problem, Candidate& candidate) const;
+  void settle(const Problem& problem, Arguments arguments, Entry& entry);
   void measure(const Problem& problem, const Arguments& arguments, Entry& entry);
   float milliseconds(const Problem& problem, const Arguments& arguments, const Candidate& candidate, float limit) const;
   float timed_runs(const Problem& problem, const Arguments& arguments, const Candidate& candidate, int count) const;

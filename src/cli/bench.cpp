@@ -1,0 +1,146 @@
+#include "cli/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "config/load.h"
+#include "data/random_tokens.h"
+#include "io/file_io.h"
+#include "quaver/error.h"
+#include "train/engine_choice.h"
+
+namespace quaver {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void tell(const std::string& text) { fmt::print(stderr, "{}\n", text); }
+
+// Micro-batches a step, so that a step has the tokens asked for.
+Size accumulation_for(const Config& config, Size tokens) {
+  const Size micro = config.train.batch * config.train.context;
+  if (tokens % micro == 0) return tokens / micro;
+  throw Error(fmt::format("{} tokens a step are no multiple of the {} of a micro-batch ({} sequences of {})", tokens,
+                          micro, config.train.batch, config.train.context),
+              fmt::format("choose --tokens {}, or another --batch", std::max<Size>(1, tokens / micro) * micro));
+}
+
+Config config_of(const BenchArguments& arguments) {
+  std::vector<std::string> settings;
+  if (arguments.config.files.empty()) {
+    settings = {"preset=gpt-350m", "precision.recipe=fp8-delayed", "train.batch=64"};
+  }
+  settings.insert(settings.end(), arguments.config.settings.begin(), arguments.config.settings.end());
+  Config config = load_config({.files = arguments.config.files, .texts = {}, .flags = settings});
+  if (config.model.vocab == 0) config.model.vocab = 256;
+  if (config.train.context == 0) config.train.context = config.model.context;
+  config.train.accumulation = accumulation_for(config, arguments.tokens);
+  config.train.steps = arguments.warmup + arguments.steps + 1;
+  config.train.statistics_every = 0;
+  return config;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchArguments& arguments)
+      : arguments_(arguments),
+        config_(config_of(arguments)),
+        started_(Clock::now()),
+        engine_(make_engine(config_, tell)),
+        timed_(*engine_),
+        free_at_start_(engine_->free_memory()),
+        data_(random_data()),
+        trainer_(config_, data_, timed_, tell) {}
+
+  StepBenchmark measure() {
+    introduce();
+    for (Size i = 0; i < arguments_.warmup; ++i) one_step(fmt::format("warm-up {}/{}", i + 1, arguments_.warmup));
+    for (Size i = 0; i < arguments_.steps; ++i) {
+      result_.step_seconds.push_back(one_step(fmt::format("step {}/{}", i + 1, arguments_.steps)));
+    }
+    note_memory();
+    watch_one_step();
+    return result_;
+  }
+
+ private:
+  TrainingData random_data() const {
+    TrainingData data;
+    data.vocab = static_cast<int>(config_.model.vocab);
+    data.train = std::make_unique<RandomTokens>(data.vocab, config_.train.seed);
+    return data;
+  }
+
+  void introduce() {
+    timed_.synchronize();
+    result_.setup_seconds = seconds_since(started_);
+    result_.config = trainer_.config();
+    result_.engine = engine_->name();
+    result_.wide = engine_->wide_format();
+    result_.parameters = trainer_.model().parameters().count();
+    result_.tokens_per_step = arguments_.tokens;
+    result_.flops_per_token = flops_per_token(result_.config.model, result_.config.train.context);
+    result_.narrow_share = narrow_share(trainer_.format_shares());
+    tell(fmt::format("{} · {} parameters · {} · {} · set up in {:.1f} s", result_.config.preset,
+                     format_count(static_cast<double>(result_.parameters)), result_.config.precision.recipe,
+                     result_.engine, result_.setup_seconds));
+  }
+
+  double one_step(const std::string& name) {
+    timed_.synchronize();
+    const auto start = Clock::now();
+    const StepReport report = trainer_.step();
+    timed_.synchronize();
+    const double seconds = seconds_since(start);
+    result_.losses.push_back(report.loss);
+    result_.skipped += report.skipped ? 1 : 0;
+    tell(fmt::format("{}: {:.1f} ms, {} tokens/s, loss {:.4f}{}", name, seconds * 1e3,
+                     format_count(result_.tokens_per_second(seconds)), report.loss,
+                     report.skipped ? ", skipped: not finite" : ""));
+    return seconds;
+  }
+
+  // Memory that the trainer and the operations took is kept, so the end is the peak. A processor's memory is shared
+  // with everything else, and what is missing there says nothing.
+  void note_memory() {
+    result_.memory = trainer_.memory();
+    result_.workspace = static_cast<Size>(engine_->workspace_bytes());
+    if (engine_->name().starts_with("cpu")) return;
+    result_.device_memory = static_cast<Size>(free_at_start_) - static_cast<Size>(engine_->free_memory());
+  }
+
+  void watch_one_step() {
+    timed_.set_mode(TimedEngine::Mode::watching);
+    result_.watched_seconds = one_step("one operation at a time");
+    for (std::size_t kind = 0; kind < kernel_kinds; ++kind) {
+      result_.kernels[kind] = timed_.time(static_cast<KernelKind>(kind));
+    }
+  }
+
+  const BenchArguments& arguments_;
+  Config config_;
+  Clock::time_point started_;
+  std::unique_ptr<Engine> engine_;
+  TimedEngine timed_;
+  std::size_t free_at_start_;
+  TrainingData data_;
+  Trainer trainer_;
+  StepBenchmark result_;
+};
+
+}  // namespace
+
+int bench_step_verb(const BenchArguments& arguments) {
+  const StepBenchmark benchmark = Bench(arguments).measure();
+  fmt::print("{}", benchmark_table(benchmark));
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, benchmark_json(benchmark) + "\n");
+  return 0;
+}
+
+}  // namespace quaver

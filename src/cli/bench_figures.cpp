@@ -1,0 +1,130 @@
+// How the result of a benchmark looks.
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench.h"
+#include "cli/progress.h"
+
+namespace quaver {
+
+namespace {
+
+std::string bytes(Size count) { return format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, count))); }
+
+std::string memory_line(const StepBenchmark& benchmark) {
+  const MemoryUse& use = benchmark.memory;
+  return fmt::format(
+      "{}: weights {}, codes of weights {}, gradients {}, optimiser {}, activations {}, scratch {}, workspace {}",
+      bytes(benchmark.peak_memory()), bytes(use.weights), bytes(use.quantized_weights), bytes(use.gradients),
+      bytes(use.optimizer), bytes(use.activations), bytes(use.scratch), bytes(benchmark.workspace));
+}
+
+// Times of the watched step, for one of its micro-steps: the optimiser's are spread over them.
+std::string kernel_table(const StepBenchmark& benchmark) {
+  const double per_micro = 1e3 / static_cast<double>(benchmark.config.train.accumulation);
+  const double total = benchmark.watched_seconds;
+  std::string text = fmt::format("{:<28}{:>10}{:>8}{:>8}\n", "a micro-step's time", "ms", "%", "calls");
+  const auto line = [&](std::string_view name, double seconds, const std::string& calls) {
+    const double percent = total > 0 ? 100 * seconds / total : 0;
+    text += fmt::format("{:<28}{:>10.3f}{:>8.1f}{:>8}\n", name, seconds * per_micro, percent, calls);
+  };
+  double inside = 0;
+  for (std::size_t i = 0; i < kernel_kinds; ++i) {
+    const KernelTime& time = benchmark.kernels[i];
+    inside += time.seconds;
+    if (time.calls == 0) continue;
+    const double calls = static_cast<double>(time.calls) / static_cast<double>(benchmark.config.train.accumulation);
+    line(name_of(static_cast<KernelKind>(i)), time.seconds, fmt::format("{:.0f}", calls));
+  }
+  line("between operations", std::max(0.0, total - inside), "");
+  line("one operation at a time", total, "");
+  text += fmt::format("{:<28}{:>10.3f}\n", "as trained", benchmark.median_seconds() * per_micro);
+  return text;
+}
+
+}  // namespace
+
+double StepBenchmark::median_seconds() const {
+  if (step_seconds.empty()) return 0;
+  std::vector<double> sorted = step_seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+std::string benchmark_table(const StepBenchmark& benchmark) {
+  const TrainConfig& train = benchmark.config.train;
+  const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
+  const double median = benchmark.median_seconds();
+  std::string text = fmt::format("{} · {} parameters · {} · {}\n", benchmark.config.preset,
+                                 format_count(static_cast<double>(benchmark.parameters)),
+                                 benchmark.config.precision.recipe, benchmark.engine);
+  text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens a step", benchmark.tokens_per_step,
+                      train.accumulation, train.batch, train.context);
+  text += fmt::format("{:<14}{:.0f} ({:.0f} – {:.0f}, {} step{})\n", "tokens/s", benchmark.tokens_per_second(median),
+                      benchmark.tokens_per_second(*slowest), benchmark.tokens_per_second(*fastest),
+                      benchmark.step_seconds.size(), benchmark.step_seconds.size() == 1 ? "" : "s");
+  text += fmt::format("{:<14}{:.1f}\n", "ms a step", median * 1e3);
+  text += fmt::format("{:<14}{:.4g}, {:.1f} % of the products' operations in 8 bits or fewer\n", "TFLOP/s",
+                      benchmark.tflops(), 100 * benchmark.narrow_share);
+  text += fmt::format("{:<14}{}\n", "peak memory", memory_line(benchmark));
+  if (benchmark.skipped > 0) {
+    text += fmt::format("{} steps had gradients that were not finite: the figures are not those of training\n",
+                        benchmark.skipped);
+  }
+  return text + "\n" + kernel_table(benchmark);
+}
+
+std::string benchmark_json(const StepBenchmark& benchmark) {
+  const Config& config = benchmark.config;
+  const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
+  const double accumulation = static_cast<double>(config.train.accumulation);
+  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < kernel_kinds; ++i) {
+    const KernelTime& time = benchmark.kernels[i];
+    kernels.push_back({{"kind", name_of(static_cast<KernelKind>(i))},
+                       {"seconds", time.seconds / accumulation},
+                       {"share", time.seconds / benchmark.watched_seconds},
+                       {"calls", static_cast<double>(time.calls) / accumulation}});
+  }
+  const MemoryUse& use = benchmark.memory;
+  const nlohmann::ordered_json object{{"quaver", QUAVER_VERSION},
+                                      {"engine", benchmark.engine},
+                                      {"wide_format", std::string(info(benchmark.wide).name)},
+                                      {"preset", config.preset},
+                                      {"recipe", config.precision.recipe},
+                                      {"parameters", benchmark.parameters},
+                                      {"batch", config.train.batch},
+                                      {"context", config.train.context},
+                                      {"accumulation", config.train.accumulation},
+                                      {"tokens_per_step", benchmark.tokens_per_step},
+                                      {"setup_seconds", benchmark.setup_seconds},
+                                      {"step_seconds", benchmark.step_seconds},
+                                      {"losses", benchmark.losses},
+                                      {"skipped", benchmark.skipped},
+                                      {"tokens_per_second",
+                                       {{"median", benchmark.tokens_per_second(benchmark.median_seconds())},
+                                        {"min", benchmark.tokens_per_second(*slowest)},
+                                        {"max", benchmark.tokens_per_second(*fastest)}}},
+                                      {"ms_per_step", benchmark.median_seconds() * 1e3},
+                                      {"tflops", benchmark.tflops()},
+                                      {"narrow_share", benchmark.narrow_share},
+                                      {"memory_bytes",
+                                       {{"peak", benchmark.peak_memory()},
+                                        {"measured", benchmark.device_memory.has_value()},
+                                        {"weights", use.weights},
+                                        {"quantized_weights", use.quantized_weights},
+                                        {"gradients", use.gradients},
+                                        {"optimizer", use.optimizer},
+                                        {"activations", use.activations},
+                                        {"scratch", use.scratch},
+                                        {"workspace", benchmark.workspace}}},
+                                      {"micro_step",
+                                       {{"seconds", benchmark.median_seconds() / accumulation},
+                                        {"watched_seconds", benchmark.watched_seconds / accumulation},
+                                        {"kernels", kernels}}}};
+  return object.dump(1);
+}
+
+}  // namespace quaver

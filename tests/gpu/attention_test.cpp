@@ -1,0 +1,132 @@
+// Causal attention, by the library and by the engine's own kernels, forward and backward.
+#include <limits>
+#include <tuple>
+
+#include "gpu/compare.h"
+
+namespace quaver::test {
+namespace {
+
+using Way = std::tuple<Format, AttentionBy>;
+
+class AttentionTest : public GpuTest, public testing::WithParamInterface<Way> {
+ protected:
+  Pair& pair() const { return pair_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+};
+
+constexpr HeadLayout layouts[] = {{1, 1, 1, 1, 24},   {3, 1, 4, 2, 64},    {2, 37, 3, 1, 24},   {2, 37, 4, 4, 64},
+                                  {1, 37, 6, 2, 128}, {2, 128, 4, 2, 64},  {1, 128, 2, 2, 128}, {1, 128, 3, 3, 24},
+                                  {1, 200, 4, 1, 64}, {1, 200, 2, 1, 128}, {1, 256, 14, 2, 64}, {2, 256, 2, 2, 24}};
+
+std::string text_of(const HeadLayout& layout) {
+  return std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) + ", " + std::to_string(layout.heads) +
+         "/" + std::to_string(layout.kv_heads) + " heads of " + std::to_string(layout.head_size);
+}
+
+// Columns [first, first + count) of a matrix.
+Matrix columns_of(const Matrix& matrix, Size first, Size count) {
+  Matrix part(matrix.rows, count);
+  for (Size r = 0; r < matrix.rows; ++r) {
+    for (Size c = 0; c < count; ++c) part(r, c) = matrix(r, first + c);
+  }
+  return part;
+}
+
+void expect_near_parts(const std::string& what, const HeadLayout& layout, const Twin& gradient, double limit) {
+  const Matrix cpu = gradient.from_cpu();
+  const Matrix gpu = gradient.from_gpu();
+  const Size queries = layout.heads * layout.head_size;
+  const Size keys = layout.kv_heads * layout.head_size;
+  const double floor = 0.05;  // typical of gradients behind a softmax over a hundred keys
+  const auto compare = [&](const char* part, Size first, Size count) {
+    expect_near(what + part, columns_of(cpu, first, count), columns_of(gpu, first, count), limit, floor);
+  };
+  compare(", queries", 0, queries);
+  compare(", keys", queries, keys);
+  compare(", values", queries + keys, keys);
+  EXPECT_TRUE(gradient.margins_are_intact()) << what;
+}
+
+TEST_P(AttentionTest, ForwardAndBackward) {
+  for (const HeadLayout& layout : layouts) {
+    const std::string what = "attention " + text_of(layout);
+    const float scale = 1 / std::sqrt(static_cast<float>(layout.head_size));
+    const Size out = layout.heads * layout.head_size;
+    Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
+    Twin result(pair(), layout.tokens(), out, 99);
+    Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 99, Kept::f32);
+    Cells<float> max_logit(pair(), {-1e30F});
+    pair().cpu->attention({layout, qkv.cpu(), scale, result.cpu(), log_sum.cpu(), max_logit.cpu()});
+    pair().gpu->attention({layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), max_logit.gpu()});
+    const double limit = products_bound(pair());
+    expect_near(what + ", result", result, limit, 0.05);
+    expect_near(what + ", log sum", log_sum, limit, 0.1);
+    EXPECT_NEAR(max_logit.from_cpu()[0], max_logit.from_gpu()[0],
+                limit * (1 + std::abs(static_cast<double>(max_logit.from_cpu()[0]))))
+        << what << ", max logit";
+
+    Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
+    Twin gradient(pair(), layout.tokens(), layout.width(), 99);
+    pair().cpu->attention_backward({layout, qkv.cpu(), result.cpu(), log_sum.cpu(), dy.cpu(), scale, gradient.cpu()});
+    pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
+    expect_near_parts(what + ", backward", layout, gradient, limit);
+  }
+}
+
+TEST_P(AttentionTest, MaxLogitIsRaisedNeverLowered) {
+  const HeadLayout layout{1, 33, 2, 1, 64};
+  Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
+  Twin result(pair(), layout.tokens(), 128, 0);
+  Twin log_sum(pair(), 2, 33, 0, Kept::f32);
+  Cells<float> max_logit(pair(), {1e6F});
+  pair().gpu->attention({layout, qkv.gpu(), 0.125F, result.gpu(), log_sum.gpu(), max_logit.gpu()});
+  EXPECT_EQ(max_logit.from_gpu()[0], 1e6F);
+}
+
+TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
+  const HeadLayout layout{1, 70, 2, 2, 64};
+  Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1, 40));
+  Twin result(pair(), layout.tokens(), 128, 0);
+  Twin log_sum(pair(), 2, 70, 0, Kept::f32);
+  Twin dy(pair(), normal_matrix(layout.tokens(), 128, 2));
+  Twin gradient(pair(), layout.tokens(), layout.width(), 99);
+  pair().gpu->attention({layout, qkv.gpu(), 1, result.gpu(), log_sum.gpu(), nullptr});
+  pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 1, gradient.gpu()});
+  for (const Twin* twin : {&result, &log_sum, &gradient}) {
+    for (const float value : twin->from_gpu().values) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST_P(AttentionTest, TenTimesTheSameBytes) {
+  for (const HeadLayout& layout : {HeadLayout{2, 200, 4, 2, 64}, {1, 256, 6, 2, 128}, {1, 130, 2, 1, 24}}) {
+    const Size out = layout.heads * layout.head_size;
+    Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
+    Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
+    std::vector<std::byte> first;
+    for (int turn = 0; turn < 10; ++turn) {
+      Twin result(pair(), layout.tokens(), out, 0);
+      Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 0, Kept::f32);
+      Twin gradient(pair(), layout.tokens(), layout.width(), static_cast<float>(turn));
+      pair().gpu->attention({layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu(), nullptr});
+      pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 0.1F, gradient.gpu()});
+      std::vector<std::byte> bytes = gradient.gpu_bytes();
+      for (const Twin* twin : {&result, &log_sum}) {
+        const std::vector<std::byte> more = twin->gpu_bytes();
+        bytes.insert(bytes.end(), more.begin(), more.end());
+      }
+      if (turn == 0) first = bytes;
+      expect_same_bytes("attention " + text_of(layout) + ", turn " + std::to_string(turn), first, bytes);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, AttentionTest,
+                         testing::Combine(testing::Values(Format::f32, Format::bf16),
+                                          testing::Values(AttentionBy::library, AttentionBy::own)),
+                         [](const testing::TestParamInfo<Way>& instance) {
+                           return std::string(std::get<0>(instance.param) == Format::f32 ? "WideF32" : "WideBf16") +
+                                  (std::get<1>(instance.param) == AttentionBy::own ? "Own" : "Library");
+                         });
+
+}  // namespace
+}  // namespace quaver::test

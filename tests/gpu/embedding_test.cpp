@@ -1,0 +1,145 @@
+// The embedding, and what is done to heads before attention, forward and backward.
+#include "gpu/compare.h"
+
+namespace quaver::test {
+namespace {
+
+class EmbeddingTest : public WideTest {};
+
+struct EmbedCase {
+  Size batch;
+  Size sequence;
+  Size vocab;
+  Size width;
+};
+constexpr EmbedCase embed_cases[] = {{1, 1, 1, 1}, {2, 7, 5, 3}, {3, 37, 50, 33}, {2, 128, 1000, 896}, {4, 64, 7, 512}};
+
+std::string text_of(const EmbedCase& size) {
+  return std::to_string(size.batch) + " × " + std::to_string(size.sequence) + " tokens of " +
+         std::to_string(size.vocab) + ", width " + std::to_string(size.width);
+}
+
+std::vector<std::int32_t> tokens_of(const EmbedCase& size) {
+  std::vector<std::int32_t> tokens(index(size.batch * size.sequence));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<std::int32_t>(random_word({8, 0, 0}, i) % static_cast<std::uint32_t>(size.vocab));
+  }
+  return tokens;
+}
+
+TEST_P(EmbeddingTest, Forward) {
+  for (const EmbedCase& size : embed_cases) {
+    for (const Kept kept : {Kept::f32, Kept::bf16}) {
+      for (const bool has_positions : {true, false}) {
+        const std::string what = "embed " + text_of(size) + (kept == Kept::f32 ? ", FP32 table" : ", BF16 table") +
+                                 (has_positions ? ", positions" : "");
+        Cells<std::int32_t> tokens(pair(), tokens_of(size));
+        Twin table(pair(), normal_matrix(size.vocab, size.width, 1), kept);
+        Twin positions(pair(), normal_matrix(size.sequence + 3, size.width, 2), kept);
+        Twin out(pair(), size.batch * size.sequence, size.width, 99);
+        pair().cpu->embed({.tokens = tokens.cpu_span(),
+                           .sequence = size.sequence,
+                           .table = table.cpu(),
+                           .positions = has_positions ? positions.cpu() : View{},
+                           .factor = 1.3F,
+                           .out = out.cpu()});
+        pair().gpu->embed({.tokens = tokens.gpu_span(),
+                           .sequence = size.sequence,
+                           .table = table.gpu(),
+                           .positions = has_positions ? positions.gpu() : View{},
+                           .factor = 1.3F,
+                           .out = out.gpu()});
+        expect_near(what, out, wide_bound(pair()));
+      }
+    }
+  }
+}
+
+TEST_P(EmbeddingTest, Backward) {
+  for (const EmbedCase& size : embed_cases) {
+    for (const bool has_positions : {true, false}) {
+      const std::string what = "embed_backward " + text_of(size);
+      Cells<std::int32_t> tokens(pair(), tokens_of(size));
+      Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 1));
+      Twin table(pair(), size.vocab, size.width, 0.5F, Kept::f32);
+      Twin positions(pair(), size.sequence, size.width, 0.25F, Kept::f32);
+      pair().cpu->embed_backward({.tokens = tokens.cpu_span(),
+                                  .sequence = size.sequence,
+                                  .gradient = gradient.cpu(),
+                                  .factor = 1.3F,
+                                  .table_gradient = table.cpu(),
+                                  .positions_gradient = has_positions ? positions.cpu() : View{}});
+      pair().gpu->embed_backward({.tokens = tokens.gpu_span(),
+                                  .sequence = size.sequence,
+                                  .gradient = gradient.gpu(),
+                                  .factor = 1.3F,
+                                  .table_gradient = table.gpu(),
+                                  .positions_gradient = has_positions ? positions.gpu() : View{}});
+      // Sums of FP32 products whatever the gradient is stored in.
+      expect_near(what + ", table", table, bound::wide_f32);
+      expect_near(what + ", positions", positions, bound::wide_f32);
+    }
+  }
+}
+
+QUAVER_BOTH_WIDE_FORMATS(EmbeddingTest);
+
+class HeadsTest : public WideTest {
+ protected:
+  void compare(const HeadLayout& layout, float theta, bool has_gains) {
+    const std::string what = "prepare_heads " + std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) +
+                             ", " + std::to_string(layout.heads) + "/" + std::to_string(layout.kv_heads) +
+                             " heads of " + std::to_string(layout.head_size) + ", theta " + std::to_string(theta) +
+                             (has_gains ? ", gains" : "");
+    Twin in(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
+    Twin out(pair(), layout.tokens(), layout.width(), 99);
+    Twin gradient(pair(), normal_matrix(layout.tokens(), layout.width(), 2));
+    Twin query_gain(pair(), normal_matrix(1, layout.head_size, 3, 0.3F, 1), Kept::f32);
+    Twin key_gain(pair(), normal_matrix(1, layout.head_size, 4, 0.3F, 1), Kept::f32);
+    Twin query_gradient(pair(), 1, layout.head_size, 0.5F, Kept::f32);
+    Twin key_gradient(pair(), 1, layout.head_size, 0.5F, Kept::f32);
+    const auto optional = [&](View view) { return has_gains ? view : View{}; };
+    const PrepareHeads cpu{layout,   theta,    optional(query_gain.cpu()), optional(key_gain.cpu()), 1e-5F,
+                           in.cpu(), out.cpu()};
+    const PrepareHeads gpu{layout,   theta,    optional(query_gain.gpu()), optional(key_gain.gpu()), 1e-5F,
+                           in.gpu(), out.gpu()};
+    pair().cpu->prepare_heads(cpu);
+    pair().gpu->prepare_heads(gpu);
+    expect_near(what, out, wide_bound(pair()), 0.1);
+    pair().cpu->prepare_heads_backward({.forward = cpu,
+                                        .gradient = gradient.cpu(),
+                                        .query_gain_gradient = optional(query_gradient.cpu()),
+                                        .key_gain_gradient = optional(key_gradient.cpu()),
+                                        .factor = 1.5F});
+    pair().gpu->prepare_heads_backward({.forward = gpu,
+                                        .gradient = gradient.gpu(),
+                                        .query_gain_gradient = optional(query_gradient.gpu()),
+                                        .key_gain_gradient = optional(key_gradient.gpu()),
+                                        .factor = 1.5F});
+    expect_near(what + ", backward", gradient, wide_bound(pair()), 0.1);
+    const double floor = std::sqrt(static_cast<double>(layout.tokens() * layout.heads));
+    expect_near(what + ", query gain", query_gradient, wide_bound(pair()), floor);
+    expect_near(what + ", key gain", key_gradient, wide_bound(pair()), floor);
+    pair().cpu->prepare_heads({layout, theta, cpu.query_gain, cpu.key_gain, 1e-5F, in.cpu(), in.cpu()});
+    pair().gpu->prepare_heads({layout, theta, gpu.query_gain, gpu.key_gain, 1e-5F, in.gpu(), in.gpu()});
+    expect_near(what + ", in place", in, wide_bound(pair()), 0.1);
+  }
+};
+
+TEST_P(HeadsTest, NormAndRotation) {
+  for (const HeadLayout& layout : {HeadLayout{1, 1, 1, 1, 2},
+                                   {2, 7, 3, 1, 6},
+                                   {2, 37, 4, 2, 24},
+                                   {1, 200, 6, 6, 64},
+                                   {2, 64, 14, 2, 64},
+                                   {1, 128, 12, 2, 128}}) {
+    for (const float theta : {0.0F, 10000.0F, 1e6F}) {
+      for (const bool has_gains : {false, true}) compare(layout, theta, has_gains);
+    }
+  }
+}
+
+QUAVER_BOTH_WIDE_FORMATS(HeadsTest);
+
+}  // namespace
+}  // namespace quaver::test

@@ -1,0 +1,155 @@
+// The head with its loss: the loss itself, both gradients, ignored targets, z-loss, scales on the device.
+#include "gpu/compare.h"
+#include "gpu/specs.h"
+
+namespace quaver::test {
+namespace {
+
+const Casting casting{.seed = 5, .step = 3};
+
+struct Problem {
+  Size tokens;
+  Size vocab;
+  Size width;
+};
+constexpr Problem problems[] = {{1, 1, 1}, {3, 5, 7}, {17, 33, 24}, {130, 257, 48}, {64, 1000, 128}, {128, 512, 256}};
+
+std::string text_of(const Problem& problem) {
+  return std::to_string(problem.tokens) + " tokens of " + std::to_string(problem.vocab) + ", width " +
+         std::to_string(problem.width);
+}
+
+struct Factors {
+  float logit = 1;
+  float gradient = 1;
+  float scale = 0;  // on the device; 0: none given
+  float input = 1;
+  float weight = 1;
+  float z_loss = 0;
+  int ignore_every = 0;  // every how many-th target is ignored; 0: none
+};
+
+class LossTest : public WideTest {
+ protected:
+  std::vector<std::int32_t> targets_of(const Problem& problem, const Factors& factors) const {
+    std::vector<std::int32_t> targets(index(problem.tokens));
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      targets[i] = static_cast<std::int32_t>(random_word({6, 0, 0}, i) % static_cast<std::uint32_t>(problem.vocab));
+      if (factors.ignore_every > 0 && i % static_cast<std::size_t>(factors.ignore_every) == 0) targets[i] = -100;
+    }
+    return targets;
+  }
+
+  void compare(const std::string& name, const Recipe& recipe, const Problem& problem, const Factors& f, bool train,
+               double limit) {
+    const std::string what = "cross_entropy " + name + ", " + text_of(problem);
+    // Logits of about 1, as at the start of a training run: BF16 keeps them to 2^-9.
+    const float weight_std = 1 / std::sqrt(static_cast<float>(problem.width));
+    Twin x(pair(), normal_matrix(problem.tokens, problem.width, 1));
+    Twin w(pair(), normal_matrix(problem.vocab, problem.width, 2, weight_std), Kept::f32);
+    TwinTensor tx(pair(), recipe.x, problem.tokens, problem.width, Copies::both, 16, "head/x");
+    TwinTensor tw(pair(), recipe.w, problem.vocab, problem.width, Copies::both, 64, "head/w");
+    TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, 64, "head/dy");
+    store(pair(), x, tx, casting);
+    store(pair(), w, tw, casting);
+    Cells<std::int32_t> targets(pair(), targets_of(problem, f));
+    Cells<float> scale(pair(), {f.scale});
+    Cells<double> loss(pair(), {0.5});
+    Twin x_gradient(pair(), problem.tokens, problem.width, 99);
+    Twin w_gradient(pair(), problem.vocab, problem.width, 0.25F, Kept::f32);
+    const auto run = [&](Engine& engine, auto pick) {
+      engine.cross_entropy({.x = pick(tx.cpu(), tx.gpu()),
+                            .w = pick(tw.cpu(), tw.gpu()),
+                            .logits_gradient = train ? &pick(tdy.cpu_site(), tdy.gpu_site()) : nullptr,
+                            .targets = pick(targets.cpu_span(), targets.gpu_span()),
+                            .logit_factor = f.logit,
+                            .gradient_factor = f.gradient,
+                            .gradient_scale = f.scale != 0 ? pick(scale.cpu(), scale.gpu()) : nullptr,
+                            .input_factor = f.input,
+                            .weight_factor = f.weight,
+                            .z_loss = f.z_loss,
+                            .loss_sum = pick(loss.cpu(), loss.gpu()),
+                            .x_gradient = train ? pick(x_gradient.cpu(), x_gradient.gpu()) : View{},
+                            .weight_gradient = train ? pick(w_gradient.cpu(), w_gradient.gpu()) : View{},
+                            .casting = casting});
+    };
+    run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
+    run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
+    // Errors of the logits average out over the tokens, and one token's logits are within 2^-9 of some units.
+    const double loss_bound = exact() ? bound::wide_f32_products : bound::wide_bf16;
+    expect_near(what + ", loss", loss.from_cpu()[0], loss.from_gpu()[0], loss_bound);
+    const double typical = static_cast<double>(f.gradient * (f.scale != 0 ? f.scale : 1)) * 0.1;
+    expect_near(what + ", x gradient", x_gradient, limit, typical * static_cast<double>(f.input));
+    expect_near(what + ", weight gradient", w_gradient, limit, typical * static_cast<double>(f.weight));
+  }
+
+  // dlogits that are cast may land on the next code: see expect_close.
+  double limit_of(const Recipe& recipe) const {
+    if (recipe.dy.rows.format == Format::e2m1) return exact() ? 3e-2 : 0.12;
+    if (is_narrow(recipe.dy.rows.format)) return exact() ? 1e-2 : 5e-2;
+    if (!exact()) return bound::wide_bf16;
+    return recipe.dy.rows.format == Format::f32 ? bound::wide_f32_products : 2e-3;
+  }
+};
+
+constexpr Factors plain{};
+constexpr Factors scaled{
+    .logit = 0.5F, .gradient = 3, .scale = 0.25F, .input = 0.7F, .weight = 1.3F, .z_loss = 0.1F, .ignore_every = 3};
+
+TEST_P(LossTest, WithGradients) {
+  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  for (const Problem& problem : problems) {
+    compare(recipe.name, recipe, problem, plain, true, limit_of(recipe));
+    compare(recipe.name + " scaled", recipe, problem, scaled, true, limit_of(recipe));
+  }
+}
+
+TEST_P(LossTest, WithoutGradients) {
+  for (const NamedRecipe& named : every_recipe()) {
+    compare(named.name + " loss only", named.recipe, problems[3], scaled, false, 0);
+    compare(named.name + " loss only", named.recipe, problems[4], plain, false, 0);
+  }
+}
+
+TEST_P(LossTest, EveryRecipe) {
+  for (const NamedRecipe& named : every_recipe()) {
+    for (const Problem& problem : {problems[2], problems[3], problems[5]}) {
+      compare(named.name, named.recipe, problem, scaled, true, limit_of(named.recipe));
+    }
+  }
+}
+
+TEST_P(LossTest, NothingButIgnoredTargets) {
+  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Factors ignored{.ignore_every = 1};
+  compare("all ignored", recipe, problems[2], ignored, true, limit_of(recipe));
+}
+
+TEST_P(LossTest, HugeLogitsStayFinite) {
+  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Factors huge{.logit = 3000};
+  Twin x(pair(), normal_matrix(32, 16, 1));
+  TwinTensor tx(pair(), recipe.x, 32, 16, Copies::both, 0, "head/x");
+  TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, 0, "head/dy");
+  store(pair(), x, tx);
+  Cells<std::int32_t> targets(pair(), std::vector<std::int32_t>(32, 1));
+  Cells<double> loss(pair(), {0});
+  Twin x_gradient(pair(), 32, 16, 99);
+  Twin w_gradient(pair(), 32, 16, 0, Kept::f32);
+  pair().gpu->cross_entropy({.x = tx.gpu(),
+                             .w = tx.gpu(),
+                             .logits_gradient = &tdy.gpu_site(),
+                             .targets = targets.gpu_span(),
+                             .logit_factor = huge.logit,
+                             .loss_sum = loss.gpu(),
+                             .x_gradient = x_gradient.gpu(),
+                             .weight_gradient = w_gradient.gpu(),
+                             .casting = casting});
+  EXPECT_TRUE(std::isfinite(loss.from_gpu()[0]));
+  for (const float value : x_gradient.from_gpu().values) EXPECT_TRUE(std::isfinite(value));
+}
+
+QUAVER_BOTH_WIDE_FORMATS(LossTest);
+
+}  // namespace
+}  // namespace quaver::test

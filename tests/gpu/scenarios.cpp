@@ -1,0 +1,291 @@
+// Every operation of the engine once, set up to be repeated.
+#include "gpu/specs.h"
+#include "gpu/workbench.h"
+
+namespace quaver::test {
+
+namespace {
+
+using Run = std::function<void()>;
+
+SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
+
+// Lives as long as what refers to it.
+std::shared_ptr<Casting> casting_of(Workbench& bench, Detail detail = Detail::counts) {
+  return std::make_shared<Casting>(Casting{.seed = 11, .step = 2, .micro_step = bench.counter(), .detail = detail});
+}
+
+Run quantize(Workbench& bench, const SiteSpec& spec, Detail detail) {
+  const View x = bench.input(130, 272);
+  QuantizedTensor& out = bench.tensor(spec, 130, 272, 16);
+  out.column_sums = bench.output(1, 272, Format::f32);
+  const auto casting = casting_of(bench, detail);
+  return [=, &bench, &out] { bench.engine().quantize(x, out, *casting, 0.9F); };
+}
+
+NormParameters norm_of(Workbench& bench, Size width) {
+  return {NormKind::layer, bench.input(1, width, Format::f32, 0.3F, 1), bench.input(1, width, Format::f32)};
+}
+
+NormGradients norm_gradients_of(Workbench& bench, Size width) {
+  return {bench.output(1, width, Format::f32), bench.output(1, width, Format::f32)};
+}
+
+// A norm forward and backward, as a residual branch has it.
+Run norms(Workbench& bench, const SiteSpec& x_spec, const SiteSpec& dy_spec) {
+  constexpr Size rows = 200;
+  constexpr Size width = 272;
+  const NormParameters norm = norm_of(bench, width);
+  const View residual = bench.input(rows, width);
+  const View branch = bench.input(rows, width);
+  const View dy = bench.input(rows, width);
+  const View next = bench.input(rows, width);
+  const View sum = bench.output(rows, width);
+  const View stats = bench.output(rows, 2, Format::f32);
+  QuantizedTensor& out = bench.tensor(x_spec, rows, width, 16, Copies::rows_only);
+  QuantizedTensor again = bench.tensor(x_spec, rows, width, 16, Copies::columns_only);
+  QuantizedTensor& branch_gradient = bench.tensor(dy_spec, rows, width, 16);
+  branch_gradient.column_sums = bench.output(1, width, Format::f32);
+  const NormGradients gradients = norm_gradients_of(bench, width);
+  const auto casting = casting_of(bench);
+  return [=, &bench, &out, &branch_gradient]() mutable {
+    bench.engine().add_norm({.norm = norm,
+                             .residual = residual,
+                             .branch = branch,
+                             .sum = sum,
+                             .stats = stats,
+                             .out = out,
+                             .casting = *casting});
+    bench.engine().add_norm_backward({.norm = norm,
+                                      .sum = sum,
+                                      .stats = stats,
+                                      .out_gradient = dy,
+                                      .next = next,
+                                      .gradient = next,
+                                      .branch_gradient = &branch_gradient,
+                                      .out = &again,
+                                      .gradients = gradients,
+                                      .casting = *casting});
+  };
+}
+
+Run norms_behind(Workbench& bench) {
+  constexpr Size rows = 130;
+  constexpr Size width = 96;
+  const NormParameters norm = norm_of(bench, width);
+  const View residual = bench.input(rows, width);
+  const View branch = bench.input(rows, width);
+  const View dy = bench.input(rows, width);
+  const View sum = bench.output(rows, width);
+  const View stats = bench.output(rows, 2, Format::f32);
+  const View gradient = bench.output(rows, width);
+  QuantizedTensor& out = bench.tensor(delayed(Format::e4m3), rows, width, 16);
+  QuantizedTensor& branch_gradient = bench.tensor(delayed(Format::e5m2), rows, width, 16);
+  const NormGradients gradients = norm_gradients_of(bench, width);
+  const auto casting = casting_of(bench);
+  return [=, &bench, &out, &branch_gradient] {
+    bench.engine().norm_add({.norm = norm,
+                             .residual = residual,
+                             .branch = branch,
+                             .sum = sum,
+                             .stats = stats,
+                             .out = &out,
+                             .casting = *casting});
+    bench.engine().norm_add_backward({.norm = norm,
+                                      .branch = branch,
+                                      .stats = stats,
+                                      .input_gradient = dy,
+                                      .gradient = gradient,
+                                      .branch_gradient = branch_gradient,
+                                      .gradients = gradients,
+                                      .casting = *casting});
+    bench.engine().combine({.x = gradient, .y = sum, .keep = 0.5F, .add = 2, .out = gradient});
+  };
+}
+
+Run activations(Workbench& bench, ActivationKind kind, const SiteSpec& x_spec, const SiteSpec& dy_spec) {
+  constexpr Size rows = 130;
+  constexpr Size width = 272;
+  const Size inputs = kind == ActivationKind::swiglu ? 2 * width : width;
+  const View x = bench.input(rows, inputs);
+  const View dy = bench.input(rows, width);
+  QuantizedTensor& out = bench.tensor(x_spec, rows, width, 16);
+  QuantizedTensor again = bench.tensor(x_spec, rows, width, 16, Copies::columns_only);
+  QuantizedTensor& gradient = bench.tensor(dy_spec, rows, inputs, 16);
+  gradient.column_sums = bench.output(1, inputs, Format::f32);
+  const auto casting = casting_of(bench);
+  return [=, &bench, &out, &gradient]() mutable {
+    bench.engine().activation({.kind = kind, .x = x, .limit = 3, .out = out, .casting = *casting});
+    bench.engine().activation_backward({.kind = kind,
+                                        .x = x,
+                                        .out_gradient = dy,
+                                        .limit = 3,
+                                        .in_gradient = gradient,
+                                        .out = &again,
+                                        .casting = *casting});
+  };
+}
+
+Run embedding(Workbench& bench) {
+  const auto tokens = bench.tokens(4 * 37, 50);
+  const View table = bench.input(50, 96, Format::f32);
+  const View positions = bench.input(37, 96, Format::f32);
+  const View out = bench.output(4 * 37, 96);
+  const View table_gradient = bench.output(50, 96, Format::f32);
+  const View positions_gradient = bench.output(37, 96, Format::f32);
+  return [=, &bench] {
+    bench.engine().fill_zero(table_gradient);
+    bench.engine().embed({.tokens = tokens, .sequence = 37, .table = table, .positions = positions, .out = out});
+    bench.engine().embed_backward({.tokens = tokens,
+                                   .sequence = 37,
+                                   .gradient = out,
+                                   .table_gradient = table_gradient,
+                                   .positions_gradient = positions_gradient});
+  };
+}
+
+Run heads_and_attention(Workbench& bench) {
+  const HeadLayout layout{2, 100, 4, 2, 64};
+  const View in = bench.input(layout.tokens(), layout.width());
+  const View qkv = bench.output(layout.tokens(), layout.width());
+  const View gradient = bench.output(layout.tokens(), layout.width());
+  const View result = bench.output(layout.tokens(), 256);
+  const View dy = bench.input(layout.tokens(), 256);
+  const View log_sum = bench.output(8, 100, Format::f32);
+  const PrepareHeads prepare{.layout = layout,
+                             .theta = 10000,
+                             .query_gain = bench.input(1, 64, Format::f32),
+                             .key_gain = bench.input(1, 64, Format::f32),
+                             .in = in,
+                             .out = qkv};
+  const View query_gain = bench.output(1, 64, Format::f32);
+  const View key_gain = bench.output(1, 64, Format::f32);
+  float* max_logit = bench.figure(-1e30F);
+  return [=, &bench] {
+    bench.engine().prepare_heads(prepare);
+    bench.engine().attention({layout, qkv, 0.125F, result, log_sum, max_logit});
+    bench.engine().attention_backward({layout, qkv, result, log_sum, dy, 0.125F, gradient});
+    bench.engine().prepare_heads_backward(
+        {.forward = prepare, .gradient = gradient, .query_gain_gradient = query_gain, .key_gain_gradient = key_gain});
+  };
+}
+
+// The three products of a layer and its head with the loss, for what a recipe stores.
+Run products(Workbench& bench, const Recipe& recipe) {
+  constexpr Size tokens = 96;
+  constexpr Size in = 128;
+  constexpr Size out = 160;
+  const View x = bench.input(tokens, in);
+  const View w = bench.input(out, in, Format::f32, 0.1F);
+  const View dy = bench.input(tokens, out);
+  QuantizedTensor& tx = bench.tensor(recipe.x, tokens, in, 16);
+  QuantizedTensor& tw = bench.tensor(recipe.w, out, in, 64);
+  QuantizedTensor& tdy = bench.tensor(recipe.dy, tokens, out, 16);
+  Site& logits = bench.tensor(recipe.dy, 1, 1, 64).site();
+  const View y = bench.output(tokens, out);
+  const View dx = bench.output(tokens, in);
+  const View dw = bench.output(out, in, Format::f32);
+  const View bias = bench.input(1, out, Format::f32);
+  const auto targets = bench.tokens(tokens, out);
+  double* loss = bench.figure(0.0);
+  float* scale = bench.figure(2.0F);
+  const View head_dx = bench.output(tokens, in);
+  const auto casting = casting_of(bench);
+  return [=, &bench, &tx, &tw, &tdy, &logits] {
+    Engine& engine = bench.engine();
+    engine.quantize(x, tx, *casting);
+    engine.quantize(w, tw, *casting);
+    engine.quantize(dy, tdy, *casting);
+    engine.matmul({.a = tx.rows(), .b = tw.rows(), .out = y, .bias = bias});
+    engine.matmul({.a = tdy.rows(), .b = tw.columns(), .out = dx});
+    engine.matmul({.a = tdy.columns(), .b = tx.columns(), .out = dw, .accumulate = true});
+    engine.cross_entropy({.x = tx,
+                          .w = tw,
+                          .logits_gradient = &logits,
+                          .targets = targets,
+                          .gradient_scale = scale,
+                          .z_loss = 0.01F,
+                          .loss_sum = loss,
+                          .x_gradient = head_dx,
+                          .weight_gradient = dw,
+                          .casting = *casting});
+  };
+}
+
+Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) {
+  constexpr Size rows = 70;
+  constexpr Size cols = 300;
+  const View weight = bench.input(rows, cols, weight_format);
+  const View gradient = bench.input(rows, cols, Format::f32);
+  QuantizedTensor& m = bench.tensor(both(moments), rows, cols, 0, Copies::rows_only);
+  QuantizedTensor& v = bench.tensor(both(moments), rows, cols, 0, Copies::rows_only);
+  const View zeros = bench.output(rows, cols, Format::f32);
+  QuantizedTensor& quantized = bench.tensor(delayed(Format::e4m3), rows, cols, 64);
+  float* factors = bench.figure(0.0F);
+  auto* summary = bench.figure(GradientSummary{});
+  auto* statistics = bench.figure(UpdateStatistics{});
+  const auto casting = casting_of(bench);
+  const auto gradients = std::make_shared<std::vector<View>>(1, gradient);
+  const auto ratios = std::make_shared<std::vector<float>>(1, 1.0F);
+  return [=, &bench, &m, &v, &quantized] {
+    Engine& engine = bench.engine();
+    engine.quantize(zeros, m, *casting);
+    engine.quantize(zeros, v, *casting);
+    engine.measure_gradients({*gradients, *ratios, 1, Clip::global_norm, 1, factors, summary});
+    engine.adamw({.weight = weight,
+                  .gradient = gradient,
+                  .moment1 = m.rows_matrix(),
+                  .moment2_root = v.rows_matrix(),
+                  .gradient_factor = factors,
+                  .summary = summary,
+                  .learning_rate = 0.01F,
+                  .beta1 = 0.9F,
+                  .beta2 = 0.95F,
+                  .epsilon = 1e-8F,
+                  .decay = 1e-3F,
+                  .bias_correction1 = 0.1F,
+                  .bias_correction2 = 0.05F,
+                  .rounding = weight_format == Format::f32 ? Rounding::nearest_even : Rounding::stochastic,
+                  .random = {7, 1, 3},
+                  .statistics = statistics,
+                  .quantized = &quantized,
+                  .casting = casting.get()});
+  };
+}
+
+}  // namespace
+
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> all;
+  for (const NamedSpec& named : every_spec()) {
+    for (const Detail detail : {Detail::counts, Detail::full}) {
+      all.push_back({"quantize " + named.name + (detail == Detail::full ? ", full statistics" : ""),
+                     [=](Workbench& bench) { return quantize(bench, named.spec, detail); }});
+    }
+  }
+  for (const NamedRecipe& named : every_recipe()) {
+    const Recipe& recipe = named.recipe;
+    all.push_back({"products " + named.name, [=](Workbench& bench) { return products(bench, recipe); }});
+    all.push_back({"norms " + named.name, [=](Workbench& bench) { return norms(bench, recipe.x, recipe.dy); }});
+    all.push_back({"gelu " + named.name,
+                   [=](Workbench& bench) { return activations(bench, ActivationKind::gelu, recipe.x, recipe.dy); }});
+  }
+  all.push_back({"relu", [](Workbench& bench) {
+                   return activations(bench, ActivationKind::relu, delayed(Format::e4m3), delayed(Format::e5m2));
+                 }});
+  all.push_back({"swiglu", [](Workbench& bench) {
+                   return activations(bench, ActivationKind::swiglu, delayed(Format::e4m3), delayed(Format::e5m2));
+                 }});
+  all.push_back({"norms behind branches", norms_behind});
+  all.push_back({"embedding", embedding});
+  all.push_back({"heads and attention", heads_and_attention});
+  const QuantSpec bf16{.format = Format::bf16, .rounding = Rounding::stochastic};
+  const QuantSpec fp8{
+      .format = Format::e4m3, .block = block::b1x128, .policy = ScalePolicy::current, .rounding = Rounding::stochastic};
+  all.push_back({"adamw f32", [](Workbench& bench) { return optimizer(bench, {}, Format::f32); }});
+  all.push_back({"adamw bf16", [=](Workbench& bench) { return optimizer(bench, bf16, Format::bf16); }});
+  all.push_back({"adamw fp8", [=](Workbench& bench) { return optimizer(bench, fp8, Format::bf16); }});
+  return all;
+}
+
+}  // namespace quaver::test

@@ -1,0 +1,35 @@
+// Every way in which any recipe stores a tensor, and matrices with what casts must survive in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpu/pair.h"
+
+#include "precision/recipe.h"
+
+namespace quaver::test {
+
+struct NamedSpec {
+  std::string name;  // of the recipe, its options and the role
+  SiteSpec spec;
+};
+
+// Each spec once, whichever recipes share it.
+std::vector<NamedSpec> every_spec();
+std::vector<NamedSpec> every_spec_of(Role role);  // with default options
+
+// The 13 recipes with default options, and those whose options change a product.
+struct NamedRecipe {
+  std::string name;
+  Recipe recipe;
+};
+std::vector<NamedRecipe> every_recipe();
+
+// plain: normal numbers. special: zeros of both signs, subnormals, infinities and NaN among them. huge: from the
+// smallest to the largest float.
+enum class Contents : std::uint8_t { plain, special, huge };
+Matrix matrix_with(Contents contents, Size rows, Size cols, std::uint32_t stream);
+std::string text_of(Contents contents);
+
+}  // namespace quaver::test

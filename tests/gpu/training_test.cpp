@@ -1,0 +1,225 @@
+// Whole training runs: the GPU's loss curve is the CPU's, what is kept for backward changes no byte, and a run that
+// stops and resumes ends in the bytes of one that does not.
+#include <algorithm>
+#include <map>
+
+#include "gpu/compare.h"
+
+#include "precision/recipe.h"
+#include "train/engine_choice.h"
+#include "train/support.h"
+#include "train/trainer.h"
+
+namespace quaver::test {
+namespace {
+
+constexpr Size steps = 20;
+constexpr Size memory_steps = 5;
+constexpr Size resume_step = 10;
+
+// |Δloss| / loss at any step. FP32 between operations: sums in another order, which twenty updates amplify.
+constexpr double loss_bound_f32 = 5e-4;
+// BF16 between operations, and FP8 or FP4 codes that land on their neighbours because of it.
+constexpr double loss_bound_bf16 = 2e-2;
+
+Config config_of(const std::string& recipe) {
+  Config config = small_config(recipe, "unused");
+  config.train.steps = steps;
+  config.train.eval_every = 0;
+  config.train.statistics_every = 7;  // full statistics take another way through the casts
+  return config;
+}
+
+// Grouped heads, rotary embedding, RMS norms, swiglu, biases on q, k, v, norms of heads.
+Config llama_config(const std::string& recipe) {
+  Config config = config_of(recipe);
+  config.model.family = Family::llama;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.model.qkv_bias = true;
+  config.model.qk_norm = true;
+  return config;
+}
+
+// An engine of its own for each: recordings and sites belong to one trainer.
+struct Session {
+  Session(const Config& config, std::unique_ptr<Engine> engine_)
+      : data(open_training_data(config.data, config.train.seed, config.model.context)),
+        engine(std::move(engine_)),
+        trainer(std::make_unique<Trainer>(config, data, *engine, [](const std::string&) {})) {}
+  TrainingData data;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Trainer> trainer;
+};
+
+std::unique_ptr<Session> gpu_session(const Config& config) {
+  return std::make_unique<Session>(config, make_tested_engine(gpu_wide_format(config.precision.recipe)));
+}
+
+void append(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(data);
+  out.insert(out.end(), first, first + bytes);
+}
+
+std::vector<std::byte> bytes_of_tensors(const std::vector<TensorEntry>& tensors) {
+  std::vector<std::byte> bytes;
+  for (const TensorEntry& tensor : tensors) append(bytes, tensor.data.data(), tensor.data.size());
+  return bytes;
+}
+
+struct End {
+  std::vector<std::byte> weights;
+  std::vector<std::byte> moments;
+  std::string state;
+};
+
+End end_of(Trainer& trainer) {
+  const CheckpointContent content = trainer.snapshot();
+  return {bytes_of_tensors(content.model), bytes_of_tensors(content.optimizer), content.state};
+}
+
+struct Curve {
+  std::vector<double> losses;
+  std::optional<double> validation;
+};
+
+// A whole run on the GPU, remembered for the tests that start from it.
+struct Straight {
+  Curve curve;
+  End early;  // after memory_steps
+  End end;
+  TemporaryFolder folder;  // with the checkpoint of resume_step
+};
+
+const Straight& straight_run(const std::string& recipe) {
+  static std::map<std::string, std::unique_ptr<Straight>> known;
+  std::unique_ptr<Straight>& run = known[recipe];
+  if (run != nullptr) return *run;
+  auto fresh = std::make_unique<Straight>();
+  const auto session = gpu_session(config_of(recipe));
+  Trainer& trainer = *session->trainer;
+  while (!trainer.finished()) {
+    fresh->curve.losses.push_back(trainer.step().loss);
+    if (trainer.steps_done() == memory_steps) fresh->early = end_of(trainer);
+    if (trainer.steps_done() == resume_step) {
+      CheckpointStore(fresh->folder.path(), 1).save(resume_step, trainer.snapshot());
+    }
+  }
+  fresh->curve.validation = trainer.evaluate(1);
+  fresh->end = end_of(trainer);
+  run = std::move(fresh);
+  return *run;
+}
+
+Curve run_of(Session& session) {
+  Curve curve;
+  while (!session.trainer->finished()) curve.losses.push_back(session.trainer->step().loss);
+  curve.validation = session.trainer->evaluate(1);
+  return curve;
+}
+
+Curve cpu_run(const Config& config) {
+  Session session(config, make_cpu_engine(2));
+  return run_of(session);
+}
+
+void expect_same_curve(const std::string& what, const Curve& cpu, const Curve& gpu, double limit) {
+  ASSERT_EQ(cpu.losses.size(), gpu.losses.size()) << what;
+  double worst = 0;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+    const double difference = std::abs(cpu.losses[i] - gpu.losses[i]) / cpu.losses[i];
+    EXPECT_TRUE(std::isfinite(gpu.losses[i])) << what << ", step " << i + 1;
+    if (difference <= worst) continue;
+    worst = difference;
+    at = i;
+  }
+  EXPECT_LE(worst, limit) << what << ": largest difference at step " << at + 1 << " of " << steps << ": CPU "
+                          << cpu.losses[at] << ", GPU " << gpu.losses[at];
+  EXPECT_LT(gpu.losses.back(), gpu.losses.front()) << what << ": nothing was learnt";
+  ASSERT_EQ(cpu.validation.has_value(), gpu.validation.has_value()) << what;
+  if (cpu.validation) expect_near(what + ", validation", *cpu.validation, *gpu.validation, limit);
+}
+
+double bound_of(const std::string& recipe) {
+  return gpu_wide_format(recipe) == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
+}
+
+void expect_same_end(const std::string& what, const End& expected, const End& actual) {
+  expect_same_bytes(what + ", weights", expected.weights, actual.weights);
+  expect_same_bytes(what + ", moments", expected.moments, actual.moments);
+}
+
+class TrainingTest : public GpuTest, public testing::WithParamInterface<std::string> {};
+
+TEST_P(TrainingTest, FollowsTheCpu) {
+  const std::string recipe = GetParam();
+  expect_same_curve(recipe, cpu_run(config_of(recipe)), straight_run(recipe).curve, bound_of(recipe));
+}
+
+TEST_P(TrainingTest, WhatIsKeptForBackwardChangesNoByte) {
+  const std::string recipe = GetParam();
+  Config config = config_of(recipe);
+  config.train.memory = Memory::speed;
+  const auto session = gpu_session(config);
+  for (Size i = 0; i < memory_steps; ++i) session->trainer->step();
+  expect_same_end(recipe + ", speed against balanced", straight_run(recipe).early, end_of(*session->trainer));
+}
+
+TEST_P(TrainingTest, ResumesIntoTheSameBytes) {
+  const std::string recipe = GetParam();
+  const Straight& straight = straight_run(recipe);
+  const auto session = gpu_session(config_of(recipe));
+  session->trainer->restore(CheckpointStore::read_only(straight.folder.path()).load(resume_step));
+  const Curve rest = run_of(*session);
+  for (std::size_t i = 0; i < rest.losses.size(); ++i) {
+    EXPECT_EQ(rest.losses[i], straight.curve.losses[i + resume_step]) << recipe << ", step " << i + resume_step + 1;
+  }
+  const End end = end_of(*session->trainer);
+  expect_same_end(recipe + ", resumed", straight.end, end);
+  EXPECT_EQ(straight.end.state, end.state) << recipe << ", state";
+}
+
+std::vector<std::string> all_recipes() {
+  std::vector<std::string> names;
+  for (const RecipeInfo& recipe : recipes()) names.emplace_back(recipe.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, TrainingTest, testing::ValuesIn(all_recipes()),
+                         [](const testing::TestParamInfo<std::string>& instance) {
+                           std::string name = instance.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class OtherModelsTest : public GpuTest {};
+
+TEST_F(OtherModelsTest, GroupedHeadsFollowTheCpu) {
+  for (const std::string recipe : {"fp32", "bf16", "fp8-delayed", "fp8-block", "nvfp4"}) {
+    const Config config = llama_config(recipe);
+    expect_same_curve("llama " + recipe, cpu_run(config), run_of(*gpu_session(config)), bound_of(recipe));
+  }
+}
+
+TEST_F(OtherModelsTest, UnitScaledModelsFollowTheCpu) {
+  for (const Parametrization parametrization : {Parametrization::umup, Parametrization::munit}) {
+    Config config = config_of("fp8-unit");
+    config.model.parametrization = parametrization;
+    const std::string what = parametrization == Parametrization::umup ? "u-µP" : "µnit";
+    expect_same_curve(what, cpu_run(config), run_of(*gpu_session(config)), loss_bound_bf16);
+  }
+}
+
+TEST_F(OtherModelsTest, NarrowOptimizerStateFollowsTheCpu) {
+  for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::fp8}) {
+    Config config = config_of("fp8-delayed");
+    config.optim.moments = moments;
+    config.optim.master = MasterWeights::bf16_stochastic;
+    expect_same_curve("BF16 weights", cpu_run(config), run_of(*gpu_session(config)), loss_bound_bf16);
+  }
+}
+
+}  // namespace
+}  // namespace quaver::test
