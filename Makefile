@@ -2,11 +2,13 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= demo
+# Looked up when a recipe runs: by then it has been installed.
+LAUNCHERS = $(shell command -v ccache >/dev/null && echo CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 
 .PHONY: demo test build bench dist sanitize fuzz format check clean setup
 
 build: setup
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@$(LAUNCHERS) cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 
 setup:
@@ -29,8 +31,8 @@ dist: setup
 
 # The tests again with AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
-	@cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS_SANITIZE="-O1 -g1" -DQUAVER_SANITIZE=address,undefined \
-	  -DQUAVER_BENCHMARKS=OFF $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >/dev/null
+	@$(LAUNCHERS) cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS_SANITIZE="-O1 -g1" \
+	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_BENCHMARKS=OFF >/dev/null
 	@cmake --build $(BUILD)-sanitize -j $(JOBS)
 	@cd $(BUILD)-sanitize && ctest --output-on-failure -j $(JOBS) -LE slow
 
@@ -45,7 +47,7 @@ fuzz:
 
 format:
 	@scripts/setup check
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 
 check: build
 	@scripts/setup check

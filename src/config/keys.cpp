@@ -304,16 +304,17 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
 
 void add_scales(SectionKeys<PrecisionConfig>& precision) {
   using P = PrecisionConfig;
-  precision.choice("accumulator", &P::accumulator,
-                   {{"auto", AccumulatorChoice::automatic},
-                    {"fp32", AccumulatorChoice::fp32},
-                    {"hopper", AccumulatorChoice::hopper},
-                    {"hopper-split", AccumulatorChoice::hopper_split},
-                    {"fp16", AccumulatorChoice::fp16},
-                    {"fp8", AccumulatorChoice::fp8}},
-                   "What partial sums are kept in. auto: FP32 on processors; on GPUs short FP8 sums in forward products "
-                   "(hopper), promoted ones in gradients (fp32). On processors all but fp32 model narrower hardware, "
-                   "slowly.");
+  precision.choice(
+      "accumulator", &P::accumulator,
+      {{"auto", AccumulatorChoice::automatic},
+       {"fp32", AccumulatorChoice::fp32},
+       {"hopper", AccumulatorChoice::hopper},
+       {"hopper-split", AccumulatorChoice::hopper_split},
+       {"fp16", AccumulatorChoice::fp16},
+       {"fp8", AccumulatorChoice::fp8}},
+      "What partial sums are kept in. auto: FP32 on processors; on GPUs short FP8 sums (hopper) but for "
+      "weight gradients, whose sums are promoted to FP32 (fp32). On processors all but fp32 model narrower hardware, "
+      "slowly.");
   precision.text("scales", &P::scales, "File of scales, for fp8-static and for warm starts of fp8-delayed.");
   precision.number("static_activation_scale", &P::static_activation_scale, any_above(0),
                    "fp8-static without a file: factor on activations before the cast.");

@@ -100,7 +100,7 @@ struct AddNormBackward {
   float keep = 1;
   float add = 1;
   View gradient;                               // may be `next`'s own memory
-  QuantizedTensor* branch_gradient = nullptr;  // null where no branch ends here (the embedding)
+  QuantizedTensor* branch_gradient = nullptr;  // may be `gradient` itself; null where no branch ends here
   QuantizedTensor* out = nullptr;              // where given: norm(sum), cast once more (and not observed again)
   NormGradients gradients;
   const Casting& casting;
@@ -309,7 +309,7 @@ class Engine {
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;
 
-  virtual void synchronize() {}  // waits for what was asked for
+  virtual void synchronize() {}                     // waits for what was asked for
   virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still give
   virtual std::size_t workspace_bytes() const = 0;  // taken by operations for themselves
 
@@ -329,6 +329,7 @@ class Engine {
   virtual void fill_zero(View x) = 0;
   // out ← factor · x: the cast nothing could absorb
   virtual void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor = 1) = 0;
+  virtual void sum_columns(View x, View sums) = 0;  // sums [1 × cols] += the sum of x's rows
   virtual void matmul(const Matmul& op) = 0;
   virtual void embed(const Embed& op) = 0;
   virtual void embed_backward(const EmbedBackward& op) = 0;

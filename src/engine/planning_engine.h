@@ -20,6 +20,7 @@ class PlanningEngine final : public Engine {
   std::size_t free_memory() const override { return 0; }
   std::size_t workspace_bytes() const override { return 0; }
   void quantize(View, QuantizedTensor&, const Casting&, float) override {}
+  void sum_columns(View, View) override {}
   void matmul(const Matmul&) override {}
   void embed(const Embed&) override {}
   void embed_backward(const EmbedBackward&) override {}

@@ -71,6 +71,9 @@ void TimedEngine::fill_zero(View x) {
 void TimedEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
   timed(KernelKind::cast, [&] { engine_.quantize(x, out, casting, factor); });
 }
+void TimedEngine::sum_columns(View x, View sums) {
+  timed(KernelKind::cast, [&] { engine_.sum_columns(x, sums); });
+}
 void TimedEngine::matmul(const Matmul& op) {
   timed(kind_of(op), [&] { engine_.matmul(op); });
 }

@@ -286,9 +286,12 @@ void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
 // the next one's.
 class Transformer::OutputGradients {
  public:
-  OutputGradients(Step& step, std::span<const std::unique_ptr<Branch>> branches) : step_(step), branches_(branches) {
+  // stream: the gradient of the residual stream, which is the branch's own where nothing is cast.
+  OutputGradients(Step& step, View stream, std::span<const std::unique_ptr<Branch>> branches)
+      : step_(step), stream_(stream), branches_(branches) {
     std::size_t most = 0;
     for (std::size_t i = 0; i < branches.size(); ++i) {
+      if (is_stream(i)) continue;
       std::size_t bytes = 0;
       place(i, [&](std::size_t piece) {
         bytes += aligned(piece);
@@ -300,8 +303,12 @@ class Transformer::OutputGradients {
   }
 
   QuantizedTensor& of(std::size_t branch) {
+    Linear& layer = branches_[branch]->last();
+    if (is_stream(branch)) {
+      return layer.output_gradient(QuantizedTensor(layer.output_gradient_site(), stream_, step_.one));
+    }
     std::byte* next = memory_[branch % 2];
-    return branches_[branch]->last().output_gradient(place(branch, [&](std::size_t piece) {
+    return layer.output_gradient(place(branch, [&](std::size_t piece) {
       std::byte* const taken = next;
       next += aligned(piece);
       return taken;
@@ -311,6 +318,10 @@ class Transformer::OutputGradients {
  private:
   static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+  bool is_stream(std::size_t branch) const {
+    return step_.takes_as_is(branches_[branch]->last().output_gradient_site(), stream_);
+  }
+
   template <class Take>
   QuantizedTensor place(std::size_t branch, Take take) const {
     Linear& layer = branches_[branch]->last();
@@ -319,12 +330,13 @@ class Transformer::OutputGradients {
   }
 
   Step& step_;
+  View stream_;
   std::span<const std::unique_ptr<Branch>> branches_;
   std::array<std::byte*, 2> memory_{};
 };
 
 void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
-  OutputGradients output_gradients(step, branches_);
+  OutputGradients output_gradients(step, gradient, branches_);
   for (std::size_t i = branches_.size() + 1; i-- > 0;) {
     const Arena::Scope branch_scope(step.arena);
     const bool at_end = i == branches_.size();
@@ -398,6 +410,7 @@ StepVariables* Transformer::upload(Step& step, const StepVariables& variables) {
   step.engine.upload(&variables, memory, sizeof(variables));
   auto* uploaded = reinterpret_cast<StepVariables*>(memory);
   step.casting.micro_step = &uploaded->micro_step;
+  step.one = &uploaded->one;
   return uploaded;
 }
 

@@ -51,14 +51,13 @@ void AttentionBranch::forward(Step& step, View out) {
   log_sum_ = step.arena.saved(step.batch * shape_.heads, step.sequence, Format::f32);
   qkv_.forward(step, raw_);
   if (prepares_heads()) step.engine.prepare_heads(preparation(step));
-  QuantizedTensor& input = out_.input(step, Linear::Producer::can_repeat);
   step.engine.attention({.layout = heads,
                          .qkv = ready_,
                          .scale = shape_.logit_scale,
                          .result = result_,
                          .log_sum = log_sum_,
                          .max_logit = step.max_logit});
-  step.engine.quantize(result_, input, step.casting, factors_[0]);
+  QuantizedTensor& input = out_.input_from(step, result_, factors_[0]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[0] = factor_to_unit(factors_[0], input.site(), step.engine);
     step.engine.quantize(result_, input, step.casting, factors_[0]);
@@ -76,7 +75,6 @@ void AttentionBranch::backward(Step& step, View dx) {
   }
   out_.weight_gradient(step);
   const View qkv_gradient = step.scratch(raw_.cols);
-  QuantizedTensor& dy = qkv_.output_gradient(step);
   step.engine.attention_backward({.layout = layout(step),
                                   .qkv = ready_,
                                   .result = result_,
@@ -90,7 +88,7 @@ void AttentionBranch::backward(Step& step, View dx) {
                                         .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
                                         .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
   }
-  step.engine.quantize(qkv_gradient, dy, step.casting, factors_[1]);
+  QuantizedTensor& dy = qkv_.output_gradient_from(step, qkv_gradient, factors_[1]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[1] = factor_to_unit(factors_[1], dy.site(), step.engine);
     step.engine.quantize(qkv_gradient, dy, step.casting, factors_[1]);

@@ -28,6 +28,22 @@ QuantizedTensor& Linear::input(Step& step, Producer producer) {
   return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.operand(x_site_, shape_.in);
 }
 
+QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
+  again_ = false;
+  if (factor == 1.0F && step.takes_as_is(x_site_, wide)) return x_ = QuantizedTensor(x_site_, wide, step.one);
+  step.engine.quantize(wide, input(step, Producer::can_repeat), step.casting, factor);
+  return x_;
+}
+
+QuantizedTensor& Linear::output_gradient_from(Step& step, View wide, float factor) {
+  if (factor == 1.0F && step.takes_as_is(dy_site_, wide)) {
+    if (bias_ != nullptr) step.engine.sum_columns(wide, bias_->gradient);
+    return dy_ = QuantizedTensor(dy_site_, wide, step.one);
+  }
+  step.engine.quantize(wide, output_gradient(step), step.casting, factor);
+  return dy_;
+}
+
 QuantizedTensor* Linear::input_again(Step& step) {
   if (!again_) return nullptr;
   x_ = step.scratch(x_site_, shape_.in, Copies::columns_only);

@@ -26,6 +26,10 @@ class Linear {
   // Where the producer puts x. Producer::can_repeat says that its backward pass offers to cast x once more.
   enum class Producer : std::uint8_t { cannot_repeat, can_repeat };
   QuantizedTensor& input(Step& step, Producer producer = Producer::cannot_repeat);
+  // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else.
+  QuantizedTensor& input_from(Step& step, View wide, float factor);
+  // The same for dy, its columns summed.
+  QuantizedTensor& output_gradient_from(Step& step, View wide, float factor);
   // Where the producer's backward pass casts x once more; null where that is not needed.
   QuantizedTensor* input_again(Step& step);
   QuantizedTensor& output_gradient(Step& step);          // where the producer puts dy

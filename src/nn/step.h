@@ -16,6 +16,7 @@ enum class Memory : std::uint8_t { speed, balanced };
 struct StepVariables {
   std::uint32_t micro_step = 0;
   float gradient_scale = 1;
+  float one = 1;  // the scale of tensors that are their own codes
 };
 
 struct Step {
@@ -28,6 +29,7 @@ struct Step {
   Casting casting = {};
   Accumulators accumulators = {};
   float* max_logit = nullptr;
+  float* one = nullptr;          // in engine memory: the scale of tensors that are their own codes
   std::uint32_t micro_step = 0;  // of the random streams
   std::uint64_t generation = 0;  // changes when a site's format does
 
@@ -56,6 +58,12 @@ struct Step {
   }
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
     return {site, tokens(), cols, copies, engine.sharing(), lender()};
+  }
+
+  // Whether a wide matrix is its own codes in this site: nothing to cast, nothing to look at.
+  bool takes_as_is(const Site& site, const View& wide) const {
+    return site.spec.rows.format == wide.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
+           !is_narrow(wide.format) && (casting.detail == Detail::counts || !casting.observe);
   }
 
   // Whether the columns of an operand whose producer can cast it again are made in backward.

@@ -141,10 +141,16 @@ void Trainer::plan_memory() {
   Step step{planning, measure, config_.train.batch, config_.train.context};
   step.memory = config_.train.memory;
   double ignored = 0;
-  for (const Pass pass : {Pass::train, Pass::evaluate}) {
+  const auto plan = [&](Pass pass, Detail detail) {
     step.pass = pass;
+    step.casting.detail = detail;
     model_->loss(step, {zeros, zeros}, 1, &ignored);
-  }
+  };
+  plan(Pass::train, Detail::counts);
+  plan(Pass::evaluate, Detail::counts);
+  const bool looks_closely =
+      config_.train.statistics_every > 0 || config_.model.parametrization != Parametrization::standard;
+  if (looks_closely) plan(Pass::train, Detail::full);  // wide operands are copied to be looked at
   ++generation_;
   if (measure.peak() <= arena_.capacity()) return;
   arena_memory_.reset();

@@ -31,7 +31,7 @@ void expect_near(const std::string& what, const Matrix& expected, const Matrix& 
 void expect_near(const std::string& what, const Twin& twin, double limit, double floor = 1e-3);
 void expect_near(const std::string& what, double expected, double actual, double limit);
 
-// Same codes and scales, both sides, bit for bit.
+// Same codes and scales, both sides, bit for bit; of codes in 32 bits all NaN are the same.
 void expect_same(const std::string& what, const HostSide& expected, const HostSide& actual);
 void expect_same(const std::string& what, const TwinTensor& tensor);
 void expect_same_bytes(const std::string& what, const std::vector<std::byte>& expected,

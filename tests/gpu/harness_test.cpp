@@ -22,6 +22,17 @@ TEST_P(HarnessTest, OneDifferingCodeIsNoticed) {
   EXPECT_NONFATAL_FAILURE(expect_same("changed", out.cpu_rows(), changed), "the tensor's scale");
 }
 
+TEST_P(HarnessTest, OnlyIn32BitsAreAllNanTheSame) {
+  const auto side = [](Format format, std::uint32_t code) {
+    return HostSide{.spec = {.format = format}, .rows = 1, .cols = 1, .codes = {code}};
+  };
+  expect_same("two NaN", side(Format::f32, 0x7FC00000U), side(Format::f32, 0x7FFFFFFFU));
+  EXPECT_NONFATAL_FAILURE(expect_same("NaN", side(Format::f32, 0x7FC00000U), side(Format::f32, 0x7F800000U)),
+                          "1 of 1 codes differ");
+  EXPECT_NONFATAL_FAILURE(expect_same("NaN", side(Format::e5m2, 0x7EU), side(Format::e5m2, 0x7FU)),
+                          "1 of 1 codes differ");
+}
+
 TEST_P(HarnessTest, OneWrongElementIsNoticed) {
   Twin x(pair(), normal_matrix(64, 96, 1));
   expect_near("the same", x, 0);

@@ -4,10 +4,18 @@
 #pragma once
 
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "engine/support.h"
+
+namespace quaver {
+
+// For the messages of tests that run with several formats; beside the type, where googletest looks.
+inline void PrintTo(Format format, std::ostream* out) { *out << info(format).name; }
+
+}  // namespace quaver
 
 namespace quaver::test {
 
@@ -27,6 +35,7 @@ bool is_rehearsal();
 std::unique_ptr<Engine> make_tested_engine(Format wide);
 
 enum class AttentionBy : std::uint8_t { library, own };
+inline void PrintTo(AttentionBy by, std::ostream* out) { *out << (by == AttentionBy::own ? "own" : "library"); }
 
 // Made once a process.
 Pair& pair_of(Format wide, AttentionBy attention = AttentionBy::library);

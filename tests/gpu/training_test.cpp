@@ -1,6 +1,7 @@
 // Whole training runs: the GPU's loss curve is the CPU's, what is kept for backward changes no byte, and a run that
 // stops and resumes ends in the bytes of one that does not.
 #include <algorithm>
+#include <iomanip>
 #include <map>
 
 #include "gpu/compare.h"
@@ -57,26 +58,26 @@ std::unique_ptr<Session> gpu_session(const Config& config) {
   return std::make_unique<Session>(config, make_tested_engine(gpu_wide_format(config.precision.recipe)));
 }
 
-void append(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
-  const auto* first = static_cast<const std::byte*>(data);
-  out.insert(out.end(), first, first + bytes);
-}
-
-std::vector<std::byte> bytes_of_tensors(const std::vector<TensorEntry>& tensors) {
+struct NamedBytes {
+  std::string name;
   std::vector<std::byte> bytes;
-  for (const TensorEntry& tensor : tensors) append(bytes, tensor.data.data(), tensor.data.size());
-  return bytes;
+};
+
+std::vector<NamedBytes> copied(const std::vector<TensorEntry>& tensors) {
+  std::vector<NamedBytes> copies;
+  for (const TensorEntry& tensor : tensors) copies.push_back({tensor.name, {tensor.data.begin(), tensor.data.end()}});
+  return copies;
 }
 
 struct End {
-  std::vector<std::byte> weights;
-  std::vector<std::byte> moments;
+  std::vector<NamedBytes> weights;
+  std::vector<NamedBytes> moments;
   std::string state;
 };
 
 End end_of(Trainer& trainer) {
   const CheckpointContent content = trainer.snapshot();
-  return {bytes_of_tensors(content.model), bytes_of_tensors(content.optimizer), content.state};
+  return {copied(content.model), copied(content.optimizer), content.state};
 }
 
 struct Curve {
@@ -146,9 +147,36 @@ double bound_of(const std::string& recipe) {
   return gpu_wide_format(recipe) == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
 }
 
+// Names the first of the tensors that differ: where the two ways part.
+void expect_same_tensors(const std::string& what, const std::vector<NamedBytes>& expected,
+                         const std::vector<NamedBytes>& actual) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  std::vector<std::size_t> differing;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(expected[i].name, actual[i].name) << what;
+    if (expected[i].bytes != actual[i].bytes) differing.push_back(i);
+  }
+  if (differing.empty()) return;
+  const NamedBytes& first = expected[differing.front()];
+  expect_same_bytes(what + ": " + std::to_string(differing.size()) + " of " + std::to_string(expected.size()) +
+                        " tensors differ, the first " + first.name,
+                    first.bytes, actual[differing.front()].bytes);
+}
+
 void expect_same_end(const std::string& what, const End& expected, const End& actual) {
-  expect_same_bytes(what + ", weights", expected.weights, actual.weights);
-  expect_same_bytes(what + ", moments", expected.moments, actual.moments);
+  expect_same_tensors(what + ", weights", expected.weights, actual.weights);
+  expect_same_tensors(what + ", moments", expected.moments, actual.moments);
+}
+
+// Names the first step whose loss differs: it comes before that step's update, after all updates before.
+void expect_same_losses(const std::string& what, const std::vector<double>& expected,
+                        const std::vector<double>& actual) {
+  for (std::size_t i = 0; i < std::min(expected.size(), actual.size()); ++i) {
+    if (expected[i] == actual[i]) continue;
+    ADD_FAILURE() << what << ": the first loss that differs is that of step " << i + 1 << ": " << std::setprecision(17)
+                  << expected[i] << " and " << actual[i];
+    return;
+  }
 }
 
 class TrainingTest : public GpuTest, public testing::WithParamInterface<std::string> {};
@@ -163,8 +191,11 @@ TEST_P(TrainingTest, WhatIsKeptForBackwardChangesNoByte) {
   Config config = config_of(recipe);
   config.train.memory = Memory::speed;
   const auto session = gpu_session(config);
-  for (Size i = 0; i < memory_steps; ++i) session->trainer->step();
-  expect_same_end(recipe + ", speed against balanced", straight_run(recipe).early, end_of(*session->trainer));
+  std::vector<double> losses;
+  for (Size i = 0; i < memory_steps; ++i) losses.push_back(session->trainer->step().loss);
+  const Straight& straight = straight_run(recipe);
+  expect_same_losses(recipe + ", balanced and speed", straight.curve.losses, losses);
+  expect_same_end(recipe + ", balanced and speed", straight.early, end_of(*session->trainer));
 }
 
 TEST_P(TrainingTest, ResumesIntoTheSameBytes) {

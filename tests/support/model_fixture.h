@@ -24,7 +24,10 @@ struct SmallModel {
     inputs.assign(static_cast<std::size_t>(batch * sequence), 0);
     targets = inputs;
     double ignored = 0;
-    transformer->loss(dry, {inputs, targets}, 1, &ignored);
+    for (const Detail detail : {Detail::counts, Detail::full}) {
+      dry.casting.detail = detail;
+      transformer->loss(dry, {inputs, targets}, 1, &ignored);
+    }
     memory = engine->allocate(measure.peak());
     arena = std::make_unique<Arena>(memory.get(), measure.peak());
     if (config.parametrization != Parametrization::standard) {

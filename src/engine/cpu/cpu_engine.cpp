@@ -60,6 +60,20 @@ void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, f
   });
 }
 
+// Threads share the columns, so that the order of a sum does not depend on their number.
+void CpuEngine::sum_columns(View x, View sums) {
+#pragma omp parallel
+  {
+    const Size share = (x.cols + omp_get_num_threads() - 1) / omp_get_num_threads();
+    const Size first = std::min(x.cols, share * omp_get_thread_num());
+    const Size last = std::min(x.cols, first + share);
+    for (Size r = 0; r < x.rows; ++r) {
+      const float* row = x.f32() + r * x.cols;
+      for (Size c = first; c < last; ++c) sums.f32()[c] += row[c];
+    }
+  }
+}
+
 void CpuEngine::matmul(const Matmul& op) { cpu_matmul(workspace_, op); }
 
 void CpuEngine::embed(const Embed& op) {

@@ -21,6 +21,7 @@ class CpuEngine final : public Engine {
 
   void fill_zero(View x) override;
   void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor = 1) override;
+  void sum_columns(View x, View sums) override;
   void matmul(const Matmul& op) override;
   void embed(const Embed& op) override;
   void embed_backward(const EmbedBackward& op) override;

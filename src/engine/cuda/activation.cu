@@ -1,5 +1,4 @@
 #include "engine/cuda/activation.h"
-
 #include "engine/cuda/activation_device.cuh"
 #include "engine/cuda/column_sums.h"
 #include "engine/cuda/norm_device.cuh"
@@ -15,7 +14,76 @@ constexpr int tile_rows_count = 64;
 constexpr int tile_cols = 64;
 constexpr int threads_across = tile_cols / 8;
 constexpr int rows_at_once = threads / threads_across;
+constexpr int passes = tile_rows_count / rows_at_once;
 using Tile = CodeTile<tile_rows_count>;
+
+// The operands of two tiles in shared memory: the next tile's are on their way while this one's are worked on. Every
+// thread reads only what it asked for itself, so no barrier is needed.
+template <class T, int kOperands>
+struct OperandsAhead {
+  static constexpr int bytes = 2 * kOperands * passes * threads * static_cast<int>(sizeof(Packed8<T>));
+
+  Packed8<T>* memory;
+  int stage = 0;
+
+  __device__ explicit OperandsAhead(std::uint8_t* place) : memory(reinterpret_cast<Packed8<T>*>(place)) {}
+
+  __device__ Packed8<T>& at(int of_stage, int operand, int pass) const {
+    return memory[((of_stage * kOperands + operand) * passes + pass) * threads + threadIdx.x];
+  }
+  __device__ void fetch(int to_stage, int operand, int pass, const T* from, int valid, bool aligned) const {
+    Packed8<T>& to = at(to_stage, operand, pass);
+    if (!aligned || valid < 8) {
+      to = load_packed(from, valid, false);
+      return;
+    }
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(&to));
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(to)); i += 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address + i),
+                   "l"(reinterpret_cast<const char*>(from) + i));
+    }
+  }
+  template <class Fetch>
+  __device__ void begin(const Fetch& fetch_tile) {
+    fetch_tile(blockIdx.y, 0);
+    asm volatile("cp.async.commit_group;");
+  }
+  // Asks for the tile after t and waits for t; returns where that lies.
+  template <class Fetch>
+  __device__ int advance(const Fetch& fetch_tile, Size t) {
+    const int now = stage;
+    stage ^= 1;
+    fetch_tile(t + gridDim.y, stage);
+    asm volatile("cp.async.commit_group;");
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    return now;
+  }
+};
+
+// The operands of one tile in registers: enough where nothing is cast.
+template <class T, int kOperands>
+struct OperandsNow {
+  static constexpr int bytes = 0;
+
+  Packed8<T> held[kOperands][passes];
+
+  __device__ explicit OperandsNow(std::uint8_t*) {}
+  __device__ const Packed8<T>& at(int, int operand, int pass) const { return held[operand][pass]; }
+  __device__ void fetch(int, int operand, int pass, const T* from, int valid, bool aligned) {
+    held[operand][pass] = load_packed(from, valid, aligned);
+  }
+  template <class Fetch>
+  __device__ void begin(const Fetch&) {}
+  template <class Fetch>
+  __device__ int advance(const Fetch& fetch_tile, Size t) {
+    fetch_tile(t, 0);
+    return 0;
+  }
+};
+
+template <class T, int kOperands, bool kFp8>
+using Operands = std::conditional_t<kFp8, OperandsAhead<T, kOperands>, OperandsNow<T, kOperands>>;
 
 template <class T>
 struct Map {
@@ -49,7 +117,7 @@ __device__ void put(const FusedTarget& out, const Fp8Caster& caster, const Tile&
     const uint2 codes = caster.cast(v, counts);
     if (out.rows != nullptr) store_codes(out.rows + at.row * width + col, 0, at.valid, aligned, codes);
     if (out.columns != nullptr) tile.put(at.tile_row, at.tile_col, codes);
-  } else {
+  } else if (out.rows != nullptr) {
     store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(out.rows) + at.row * width + col, at.valid, aligned);
   }
 }
@@ -71,8 +139,10 @@ __device__ inline void leave_sums(const float (&sums)[8], int across, int down, 
 
 template <class T, Function F, bool kFp8>
 __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
-  __shared__ alignas(128) std::uint8_t memory[Tile::bytes_for(tile_cols)];
+  extern __shared__ __align__(128) std::uint8_t memory[];
+  constexpr int operands = F == Function::swiglu ? 2 : 1;
   const Tile tile{memory, tile_cols};
+  Operands<T, operands, kFp8> in(memory + Tile::bytes_for(tile_cols));
   const Fp8Caster caster = Fp8Caster::into(op.out);
   CastCounts counts;
   unsigned long long seen = 0;
@@ -83,27 +153,30 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
   const int cols = static_cast<int>(min(static_cast<Size>(tile_cols), op.cols - col0));
   const int valid = cols - across * 8;
   const Size tiles = (op.rows + tile_rows_count - 1) / tile_rows_count;
+  const auto fetch = [&](Size t, int stage) {
+    if (t >= tiles) return;
+#pragma unroll
+    for (int i = 0; i < passes; ++i) {
+      const Size row = t * tile_rows_count + down + i * rows_at_once;
+      const int here = row < op.rows ? valid : 0;
+      const T* from = op.x + row * op.width + col0 + across * 8;
+      in.fetch(stage, 0, i, from, here, op.aligned);
+      if constexpr (operands == 2) in.fetch(stage, 1, i, from + op.cols, here, op.aligned);
+    }
+  };
+  in.begin(fetch);
   for (Size t = blockIdx.y; t < tiles; t += gridDim.y) {
     const Size row0 = t * tile_rows_count;
     const int rows = static_cast<int>(min(static_cast<Size>(tile_rows_count), op.rows - row0));
-    Packed8<T> x[tile_rows_count / rows_at_once];
-    Packed8<T> up[tile_rows_count / rows_at_once];
+    const int stage = in.advance(fetch, t);
 #pragma unroll
-    for (int i = 0; i < tile_rows_count / rows_at_once; ++i) {
-      const int r = down + i * rows_at_once;
-      const int here = r < rows ? valid : 0;
-      const T* from = op.x + (row0 + r) * op.width + col0 + across * 8;
-      x[i] = load_packed(from, here, op.aligned);
-      if constexpr (F == Function::swiglu) up[i] = load_packed(from + op.cols, here, op.aligned);
-    }
-#pragma unroll
-    for (int i = 0; i < tile_rows_count / rows_at_once; ++i) {
+    for (int i = 0; i < passes; ++i) {
       const int r = down + i * rows_at_once;
       if (r >= rows || valid <= 0) continue;
       float v[8];
       float u[8] = {};
-      x[i].unpack(v);
-      if constexpr (F == Function::swiglu) up[i].unpack(u);
+      in.at(stage, 0, i).unpack(v);
+      if constexpr (operands == 2) in.at(stage, 1, i).unpack(u);
       activate<F>(v, u, op.factor, op.limit);
 #pragma unroll
       for (int j = 0; j < 8; ++j) sums[j] += v[j];
@@ -128,9 +201,11 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
 }
 
 template <class T, Function F, bool kFp8>
-__global__ __launch_bounds__(threads, F == Function::swiglu ? 4 : 5) void map_backward_kernel(const Map<T> op) {
+__global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_backward_kernel(const Map<T> op) {
   constexpr int results = F == Function::swiglu ? 2 : 1;
-  __shared__ alignas(128) std::uint8_t memory[3 * Tile::bytes_for(tile_cols)];
+  extern __shared__ __align__(128) std::uint8_t memory[];
+  constexpr int operands = results + 1;
+  Operands<T, operands, kFp8> in(memory + 3 * Tile::bytes_for(tile_cols));
   const Tile tile{memory, tile_cols};
   const Tile up_tile{memory + Tile::bytes_for(tile_cols), tile_cols};
   const Tile again_tile{memory + 2 * Tile::bytes_for(tile_cols), tile_cols};
@@ -146,22 +221,23 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 4 : 5) void map_ba
   const int cols = static_cast<int>(min(static_cast<Size>(tile_cols), op.cols - col0));
   const int valid = cols - across * 8;
   const Size tiles = (op.rows + tile_rows_count - 1) / tile_rows_count;
+  const auto fetch = [&](Size t, int stage) {
+    if (t >= tiles) return;
+#pragma unroll
+    for (int i = 0; i < passes; ++i) {
+      const Size row = t * tile_rows_count + down + i * rows_at_once;
+      const int here = row < op.rows ? valid : 0;
+      const Size col = col0 + across * 8;
+      in.fetch(stage, 0, i, op.x + row * op.width + col, here, op.aligned);
+      in.fetch(stage, 1, i, op.dy + row * op.cols + col, here, op.aligned);
+      if constexpr (results == 2) in.fetch(stage, 2, i, op.x + row * op.width + col + op.cols, here, op.aligned);
+    }
+  };
+  in.begin(fetch);
   for (Size t = blockIdx.y; t < tiles; t += gridDim.y) {
     const Size row0 = t * tile_rows_count;
     const int rows = static_cast<int>(min(static_cast<Size>(tile_rows_count), op.rows - row0));
-    constexpr int passes = tile_rows_count / rows_at_once;
-    Packed8<T> x[passes];
-    Packed8<T> up[passes];
-    Packed8<T> dy[passes];
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      const int r = down + i * rows_at_once;
-      const int here = r < rows ? valid : 0;
-      const T* from = op.x + (row0 + r) * op.width + col0 + across * 8;
-      x[i] = load_packed(from, here, op.aligned);
-      if constexpr (F == Function::swiglu) up[i] = load_packed(from + op.cols, here, op.aligned);
-      dy[i] = load_packed(op.dy + (row0 + r) * op.cols + col0 + across * 8, here, op.aligned);
-    }
+    const int stage = in.advance(fetch, t);
 #pragma unroll
     for (int i = 0; i < passes; ++i) {
       const int r = down + i * rows_at_once;
@@ -170,9 +246,9 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 4 : 5) void map_ba
       float u[8] = {};
       float d[8];
       float e[8];
-      x[i].unpack(v);
-      if constexpr (F == Function::swiglu) up[i].unpack(u);
-      dy[i].unpack(d);
+      in.at(stage, 0, i).unpack(v);
+      in.at(stage, 1, i).unpack(d);
+      if constexpr (results == 2) in.at(stage, 2, i).unpack(u);
       activate_backward<F>(v, u, op.forward, op.factor, op.limit, d, e);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -216,18 +292,22 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 4 : 5) void map_ba
 }
 
 // Blocks across the columns, and as many strips downwards as fill the GPU.
-template <class T, class Kernel>
+template <class Operands, int kTiles, class T, class Kernel>
 void launch(Gpu& gpu, Kernel kernel, Map<T>& args, Size sums_width, const char* what) {
+  constexpr int shared = Operands::bytes + kTiles * Tile::bytes_for(tile_cols);
   const Size across = ceil_div(args.cols, tile_cols);
   const Size tiles = ceil_div(args.rows, tile_rows_count);
+  if (shared > 48 * 1024) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), what);
+  }
   int per_multiprocessor = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, threads, 0), what);
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, kernel, threads, shared), what);
   const Size fill = ceil_div(2 * static_cast<Size>(per_multiprocessor) * gpu.multiprocessors(), across);
   const Size strips = std::clamp<Size>(std::min(tiles, fill), 1, 65535);
   float* column_sums = args.out.column_sums;
   if (column_sums != nullptr) args.partials = gpu.workspace<float>(Slot::sums, strips * sums_width);
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(strips));
-  kernel<<<grid, threads, 0, gpu.stream()>>>(args);
+  kernel<<<grid, threads, shared, gpu.stream()>>>(args);
   check_launch(what);
   if (column_sums != nullptr) {
     add_partial_sums(gpu, args.partials, strips, sums_width, sums_width, 1.0F, column_sums);
@@ -246,10 +326,12 @@ void forward(Gpu& gpu, View x, Size cols, float factor, float limit, const Fused
   args.aligned = cols % 8 == 0 && x.cols % 8 == 0;
   args.out = out;
   constexpr bool has_fp8 = std::is_same_v<T, __nv_bfloat16> || F == Function::identity;
+  constexpr int operands = F == Function::swiglu ? 2 : 1;
   if constexpr (has_fp8) {
-    if (out.is_fp8()) return launch(gpu, map_kernel<T, F, true>, args, cols, "activation");
+    if (out.is_fp8())
+      return launch<Operands<T, operands, true>, 1>(gpu, map_kernel<T, F, true>, args, cols, "activation");
   }
-  launch(gpu, map_kernel<T, F, false>, args, cols, "activation");
+  launch<Operands<T, operands, false>, 1>(gpu, map_kernel<T, F, false>, args, cols, "activation");
 }
 
 template <class T, Function F>
@@ -266,12 +348,15 @@ void backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_grad
   args.aligned = args.cols % 8 == 0;
   args.out = in_gradient;
   args.again = again;
+  constexpr int operands = F == Function::swiglu ? 3 : 2;
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if (in_gradient.is_fp8()) {
-      return launch(gpu, map_backward_kernel<T, F, true>, args, args.width, "activation_backward");
+      return launch<Operands<T, operands, true>, 3>(gpu, map_backward_kernel<T, F, true>, args, args.width,
+                                                    "activation_backward");
     }
   }
-  launch(gpu, map_backward_kernel<T, F, false>, args, args.width, "activation_backward");
+  launch<Operands<T, operands, false>, 1>(gpu, map_backward_kernel<T, F, false>, args, args.width,
+                                          "activation_backward");
 }
 
 template <class T>

@@ -14,7 +14,7 @@ AttentionLibrary::AttentionLibrary(Gpu& gpu) : gpu_(gpu) {
     return;
   }
   try {
-    cudnn_ = std::make_unique<CudnnAttention>(gpu, std::getenv("QUAVER_DET") ? Determinism::preferred_speed : Determinism::required);
+    cudnn_ = std::make_unique<CudnnAttention>(gpu, Determinism::required);
   } catch (const Error& error) {
     why_own_ = error.what();
     gpu.notice("attention runs on kernels slower than cuDNN's: " + why_own_ + "; " + error.remedy());

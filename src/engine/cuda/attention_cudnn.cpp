@@ -8,7 +8,6 @@
 #if __has_include(<cudnn.h>)
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -21,7 +20,7 @@ namespace {
 
 // Gradients of scores take 2 bytes for each pair of positions and each head. Sequences are taken in chunks that need
 // about this much, and where a single one would need more than the most, other kernels are the better choice.
-const Size scores_bytes = (std::getenv("QUAVER_SCORES_MB") ? Size{std::atoi(std::getenv("QUAVER_SCORES_MB"))} : 512) << 20U;
+constexpr Size scores_bytes = Size{1} << 30U;
 constexpr Size most_scores_bytes = Size{2} << 30U;
 constexpr Size largest_head = 256;
 
@@ -254,7 +253,7 @@ void CudnnAttention::forward(const Attention& op) {
   float least = -std::numeric_limits<float>::infinity();
   graph.run({query, key, value, result, log_sum, scale, minus_infinity},
             {packed.queries, packed.keys, packed.values, op.result.data, op.log_sum.data, &factor, &least},
-            state_->gpu.workspace(Slot::attention, aligned(graph.workspace_bytes())));
+            state_->gpu.workspace(Slot::large, aligned(graph.workspace_bytes())));
 }
 
 void CudnnAttention::backward(const AttentionBackward& op) {
@@ -268,7 +267,7 @@ void CudnnAttention::backward(const AttentionBackward& op) {
     const CudnnGraph& graph = *state_->plan(Pass::backward, part).graph;
     const auto rows = static_cast<std::size_t>(part.tokens() * part.heads) * sizeof(float);
     const std::size_t sums = deterministic() ? 0 : aligned(rows * static_cast<std::size_t>(part.head_size));
-    std::byte* memory = state_->gpu.workspace(Slot::attention, aligned(rows) + sums + aligned(graph.workspace_bytes()));
+    std::byte* memory = state_->gpu.workspace(Slot::large, aligned(rows) + sums + aligned(graph.workspace_bytes()));
     std::byte* dots = memory;
     std::byte* accumulator = dots + aligned(rows);
     std::byte* workspace = accumulator + sums;

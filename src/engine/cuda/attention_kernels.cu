@@ -90,7 +90,7 @@ void run_backward(Gpu& gpu, const AttentionBackward& op) {
   a.result_gradient = static_cast<const T*>(op.result_gradient.data);
   a.qkv_gradient = static_cast<T*>(op.qkv_gradient.data);
   const Size rows = op.layout.tokens() * op.layout.heads;
-  auto* dots = gpu.workspace<float>(Slot::attention, rows);
+  auto* dots = gpu.workspace<float>(Slot::large, rows);
   a.row_dots = dots;
   row_dots_kernel<T><<<static_cast<unsigned int>(ceil_div(rows, threads / 32)), threads, 0, gpu.stream()>>>(
       a, static_cast<const T*>(op.result.data), dots);

@@ -36,7 +36,8 @@ struct CodeTile {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int first_row = lane % 4 * kRun;
     const bool whole = first_row + kRun <= rows && total_rows % kRun == 0;
-    for (int chunk = static_cast<int>(threadIdx.x) / 32; chunk * 16 < cols; chunk += static_cast<int>(blockDim.x) / 32) {
+    for (int chunk = static_cast<int>(threadIdx.x) / 32; chunk * 16 < cols;
+         chunk += static_cast<int>(blockDim.x) / 32) {
       unsigned pairs[kMatrices];
 #pragma unroll
       for (int m = 0; m < kMatrices; m += 4) load_turned(chunk_offset(m * 8 + lane, chunk), pairs + m);

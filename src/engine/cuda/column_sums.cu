@@ -26,8 +26,8 @@ __global__ void add_partial_sums_kernel(const float* partials, Size parts, Size 
 
 void add_partial_sums(Gpu& gpu, const float* partials, Size parts, Size stride, Size cols, float factor, float* out) {
   const dim3 block(32, lanes_down);
-  add_partial_sums_kernel<<<static_cast<unsigned>(ceil_div(cols, 32)), block, 0, gpu.stream()>>>(partials, parts, stride,
-                                                                                               cols, factor, out);
+  add_partial_sums_kernel<<<static_cast<unsigned>(ceil_div(cols, 32)), block, 0, gpu.stream()>>>(
+      partials, parts, stride, cols, factor, out);
   check_launch("add_partial_sums");
 }
 

@@ -73,7 +73,8 @@ std::size_t CudaEngine::free_memory() const {
 }
 
 bool CudaEngine::can_fuse(const QuantizedTensor& out, const Casting& casting) const {
-  if (casting.detail == Detail::full && casting.observe) return false;
+  // What is looked at closely is staged, and so is what is cast once more for it: both must see the same values.
+  if (casting.detail == Detail::full) return false;
   const Site& site = out.site();
   if (!out.has_own_columns()) {
     const QuantSpec& spec = site.spec.rows;
@@ -114,7 +115,7 @@ CastTarget CudaEngine::cast_target(const QuantizedTensor& out, const Casting& ca
 
 View CudaEngine::staging(Size rows, Size cols) {
   View view{nullptr, wide_, rows, cols};
-  view.data = gpu_.workspace(Slot::staging, static_cast<std::size_t>(view.bytes()));
+  view.data = gpu_.workspace(Slot::large, static_cast<std::size_t>(view.bytes()));
   return view;
 }
 
@@ -142,6 +143,13 @@ void CudaEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, 
   cast(gpu_, x, factor, cast_target(out, casting));
 }
 
+void CudaEngine::sum_columns(View x, View sums) {
+  FusedTarget nowhere;
+  nowhere.format = x.format;
+  nowhere.column_sums = sums.f32();
+  cast_fused(gpu_, x, 1, nowhere);
+}
+
 void CudaEngine::matmul(const Matmul& op) { products_.matmul(op); }
 
 void CudaEngine::embed(const Embed& op) { cuda::embed(gpu_, op); }
@@ -149,8 +157,8 @@ void CudaEngine::embed(const Embed& op) { cuda::embed(gpu_, op); }
 void CudaEngine::embed_backward(const EmbedBackward& op) { cuda::embed_backward(gpu_, op); }
 
 void CudaEngine::add_norm(const AddNorm& op) {
-  const bool fuse = can_fuse(op.out, op.casting) &&
-                    (!op.out.has_own_columns() || norm_can_write_columns(op.residual.cols, 1));
+  const bool fuse =
+      can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_can_write_columns(gpu_, op.residual.cols, 1));
   write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
 }
 
@@ -160,11 +168,12 @@ void CudaEngine::add_norm_backward(const AddNormBackward& op) {
   FusedTarget again;
   const Casting again_casting = unobserved(op.casting);
   const bool fuse_branch = op.branch_gradient != nullptr && can_fuse(*op.branch_gradient, op.casting) &&
-                           norm_can_write_columns(width, 1);
+                           norm_can_write_columns(gpu_, width, 1);
   if (fuse_branch) branch = fused_target(*op.branch_gradient, op.casting);
+  if (branch.rows == static_cast<std::byte*>(op.gradient.data)) branch.rows = nullptr;  // written as the gradient
   const bool alongside = !branch || branch.is_fp8();  // one kernel writes both, or neither, in FP8
   const bool fuse_again = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, again_casting) &&
-                          alongside && norm_can_write_columns(width, 2);
+                          alongside && norm_can_write_columns(gpu_, width, 2);
   if (fuse_again) again = fused_target(*op.out, again_casting);
   cuda::add_norm_backward(gpu_, op, branch, again);
   if (op.branch_gradient != nullptr && !fuse_branch) {
@@ -282,7 +291,7 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
 }
 
 void CudaEngine::cross_entropy(const CrossEntropy& op) {
-  constexpr Size logits_limit = Size{512} << 20;  // bytes held at once
+  constexpr Size logits_limit = Size{1} << 30;  // bytes held at once
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
@@ -290,7 +299,7 @@ void CudaEngine::cross_entropy(const CrossEntropy& op) {
   const Size fitting = std::clamp<Size>(logits_limit / row_bytes / 128 * 128, std::min<Size>(tokens, 128), tokens);
   // A transposed copy cannot be cut along its columns, so then the chunk is everything.
   const Size chunk = train && op.x.has_own_columns() ? tokens : fitting;
-  auto* memory = gpu_.workspace(Slot::logits, static_cast<std::size_t>(chunk * row_bytes));
+  auto* memory = gpu_.workspace(Slot::large, static_cast<std::size_t>(chunk * row_bytes));
   for (Size first = 0; first < tokens; first += chunk) {
     const View logits{memory, wide_, std::min(chunk, tokens - first), vocab};
     const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, logits.rows);
@@ -328,9 +337,9 @@ extern "C" __attribute__((visibility("default"))) quaver::Engine* quaver_make_cu
                         "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use train.device = \"cpu\"");
   }
   if (options->device >= count) {
-    throw quaver::Error("there is no GPU number " + std::to_string(options->device) + ": this machine has " +
-                            std::to_string(count),
-                        "choose a smaller number");
+    throw quaver::Error(
+        "there is no GPU number " + std::to_string(options->device) + ": this machine has " + std::to_string(count),
+        "choose a smaller number");
   }
   return new quaver::cuda::CudaEngine(*options);
 }

@@ -29,8 +29,10 @@ class CudaEngine final : public Engine {
   std::string name() const override;
   Format wide_format() const override { return wide_; }
   Sharing sharing() const override { return Sharing::apart; }
-  // Gradients reduce over many more terms and smaller ones than activations do: they keep promoted sums.
-  Accumulators accumulators() const override { return {.forward = Accumulator::hopper}; }
+  // Weight gradients sum over all tokens of a micro-batch, where short sums would lose most: they are promoted.
+  Accumulators accumulators() const override {
+    return {.forward = Accumulator::hopper, .input_gradient = Accumulator::hopper};
+  }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
@@ -43,6 +45,7 @@ class CudaEngine final : public Engine {
 
   void fill_zero(View x) override;
   void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor = 1) override;
+  void sum_columns(View x, View sums) override;
   void matmul(const Matmul& op) override;
   void embed(const Embed& op) override;
   void embed_backward(const EmbedBackward& op) override;

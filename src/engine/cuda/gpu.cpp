@@ -21,6 +21,7 @@ Gpu::Gpu(int index, Listener listener) : listener_(std::move(listener)) {
   multiprocessors_ = properties.multiProcessorCount;
   architecture_ = properties.major * 10 + properties.minor;
   name_ = properties.name;
+  shared_memory_ = static_cast<Size>(properties.sharedMemPerBlockOptin);
   total_memory_ = properties.totalGlobalMem;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
 }

@@ -26,13 +26,11 @@ enum class Slot : std::uint8_t {
   blas,       // cuBLASLt's own
   operand_a,  // decoded operands
   operand_b,
-  product,     // alpha on the device, transposed scales
-  staging,     // a tensor before a cast that must see it whole
-  scales,      // amaxes of rows, columns, tensor
-  statistics,  // of the parts of a cast
-  sums,        // partial sums of reductions over tokens
-  attention,   // the attention library's own
-  logits,
+  product,       // alpha on the device, transposed scales
+  large,         // what lives within one operation: a tensor before its cast, attention's scores, logits
+  scales,        // amaxes of rows, columns, tensor
+  statistics,    // of the parts of a cast
+  sums,          // partial sums of reductions over tokens
   logits_codes,  // dlogits where they are cast
   rows,          // per-row figures of the loss
   sorting,       // tokens sorted by id
@@ -52,6 +50,7 @@ class Gpu {
   int multiprocessors() const { return multiprocessors_; }
   int architecture() const { return architecture_; }  // 90 for Hopper
   const std::string& name() const { return name_; }
+  Size shared_memory() const { return shared_memory_; }  // bytes that a block may have
   std::size_t total_memory() const { return total_memory_; }
 
   bool has_fp8() const { return architecture_ >= 89; }
@@ -84,6 +83,7 @@ class Gpu {
   int multiprocessors_ = 0;
   int architecture_ = 0;
   std::string name_;
+  Size shared_memory_ = 0;
   std::size_t total_memory_ = 0;
   bool recording_ = false;
   std::array<Block, static_cast<std::size_t>(Slot::count)> workspace_{};

@@ -249,12 +249,13 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
 
 }  // namespace
 
-bool norm_can_write_columns(Size width, int targets) {
-  constexpr Size shared_limit = 220 * 1024;
-  return targets * CodeTile<norm_tile_rows>::bytes_for(static_cast<int>(width)) <= shared_limit;
+bool norm_can_write_columns(const Gpu& gpu, Size width, int targets) {
+  constexpr Size own = 1024;  // what the kernels have beside the tiles
+  return targets * CodeTile<norm_tile_rows>::bytes_for(static_cast<int>(width)) + own <= gpu.shared_memory();
 }
 
-void add_norm_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& branch_gradient, const FusedTarget& out) {
+void add_norm_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& branch_gradient,
+                       const FusedTarget& out) {
   if (op.sum.format == Format::f32) return launch_backward<float>(gpu, op, branch_gradient, out);
   launch_backward<__nv_bfloat16>(gpu, op, branch_gradient, out);
 }

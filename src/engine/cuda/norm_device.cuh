@@ -96,11 +96,14 @@ struct Affine {
   }
 
   __device__ void get(int column, float (&gain)[8], float (&shift)[8]) const {
-    if constexpr (kVectors > 1) return read(column, gain, shift);
+    if constexpr (kVectors > 1) {
+      read(column, gain, shift);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      gain[i] = kept_gain[i];
-      shift[i] = kept_shift[i];
+      for (int i = 0; i < 8; ++i) {
+        gain[i] = kept_gain[i];
+        shift[i] = kept_shift[i];
+      }
     }
   }
 

@@ -26,7 +26,8 @@ void with_team(Size width, const char* what, Body&& body) {
   if (width <= 2048) return body.template operator()<1, 8>();
   if (width <= 4096) return body.template operator()<2, 8>();
   if (width <= 8192) return body.template operator()<4, 8>();
-  throw Error(std::string(what) + ": a row of " + std::to_string(width) + " elements is wider than the 8192 that the GPU engine holds",
+  throw Error(std::string(what) + ": a row of " + std::to_string(width) +
+                  " elements is wider than the 8192 that the GPU engine holds",
               "choose a smaller model.width, or train.device = \"cpu\"");
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t workspace_limit = std::size_t{64} << 20;
 constexpr std::int64_t large_problem = std::int64_t{1} << 30;  // multiplications; below, a choice saves next to nothing
-constexpr int most_candidates = 16;
+constexpr int most_candidates = 32;
 constexpr int most_runs = 5;
 constexpr double seconds_a_problem = 0.25;
 
@@ -158,7 +158,7 @@ std::filesystem::path cache_directory() {
     const char* value = std::getenv(name);
     return std::filesystem::path(value == nullptr ? "" : value);
   };
-  if (const auto own = given("QUAVER_CACHE_DIR"); !own.empty()) return own;
+  if (auto own = given("QUAVER_CACHE_DIR"); !own.empty()) return own;
   if (const auto shared = given("XDG_CACHE_HOME"); !shared.empty()) return shared / "quaver";
   if (const auto home = given("HOME"); !home.empty()) return home / ".cache" / "quaver";
   return {};
@@ -357,7 +357,8 @@ void ProductCache::settle(const Problem& problem, Arguments arguments, Entry& en
   const std::size_t bytes = problem.out_bytes();
   if (bytes + (total >> 5) > free || cudaMalloc(&arguments.out, bytes) != cudaSuccess) {
     cudaGetLastError();
-    gpu_.notice("the GPU's memory is too full to measure the algorithms of products: they run with the library's first");
+    gpu_.notice(
+        "the GPU's memory is too full to measure the algorithms of products: they run with the library's first");
     entry.settled = true;
     return;
   }

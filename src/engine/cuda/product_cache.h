@@ -24,7 +24,7 @@ struct Factor {
   cublasOperation_t operation = CUBLAS_OP_N;
   std::uint32_t alignment = 16;  // of its memory, in bytes, 16 at most
 
-  auto operator<=>(const Factor&) const = default;
+  auto operator<=>(const Factor&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 
 enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
@@ -50,8 +50,8 @@ struct Problem {
   BiasBy bias = BiasBy::nobody;
   Store store = Store::replace;
 
-  auto operator<=>(const Problem&) const = default;
-  std::string key() const;  // one line of printable characters: in the file and in errors
+  auto operator<=>(const Problem&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
+  std::string key() const;                           // one line of printable characters: in the file and in errors
   std::size_t out_bytes() const;
 };
 
