@@ -223,8 +223,10 @@ void add_train(std::vector<Key>& keys) {
                 "Steps between full statistics of every quantised tensor; 0: never.");
   train.choice("device", &T::device, {{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
                "Where to train; auto: on a GPU where one can be used, else on the processors.");
-  train.choice("memory", &T::memory, {{"speed", Memory::speed}, {"balanced", Memory::balanced}},
-               "What is kept for backward. speed: everything; balanced: transposed codes are cast again on the way.");
+  train.choice(
+      "memory", &T::memory, {{"speed", Memory::speed}, {"balanced", Memory::balanced}, {"small", Memory::small}},
+      "What is kept for backward. speed: everything; balanced: transposed codes are cast again where that costs "
+      "nothing; small: wherever it can be done.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
   train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
                 "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");

@@ -8,9 +8,10 @@ namespace quaver {
 // calibrate: as train, and unit-scaled branches set the constants that give their tensors unit variance.
 enum class Pass : std::uint8_t { train, evaluate, calibrate };
 
-// What is kept for backward. speed: all of it. balanced: where a producer's backward pass can cast its result once more
-// on the way, the transposed codes are made there and not kept.
-enum class Memory : std::uint8_t { speed, balanced };
+// What is kept for backward. speed: all of it. A producer's backward pass can cast its result once more, so that the
+// transposed codes need not be kept: balanced does that where the cast is one pass, which costs nothing; small wherever
+// it can be done.
+enum class Memory : std::uint8_t { speed, balanced, small };
 
 // What differs from one micro-step to the next of the same shape, in engine memory.
 struct StepVariables {
@@ -68,7 +69,10 @@ struct Step {
 
   // Whether the columns of an operand whose producer can cast it again are made in backward.
   bool casts_again(const Site& site) const {
-    return pass != Pass::evaluate && memory == Memory::balanced && stores_columns_apart(site.spec, engine.sharing());
+    const QuantSpec& spec = site.spec.columns;
+    const bool one_pass = spec.block == block::tensor && spec.policy != ScalePolicy::current;
+    const bool wanted = memory == Memory::small || (memory == Memory::balanced && one_pass);
+    return wanted && pass != Pass::evaluate && stores_columns_apart(site.spec, engine.sharing());
   }
 };
 

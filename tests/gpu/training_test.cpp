@@ -188,14 +188,17 @@ TEST_P(TrainingTest, FollowsTheCpu) {
 
 TEST_P(TrainingTest, WhatIsKeptForBackwardChangesNoByte) {
   const std::string recipe = GetParam();
-  Config config = config_of(recipe);
-  config.train.memory = Memory::speed;
-  const auto session = gpu_session(config);
-  std::vector<double> losses;
-  for (Size i = 0; i < memory_steps; ++i) losses.push_back(session->trainer->step().loss);
   const Straight& straight = straight_run(recipe);
-  expect_same_losses(recipe + ", balanced and speed", straight.curve.losses, losses);
-  expect_same_end(recipe + ", balanced and speed", straight.early, end_of(*session->trainer));
+  for (const Memory memory : {Memory::speed, Memory::small}) {
+    Config config = config_of(recipe);
+    config.train.memory = memory;
+    const auto session = gpu_session(config);
+    std::vector<double> losses;
+    for (Size i = 0; i < memory_steps; ++i) losses.push_back(session->trainer->step().loss);
+    const std::string what = recipe + (memory == Memory::speed ? ", balanced and speed" : ", balanced and small");
+    expect_same_losses(what, straight.curve.losses, losses);
+    expect_same_end(what, straight.early, end_of(*session->trainer));
+  }
 }
 
 TEST_P(TrainingTest, ResumesIntoTheSameBytes) {

@@ -52,6 +52,20 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
+// What is kept for backward and what is cast once more is a matter of memory, never of the result.
+TEST_P(Resume, MemoryModesGiveTheSameBytes) {
+  const TemporaryFolder folder;
+  Config kept = small_config(GetParam(), folder.path() / "kept");
+  kept.train.memory = Memory::speed;
+  run_training(kept, {});
+  for (const Memory memory : {Memory::balanced, Memory::small}) {
+    Config again = small_config(GetParam(), folder.path() / (memory == Memory::small ? "small" : "balanced"));
+    again.train.memory = memory;
+    run_training(again, {});
+    expect_same_end(kept.run.dir, again.run.dir);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, Resume, testing::ValuesIn(all_recipes()), test_name);
 
 TEST(ResumeOptions, LowPrecisionStateAndSwitchOfRecipe) {

@@ -9,7 +9,7 @@ void check(cudaError_t status, const char* what) {
   const std::string why = std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation) {
     throw Error(std::string(what) + ": the GPU's memory is full (" + why + ")",
-                "lower train.batch and raise train.accumulation, or choose train.memory = \"balanced\"");
+                "lower train.batch and raise train.accumulation, or choose train.memory = \"small\"");
   }
   throw Error(std::string(what) + ": " + why, "`nvidia-smi` shows whether the GPU and its driver are well");
 }
