@@ -1,0 +1,146 @@
+// The backward pass through the stack: joins, branches, embedding.
+#include <algorithm>
+#include <array>
+
+#include "models/transformer.h"
+
+namespace quaver {
+
+void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, View head_gradient) {
+  const View gradient = step.scratch(config_.width);
+  if (norms_after_branches()) {
+    backward_norms_after(step, gradient, head_gradient);
+  } else {
+    backward_norms_before(step, gradient, head_gradient);
+  }
+  const float unit = unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
+  step.engine.embed_backward({.tokens = tokens,
+                              .sequence = step.sequence,
+                              .gradient = gradient,
+                              .factor = unit,
+                              .table_gradient = table_.gradient,
+                              .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+}
+
+void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
+  branches_[i]->backward(step, dx);
+  if (step.pass == Pass::calibrate) propagate_ratios(step);
+}
+
+// Two places that take turns: the gradient of a branch's output is still read while the join before that branch writes
+// the next one's.
+class Transformer::OutputGradients {
+ public:
+  // stream: the gradient of the residual stream, which is the branch's own where nothing is cast.
+  OutputGradients(Step& step, View stream, std::span<const std::unique_ptr<Branch>> branches)
+      : step_(step), stream_(stream), branches_(branches) {
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < branches.size(); ++i) {
+      if (is_stream(i)) continue;
+      std::size_t bytes = 0;
+      place(i, [&](std::size_t piece) {
+        bytes += aligned(piece);
+        return static_cast<std::byte*>(nullptr);
+      });
+      most = std::max(most, bytes);
+    }
+    for (std::byte*& memory : memory_) memory = step.arena.take_scratch(most);
+  }
+
+  QuantizedTensor& of(std::size_t branch) {
+    Linear& layer = branches_[branch]->last();
+    if (is_stream(branch)) {
+      return layer.output_gradient(QuantizedTensor(layer.output_gradient_site(), stream_, step_.one));
+    }
+    std::byte* next = memory_[branch % 2];
+    return layer.output_gradient(place(branch, [&](std::size_t piece) {
+      std::byte* const taken = next;
+      next += aligned(piece);
+      return taken;
+    }));
+  }
+
+ private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  bool is_stream(std::size_t branch) const {
+    return step_.takes_as_is(branches_[branch]->last().output_gradient_site(), stream_);
+  }
+
+  template <class Take>
+  QuantizedTensor place(std::size_t branch, Take take) const {
+    Linear& layer = branches_[branch]->last();
+    return {
+        layer.output_gradient_site(), step_.tokens(), layer.shape().out, Copies::both, step_.engine.sharing(), take};
+  }
+
+  Step& step_;
+  View stream_;
+  std::span<const std::unique_ptr<Branch>> branches_;
+  std::array<std::byte*, 2> memory_{};
+};
+
+void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
+  OutputGradients output_gradients(step, gradient, branches_);
+  for (std::size_t i = branches_.size() + 1; i-- > 0;) {
+    const Arena::Scope branch_scope(step.arena);
+    const bool at_end = i == branches_.size();
+    Norm& norm = at_end ? *final_norm_ : *norms_[i];
+    if (!at_end) backward_branch(i, step, dx);
+    step.engine.add_norm_backward({.norm = norm.parameters(),
+                                   .sum = streams_[i],
+                                   .stats = norm.stats(),
+                                   .out_gradient = dx,
+                                   .next = at_end ? View{} : gradient,
+                                   .keep = at_end ? 0.0F : residual(static_cast<Size>(i)).keep,
+                                   .add = at_end ? 1.0F : join_factor(i),
+                                   .gradient = gradient,
+                                   .branch_gradient = i > 0 ? &output_gradients.of(i - 1) : nullptr,
+                                   .out = at_end ? nullptr : branches_[i]->first().input_again(step),
+                                   .gradients = norm.gradients(step.tokens()),
+                                   .casting = step.casting});
+    if (!at_end) branches_[i]->first().weight_gradient(step);
+  }
+}
+
+void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
+  const std::size_t mark = step.arena.mark();
+  step.engine.add_norm_backward({.norm = final_norm_->parameters(),
+                                 .sum = streams_.back(),
+                                 .stats = final_norm_->stats(),
+                                 .out_gradient = dx,
+                                 .gradient = dx,
+                                 .gradients = final_norm_->gradients(step.tokens()),
+                                 .casting = step.casting});
+  for (std::size_t i = branches_.size(); i-- > 0;) {
+    const bool at_end = i + 1 == branches_.size();
+    step.arena.rewind(mark);
+    QuantizedTensor& dy = branches_[i]->last().output_gradient(step);
+    NormAddBackward join{.norm = norms_[i]->parameters(),
+                         .branch = branch_outputs_[i],
+                         .stats = norms_[i]->stats(),
+                         .input_gradient = dx,
+                         .next = at_end ? View{} : gradient,
+                         .keep = at_end ? 0.0F : residual(static_cast<Size>(i + 1)).keep,
+                         .add = at_end ? 1.0F : join_factor(i + 1),
+                         .factor = entry_factors_[i],
+                         .gradient = gradient,
+                         .branch_gradient = dy,
+                         .gradients = norms_[i]->gradients(step.tokens()),
+                         .casting = step.casting};
+    step.engine.norm_add_backward(join);
+    if (step.pass == Pass::calibrate) {
+      join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site(), step.engine);
+      join.input_gradient = gradient;  // already joined: only the branch's gradient is to be cast again
+      join.next = {};
+      join.add = 1;
+      step.engine.norm_add_backward(join);
+    }
+    backward_branch(i, step, dx);
+    branches_[i]->first().weight_gradient(step);
+  }
+  step.arena.rewind(mark);
+  step.engine.combine({.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});
+}
+
+}  // namespace quaver
