@@ -26,6 +26,12 @@ struct Casting {
   const std::uint32_t* micro_step = nullptr;  // in engine memory, added to step: what differs between repetitions
   Detail detail = Detail::counts;             // what statistics to gather
   bool observe = true;                        // false in evaluation: sites keep no trace of it
+
+  Casting unobserved() const {
+    Casting same = *this;
+    same.observe = false;
+    return same;
+  }
 };
 
 // What each of a layer's three products sums in.

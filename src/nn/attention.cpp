@@ -69,9 +69,7 @@ void AttentionBranch::backward(Step& step, View dx) {
   const View result_gradient = step.scratch(result_.cols);
   out_.input_gradient(step, result_gradient);
   if (QuantizedTensor* again = out_.input_again(step)) {
-    Casting casting = step.casting;
-    casting.observe = false;
-    step.engine.quantize(result_, *again, casting, factors_[0]);
+    step.engine.quantize(result_, *again, step.casting.unobserved(), factors_[0]);
   }
   out_.weight_gradient(step);
   const View qkv_gradient = step.scratch(raw_.cols);

@@ -128,8 +128,7 @@ void CpuEngine::activation_backward(const ActivationBackward& op) {
     }
   });
   if (op.out == nullptr) return;
-  Casting again = op.casting;
-  again.observe = false;
+  const Casting again = op.casting.unobserved();
   activation(
       {.kind = op.kind, .x = op.x, .factor = op.forward_factor, .limit = op.limit, .out = *op.out, .casting = again});
 }

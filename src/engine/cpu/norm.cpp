@@ -137,8 +137,7 @@ void CpuEngine::add_norm_backward(const AddNormBackward& op) {
   }
   sums.add_to(op.gradients);
   if (op.out == nullptr) return;
-  Casting again = op.casting;
-  again.observe = false;
+  const Casting again = op.casting.unobserved();
   SiteWriter(workspace_, *op.out, again).write([&](Size first, Size rows, float* tile, int) {
     for (Size r = 0; r < rows; ++r) {
       normalize_row(op.sum.f32() + (first + r) * d, stats[first + r], op.norm.gain.f32(), optional_row(op.norm.shift),
