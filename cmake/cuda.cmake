@@ -1,6 +1,5 @@
 # The CUDA engine, src/engine/cuda/**, as a module that the program loads at run time: one build serves machines with and
 # without a GPU.
-include(CheckLanguage)
 if(NOT QUAVER_CUDA OR QUAVER_SANITIZE)
   return()
 endif()

@@ -1,8 +1,12 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "engine/cuda/activation.h"
 #include "engine/cuda/activation_device.cuh"
+#include "engine/cuda/code_tile.cuh"
 #include "engine/cuda/column_sums.h"
-#include "engine/cuda/norm_device.cuh"
-#include "engine/cuda/norm_launch.h"
+#include "engine/cuda/fp8_cast.cuh"
+#include "engine/cuda/packed.cuh"
 
 namespace quaver::cuda {
 

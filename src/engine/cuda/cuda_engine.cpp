@@ -25,11 +25,6 @@ bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
          spec.rotation == Rotation::none && spec.shrink == 1.0F;
 }
 
-Casting unobserved(Casting casting) {
-  casting.observe = false;
-  return casting;
-}
-
 }  // namespace
 
 CudaEngine::CudaEngine(const CudaOptions& options)
@@ -156,9 +151,15 @@ void CudaEngine::embed(const Embed& op) { cuda::embed(gpu_, op); }
 
 void CudaEngine::embed_backward(const EmbedBackward& op) { cuda::embed_backward(gpu_, op); }
 
+bool CudaEngine::norm_has_room(Size width, int targets) {
+  if (norm_can_write_columns(gpu_, width, targets)) return true;
+  gpu_.notice("norms of width " + std::to_string(width) + " cast their results in a pass of its own: " +
+              std::to_string(targets) + " of them do not fit into this GPU's shared memory");
+  return false;
+}
+
 void CudaEngine::add_norm(const AddNorm& op) {
-  const bool fuse =
-      can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_can_write_columns(gpu_, op.residual.cols, 1));
+  const bool fuse = can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_has_room(op.residual.cols, 1));
   write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
 }
 
@@ -166,14 +167,14 @@ void CudaEngine::add_norm_backward(const AddNormBackward& op) {
   const Size width = op.sum.cols;
   FusedTarget branch;
   FusedTarget again;
-  const Casting again_casting = unobserved(op.casting);
+  const Casting again_casting = op.casting.unobserved();
   const bool fuse_branch = op.branch_gradient != nullptr && can_fuse(*op.branch_gradient, op.casting) &&
-                           norm_can_write_columns(gpu_, width, 1);
+                           (!op.branch_gradient->has_own_columns() || norm_has_room(width, 1));
   if (fuse_branch) branch = fused_target(*op.branch_gradient, op.casting);
   if (branch.rows == static_cast<std::byte*>(op.gradient.data)) branch.rows = nullptr;  // written as the gradient
   const bool alongside = !branch || branch.is_fp8();  // one kernel writes both, or neither, in FP8
   const bool fuse_again = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, again_casting) &&
-                          alongside && norm_can_write_columns(gpu_, width, 2);
+                          alongside && norm_has_room(width, 2);
   if (fuse_again) again = fused_target(*op.out, again_casting);
   cuda::add_norm_backward(gpu_, op, branch, again);
   if (op.branch_gradient != nullptr && !fuse_branch) {
@@ -243,7 +244,7 @@ void CudaEngine::activation(const Activation& op) {
 }
 
 void CudaEngine::activation_backward(const ActivationBackward& op) {
-  const Casting again_casting = unobserved(op.casting);
+  const Casting again_casting = op.casting.unobserved();
   const bool fuse = can_fuse(op.in_gradient, op.casting);
   const bool fp8 = fuse && is_narrow(op.in_gradient.site().spec.rows.format);
   const bool fuse_again = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, again_casting);

@@ -69,6 +69,7 @@ class CudaEngine final : public Engine {
   FusedTarget fused_target(const QuantizedTensor& out, const Casting& casting);
   CastTarget cast_target(const QuantizedTensor& out, const Casting& casting);
   View staging(Size rows, Size cols);
+  bool norm_has_room(Size width, int targets);  // says so where it has not
 
   // Has produce(target) write the tensor, directly or by way of the staging matrix.
   template <class Produce>

@@ -145,6 +145,20 @@ __device__ inline void add_counts(SiteStatistics* statistics, CastCounts counts,
   if (threadIdx.x == 0) atomicAdd(&statistics->count, elements);
 }
 
+// Eight codes of a row, as a vector where rows allow it.
+__device__ inline void store_codes(std::byte* row, int col, int valid, bool aligned, uint2 codes) {
+  std::byte* to = row + col;
+  if (aligned && valid >= 8) {
+    *reinterpret_cast<uint2*>(to) = codes;
+    return;
+  }
+  const unsigned long long all = static_cast<unsigned long long>(codes.y) << 32 | codes.x;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < valid) to[i] = static_cast<std::byte>(all >> (8 * i));
+  }
+}
+
 // The tensor's multiplier beside its codes: one thread of the grid writes it.
 __device__ inline void store_scales(const FusedTarget& target, float stored) {
   if (target.rows_scale != nullptr) *target.rows_scale = stored;

@@ -125,18 +125,4 @@ __device__ inline void clear_tail(float (&v)[8], int valid) {
   }
 }
 
-// Eight codes of a row, as a vector where rows allow it.
-__device__ inline void store_codes(std::byte* row, int col, int valid, bool aligned, uint2 codes) {
-  std::byte* to = row + col;
-  if (aligned && valid >= 8) {
-    *reinterpret_cast<uint2*>(to) = codes;
-    return;
-  }
-  const unsigned long long all = static_cast<unsigned long long>(codes.y) << 32 | codes.x;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    if (i < valid) to[i] = static_cast<std::byte>(all >> (8 * i));
-  }
-}
-
 }  // namespace quaver::cuda

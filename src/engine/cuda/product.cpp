@@ -255,8 +255,11 @@ bool Products::multiply(const Matmul& op, const Sources& sources) {
   if (fp8 && !blocks && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
 
   if (biased && op.out.format == Format::bf16 && !op.accumulate) problem.bias = BiasBy::library;
-  if (biased && (problem.bias == BiasBy::nobody || !cache_.supports(problem))) {
+  if (problem.bias == BiasBy::library && !cache_.supports(problem)) {
+    gpu_.notice("biases are added in a pass of its own: the library has no such product of these scales");
     problem.bias = BiasBy::nobody;
+  }
+  if (biased && problem.bias == BiasBy::nobody) {
     problem.store = Store::add;
   }
   if (!cache_.supports(problem)) return false;
