@@ -1,0 +1,80 @@
+#include "numerics/figures.h"
+
+#include <cmath>
+
+namespace quaver {
+
+namespace {
+
+constexpr StatisticInfo table[] = {
+    {Statistic::scale, "scale", "", "what the tensor is multiplied by before the cast; none for current and block scales",
+     Worse::larger_magnitude},
+    {Statistic::amax, "amax", "", "largest magnitude", Worse::higher},
+    {Statistic::min_nonzero, "min_nonzero", "", "smallest magnitude that is not zero", Worse::lower},
+    {Statistic::mean, "mean", "", "mean", Worse::larger_magnitude},
+    {Statistic::std, "std", "", "standard deviation", Worse::higher},
+    {Statistic::rms, "rms", "", "root of the mean square", Worse::higher},
+    {Statistic::kurtosis, "kurtosis", "", "about zero: 3 for a normal distribution, more with outliers", Worse::higher},
+    {Statistic::underflow_percent, "underflow_percent", "%", "non-zero elements that the cast made zero", Worse::higher},
+    {Statistic::saturated_percent, "saturated_percent", "%", "elements beyond the format's largest value", Worse::higher},
+    {Statistic::nonfinite, "nonfinite", "", "infinities and NaNs", Worse::higher},
+    {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantisation noise", Worse::lower},
+    {Statistic::headroom_log2, "headroom_log2", "bits", "binades between the largest magnitude and the format's end",
+     Worse::lower},
+    {Statistic::gradient_snr, "gradient_snr", "", "‖mean‖ / deviation of the weight's gradient over micro-batches",
+     Worse::lower},
+    {Statistic::update_ratio, "update_ratio", "", "‖Δw‖ / ‖w‖ of the last update", Worse::higher},
+    {Statistic::unmoved_percent, "unmoved_percent", "%", "weights that the last update did not change", Worse::higher},
+    {Statistic::shadow_cosine, "shadow_cosine", "", "between the weight's gradient and the same in high precision",
+     Worse::lower},
+    {Statistic::shadow_error, "shadow_error", "", "relative error of the weight's gradient against high precision",
+     Worse::higher},
+};
+static_assert(std::size(table) == statistic_count);
+
+// Block and current scales differ from cast to cast: there is no one figure to give.
+float scale_of(const Site& site) {
+  if (site.scale > 0) return site.scale;
+  return site.spec.rows.policy == ScalePolicy::none ? 1.0F : std::numeric_limits<float>::quiet_NaN();
+}
+
+void fill(SiteFigures& figures, const Site& site, const CastStatistics& seen) {
+  const auto set = [&](Statistic statistic, double value) { figures[statistic] = static_cast<float>(value); };
+  set(Statistic::scale, scale_of(site));
+  if (seen.count == 0) return;
+  set(Statistic::amax, seen.amax);
+  set(Statistic::underflow_percent, seen.underflow_percent());
+  set(Statistic::saturated_percent, seen.saturated_percent());
+  set(Statistic::nonfinite, static_cast<double>(seen.nonfinite));
+  if (seen.amax > 0) {
+    set(Statistic::headroom_log2, std::log2(info(site.spec.rows.format).max / (seen.amax * scale_of(site))));
+  }
+  if (!seen.full) return;
+  set(Statistic::min_nonzero, seen.min_nonzero);
+  set(Statistic::mean, seen.mean());
+  set(Statistic::std, seen.std());
+  set(Statistic::rms, seen.rms());
+  set(Statistic::kurtosis, seen.kurtosis());
+  set(Statistic::sqnr_db, seen.sqnr_db());
+}
+
+}  // namespace
+
+const StatisticInfo& info(Statistic statistic) { return table[static_cast<std::size_t>(statistic)]; }
+
+std::span<const StatisticInfo> all_statistics() { return table; }
+
+NumericsSample sample_of(const ScaleBook& book, std::uint64_t step) {
+  NumericsSample sample;
+  sample.step = step;
+  sample.sites.resize(book.entries().size());
+  sample.binades.resize(book.entries().size());
+  for (std::size_t i = 0; i < sample.sites.size(); ++i) {
+    const ScaleEntry& entry = *book.entries()[i];
+    fill(sample.sites[i], entry.site, entry.last_step);
+    sample.binades[i] = entry.last_step.binades;
+  }
+  return sample;
+}
+
+}  // namespace quaver
