@@ -1,0 +1,33 @@
+// Runs of a store as files for other programs: JSON lines, CSV, TensorBoard event files. A folder a run, named by its
+// id, each file written whole and then renamed into place.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/reader.h"
+
+namespace quaver {
+
+enum class ExportFormat : std::uint8_t {
+  jsonl,        // metrics.jsonl: an object a step; numerics.jsonl: an object a site and step
+  csv,          // metrics.csv: a row a step; numerics.csv: step, site, statistic, value
+  tensorboard,  // events.out.tfevents.*: metrics by name, numerics as numerics/<statistic>/<site>
+};
+
+struct ExportOptions {
+  ExportFormat format = ExportFormat::jsonl;
+  // Numerics of these statistics only. Empty: all of them as JSON lines and CSV, none for TensorBoard, which keeps a
+  // series a site and statistic in memory.
+  std::vector<std::string> statistics;
+};
+
+// Writes the run into <folder>/<id>/ and gives the files. An empty list of runs stands for all of the store.
+std::vector<std::filesystem::path> export_run(const StoreReader& store, const std::string& run,
+                                              const std::filesystem::path& folder, const ExportOptions& options);
+std::vector<std::filesystem::path> export_runs(const StoreReader& store, std::span<const std::string> runs,
+                                               const std::filesystem::path& folder, const ExportOptions& options);
+
+}  // namespace quaver

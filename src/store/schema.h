@@ -1,0 +1,16 @@
+// The tables of the store, and the checks a file passes before it is used as one.
+#pragma once
+
+#include "store/database.h"
+
+namespace quaver {
+
+inline constexpr int schema_version = 1;
+
+// Makes the tables in an empty file; refuses (StoreFailure) what is not a store or was written by a newer version.
+void prepare_store(Database& database);
+
+// The same checks, for readers.
+void check_store(Database& database);
+
+}  // namespace quaver
