@@ -7,16 +7,18 @@ namespace quaver {
 namespace {
 
 constexpr StatisticInfo table[] = {
-    {Statistic::scale, "scale", "", "what the tensor is multiplied by before the cast; none for current and block scales",
-     Worse::larger_magnitude},
+    {Statistic::scale, "scale", "",
+     "what the tensor is multiplied by before the cast; none for current and block scales", Worse::larger_magnitude},
     {Statistic::amax, "amax", "", "largest magnitude", Worse::higher},
     {Statistic::min_nonzero, "min_nonzero", "", "smallest magnitude that is not zero", Worse::lower},
     {Statistic::mean, "mean", "", "mean", Worse::larger_magnitude},
     {Statistic::std, "std", "", "standard deviation", Worse::higher},
     {Statistic::rms, "rms", "", "root of the mean square", Worse::higher},
     {Statistic::kurtosis, "kurtosis", "", "about zero: 3 for a normal distribution, more with outliers", Worse::higher},
-    {Statistic::underflow_percent, "underflow_percent", "%", "non-zero elements that the cast made zero", Worse::higher},
-    {Statistic::saturated_percent, "saturated_percent", "%", "elements beyond the format's largest value", Worse::higher},
+    {Statistic::underflow_percent, "underflow_percent", "%", "non-zero elements that the cast made zero",
+     Worse::higher},
+    {Statistic::saturated_percent, "saturated_percent", "%", "elements beyond the format's largest value",
+     Worse::higher},
     {Statistic::nonfinite, "nonfinite", "", "infinities and NaNs", Worse::higher},
     {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantisation noise", Worse::lower},
     {Statistic::headroom_log2, "headroom_log2", "bits", "binades between the largest magnitude and the format's end",
@@ -33,29 +35,31 @@ constexpr StatisticInfo table[] = {
 static_assert(std::size(table) == statistic_count);
 
 // Block and current scales differ from cast to cast: there is no one figure to give.
-float scale_of(const Site& site) {
-  if (site.scale > 0) return site.scale;
+float scale_of(const Site& site, float scale) {
+  if (scale > 0) return scale;
   return site.spec.rows.policy == ScalePolicy::none ? 1.0F : std::numeric_limits<float>::quiet_NaN();
 }
 
-void fill(SiteFigures& figures, const Site& site, const CastStatistics& seen) {
+// Counts are those of the whole step, the rest those of the micro-step that was looked at in full.
+void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
   const auto set = [&](Statistic statistic, double value) { figures[statistic] = static_cast<float>(value); };
-  set(Statistic::scale, scale_of(site));
-  if (seen.count == 0) return;
-  set(Statistic::amax, seen.amax);
-  set(Statistic::underflow_percent, seen.underflow_percent());
-  set(Statistic::saturated_percent, seen.saturated_percent());
-  set(Statistic::nonfinite, static_cast<double>(seen.nonfinite));
-  if (seen.amax > 0) {
-    set(Statistic::headroom_log2, std::log2(info(site.spec.rows.format).max / (seen.amax * scale_of(site))));
+  set(Statistic::scale, scale_of(site, scale));
+  if (step.count == 0) return;
+  set(Statistic::amax, step.amax);
+  set(Statistic::underflow_percent, step.underflow_percent());
+  set(Statistic::saturated_percent, step.saturated_percent());
+  set(Statistic::nonfinite, static_cast<double>(step.nonfinite));
+  if (step.amax > 0) {
+    set(Statistic::headroom_log2,
+        std::log2(info(site.spec.rows.format).max) - std::log2(step.amax) - std::log2(scale_of(site, scale)));
   }
-  if (!seen.full) return;
-  set(Statistic::min_nonzero, seen.min_nonzero);
-  set(Statistic::mean, seen.mean());
-  set(Statistic::std, seen.std());
-  set(Statistic::rms, seen.rms());
-  set(Statistic::kurtosis, seen.kurtosis());
-  set(Statistic::sqnr_db, seen.sqnr_db());
+  if (!look.full) return;
+  if (look.amax > 0) set(Statistic::min_nonzero, look.min_nonzero);
+  set(Statistic::mean, look.mean());
+  set(Statistic::std, look.std());
+  set(Statistic::rms, look.rms());
+  set(Statistic::kurtosis, look.kurtosis());
+  set(Statistic::sqnr_db, look.sqnr_db());
 }
 
 }  // namespace
@@ -71,8 +75,10 @@ NumericsSample sample_of(const ScaleBook& book, std::uint64_t step) {
   sample.binades.resize(book.entries().size());
   for (std::size_t i = 0; i < sample.sites.size(); ++i) {
     const ScaleEntry& entry = *book.entries()[i];
-    fill(sample.sites[i], entry.site, entry.last_step);
-    sample.binades[i] = entry.last_step.binades;
+    const bool looked = entry.sampled.full;
+    const CastStatistics& look = looked ? entry.sampled : entry.last_step;
+    fill(sample.sites[i], entry.site, entry.last_step, look, looked ? entry.sampled_scale : entry.site.scale);
+    sample.binades[i] = look.binades;
   }
   return sample;
 }

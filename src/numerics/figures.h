@@ -68,8 +68,9 @@ struct NumericsSample {
   std::vector<Binades> binades;
 };
 
-// What the casts of the book's latest finished step saw. Figures that need Detail::full are NaN where it was not asked
-// for.
+// What the casts of the book's latest finished step saw: counts and amax of the whole step, the rest, with the scale
+// that was used, of the micro-step that was looked at in full. Figures that need Detail::full are NaN where it was not
+// asked for; `scale` is then the one of the step to come.
 NumericsSample sample_of(const ScaleBook& book, std::uint64_t step);
 
 }  // namespace quaver

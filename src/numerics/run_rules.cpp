@@ -1,0 +1,129 @@
+#include "numerics/run_rules.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+namespace quaver {
+
+namespace {
+
+constexpr double least_loss_deviation = 0.005;    // of the mean: large batches have hardly any noise
+constexpr double least_gradient_deviation = 0.1;  // of the logarithm
+
+Verdict above(double value, double limit, double healthy_share) {
+  if (value > limit) return Verdict::bad;
+  return value < healthy_share * limit ? Verdict::healthy : Verdict::borderline;
+}
+
+// A reading far beyond the limit needs no second one.
+Patience patience_for(double distance, double limit, const AlertConfig& config) {
+  return {distance > 2 * limit ? 1 : config.steps, config.clear_steps};
+}
+
+}  // namespace
+
+void RunRules::look(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+  look_at_scale_and_skips(figures, config, ledger);
+  look_at_loss(figures, config, ledger);
+  look_at_gradient(figures, config, ledger);
+  look_at_embedding(figures, config, ledger);
+  // Minus infinity: no attention took place.
+  if (std::isnan(figures.max_logit) || figures.max_logit == -HUGE_VAL) return;
+  ledger.take("", {.rule = AlertRule::attention_logits,
+                   .verdict = above(figures.max_logit, config.max_logit, 0.8),
+                   .value = figures.max_logit,
+                   .threshold = config.max_logit,
+                   .severity = figures.max_logit > 10 * config.max_logit ? Severity::critical : Severity::warning,
+                   .patience = {config.steps, config.clear_steps}});
+}
+
+void RunRules::look_at_loss(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+  const bool broken = figures.skipped && !std::isfinite(figures.loss);
+  ledger.take("", {.rule = AlertRule::nonfinite,
+                   .verdict = broken ? Verdict::bad : Verdict::healthy,
+                   .value = 1,
+                   .severity = Severity::critical,
+                   .patience = {1, config.clear_steps},
+                   .detail = ", the loss"});
+  if (figures.skipped || !std::isfinite(figures.loss)) return;
+  const double least = least_loss_deviation * std::abs(loss_.mean);
+  if (loss_.count >= config.settling_steps) {
+    const double distance = loss_.distance(figures.loss, least);
+    ledger.take("", {.rule = AlertRule::loss_spike,
+                     .verdict = above(distance, config.loss_deviations, 0.5),
+                     .value = distance,
+                     .threshold = config.loss_deviations,
+                     .patience = patience_for(distance, config.loss_deviations, config),
+                     .detail = fmt::format(": {:.4f} against {:.4f}", figures.loss, loss_.expected())});
+  }
+  loss_.add(figures.loss, least);
+}
+
+void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+  if (figures.skipped || !(figures.gradient_norm > 0) || !std::isfinite(figures.gradient_norm)) return;
+  const double log_norm = std::log(figures.gradient_norm);
+  if (gradient_.count >= config.settling_steps) {
+    const double distance = gradient_.distance(log_norm, least_gradient_deviation);
+    ledger.take(
+        "", {.rule = AlertRule::gradient_norm,
+             .verdict = above(std::abs(distance), config.gradient_deviations, 0.5),
+             .value = distance,
+             .threshold = config.gradient_deviations,
+             .patience = patience_for(std::abs(distance), config.gradient_deviations, config),
+             .detail = fmt::format(": {:.4g} against {:.4g}", figures.gradient_norm, std::exp(gradient_.expected()))});
+  }
+  gradient_.add(log_norm, least_gradient_deviation);
+}
+
+// A loss scale of 1 is a floor only to one that has been higher.
+void RunRules::look_at_scale_and_skips(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+  highest_loss_scale_ = std::max(highest_loss_scale_, std::isfinite(figures.loss_scale) ? figures.loss_scale : 0);
+  const bool on_floor = figures.loss_scale <= 1 && highest_loss_scale_ > 1;
+  ledger.take("", {.rule = AlertRule::loss_scale_floor,
+                   .verdict = on_floor ? Verdict::bad : Verdict::healthy,
+                   .value = figures.loss_scale,
+                   .threshold = 1,
+                   .severity = Severity::critical,
+                   .patience = {1, config.clear_steps}});
+  skipped_ = figures.skipped ? skipped_ + 1 : 0;
+  const bool many = skipped_ >= config.skipped_steps;
+  const double alarming = 5.0 * config.skipped_steps;
+  ledger.take("", {.rule = AlertRule::skipped_steps,
+                   .verdict = many           ? Verdict::bad
+                              : skipped_ > 0 ? Verdict::borderline
+                                             : Verdict::healthy,
+                   .value = skipped_,
+                   .threshold = static_cast<double>(config.skipped_steps),
+                   .severity = skipped_ >= alarming ? Severity::critical : Severity::warning,
+                   .patience = {1, config.clear_steps}});
+}
+
+void RunRules::look_at_embedding(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+  if (figures.skipped || !std::isfinite(figures.embedding_rms)) return;
+  if (!embedding_.known(figures.embedding_rms, config.baseline_samples)) return;
+  const double share = figures.embedding_rms / embedding_.start();
+  ledger.take("embed", {.rule = AlertRule::embedding_collapse,
+                        .verdict = share < config.collapse          ? Verdict::bad
+                                   : share < 1.25 * config.collapse ? Verdict::borderline
+                                                                    : Verdict::healthy,
+                        .value = share,
+                        .threshold = config.collapse,
+                        .patience = {config.steps, config.clear_steps},
+                        .detail = ": the token table"});
+}
+
+void RunRules::save(std::map<std::string, double>& state) const {
+  each_field(*this, [&](std::string_view field, double value) {
+    if (value != 0 && std::isfinite(value)) state[state_key("run", "", field)] = value;
+  });
+}
+
+void RunRules::restore(const std::map<std::string, double>& state) {
+  *this = {};
+  each_field(*this, [&](std::string_view field, double& value) {
+    const auto found = state.find(state_key("run", "", field));
+    if (found != state.end() && std::isfinite(found->second)) value = found->second;
+  });
+}
+
+}  // namespace quaver

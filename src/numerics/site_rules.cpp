@@ -1,0 +1,356 @@
+#include "numerics/site_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+bool known(double x) { return !std::isnan(x); }
+
+std::string layer_of(const std::string& site) { return site.substr(0, site.rfind('/')); }
+
+// Embedding and head: where a loss of size is a loss of tokens.
+bool faces_tokens(const std::string& site) { return site.starts_with("head") || site.starts_with("embed"); }
+
+bool has_own_scale(const QuantSpec& spec) {
+  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+}
+
+// More is worse; clears below a share of the limit.
+Verdict above(double value, double limit, double healthy_share) {
+  if (value > limit) return Verdict::bad;
+  return value < healthy_share * limit ? Verdict::healthy : Verdict::borderline;
+}
+
+// Less is worse; clears above a multiple of the limit.
+Verdict below(double value, double limit, double healthy_multiple) {
+  if (value < limit) return Verdict::bad;
+  return value > healthy_multiple * limit ? Verdict::healthy : Verdict::borderline;
+}
+
+bool usable_scale(const ScaleEntry& entry) {
+  const float scale = entry.site.scale;
+  const bool good = std::isfinite(scale) && scale >= 0 && scale < std::numeric_limits<float>::max();
+  return good && std::all_of(entry.history.begin(), entry.history.end(),
+                             [](float amax) { return std::isfinite(amax) && amax >= 0; });
+}
+
+void look_for_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
+  if (!is_narrow(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
+    ledger.dismiss(entry.site.name, AlertRule::broken_scale);
+    return;
+  }
+  const bool usable = usable_scale(entry);
+  ledger.take(entry.site.name, {.rule = AlertRule::broken_scale,
+                                .verdict = usable ? Verdict::healthy : Verdict::bad,
+                                .value = entry.site.scale,
+                                .severity = Severity::critical,
+                                .act = Act::reset_history,
+                                .detail = usable ? "" : fmt::format(": {:g}", entry.site.scale)});
+}
+
+// Where non-finite values began. Forward runs through the book's blocks from first to last and then the head, wherever
+// the book has that; backward the other way round.
+const ScaleEntry* origin_of_nonfinite(const ScaleBook& book) {
+  std::vector<const ScaleEntry*> order;
+  for (const bool head : {false, true}) {
+    for (const auto& entry : book.entries()) {
+      if (entry->site.name.starts_with("head") == head && entry->last_step.nonfinite > 0) order.push_back(entry.get());
+    }
+  }
+  const auto is_forward = [](const ScaleEntry* entry) { return entry->site.role != Role::dy; };
+  const auto first = std::find_if(order.begin(), order.end(), is_forward);
+  if (first != order.end()) return *first;
+  return order.empty() ? nullptr : order.back();
+}
+
+// Gradients that overflow under a loss scale are how an adaptive one finds its value: only when it does not end.
+void look_for_nonfinite(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+                        AlertLedger& ledger) {
+  const ScaleEntry* origin = origin_of_nonfinite(book);
+  std::size_t sites = 0;
+  for (const auto& entry : book.entries()) {
+    const bool finite = entry->last_step.nonfinite == 0;
+    sites += finite ? 0 : 1;
+    if (entry.get() == origin) continue;
+    ledger.take(entry->site.name, {.rule = AlertRule::nonfinite,
+                                   .verdict = finite ? Verdict::healthy : Verdict::borderline,
+                                   .patience = {1, config.clear_steps}});
+  }
+  if (origin == nullptr) return;
+  const bool expected = origin->site.role == Role::dy && figures.skipped && figures.loss_scale > 1;
+  ledger.take(origin->site.name, {.rule = AlertRule::nonfinite,
+                                  .verdict = Verdict::bad,
+                                  .value = static_cast<double>(origin->last_step.nonfinite),
+                                  .severity = Severity::critical,
+                                  .patience = {expected ? config.steps : 1, config.clear_steps},
+                                  .detail = sites > 1 ? fmt::format(", and {} more sites have some", sites - 1) : ""});
+}
+
+std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
+  std::unordered_map<std::string, int> bits;
+  for (const auto& entry : book.entries()) {
+    const int own = info(entry->site.spec.rows.format).storage_bits;
+    const auto [found, added] = bits.try_emplace(layer_of(entry->site.name), own);
+    found->second = std::min(found->second, own);
+  }
+  return bits;
+}
+
+}  // namespace
+
+// Every step.
+void SiteRules::look(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+                     AlertLedger& ledger) {
+  look_for_nonfinite(figures, book, config, ledger);
+  for (const auto& entry : book.entries()) {
+    look_for_broken_scale(*entry, ledger);
+    if (figures.skipped) continue;
+    Memory& memory = memories_[entry->site.name];
+    follow_scale(*entry, memory);
+    look_for_frozen(*entry, memory, config, ledger);
+  }
+}
+
+void SiteRules::follow_scale(const ScaleEntry& entry, Memory& memory) {
+  const Site& site = entry.site;
+  if (site.spec.rows.policy != ScalePolicy::delayed || entry.last_step.count == 0) {
+    memory.unchanged = memory.peak = memory.peak_before = memory.filled = memory.zeros = 0;
+    return;
+  }
+  memory.unchanged = memory.scale == site.scale ? memory.unchanged + 1 : 0;
+  memory.scale = std::isfinite(site.scale) ? site.scale : 0;
+  memory.zeros = entry.last_step.amax == 0 ? memory.zeros + 1 : 0;
+  constexpr std::size_t least = 16;
+  if (memory.filled >= static_cast<double>(std::max(entry.history.size(), least))) {
+    memory.peak_before = memory.peak;
+    memory.peak = memory.filled = 0;
+  }
+  memory.peak = std::max<double>(memory.peak, entry.last_step.amax);
+  memory.filled += 1;
+}
+
+// A scale that is a function of its history changes with it, and stays the same for longer than the history's length
+// only if the tensor's largest value does. What is judged is whether it still fits, so power-of-two scales may rest.
+void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, const AlertConfig& config,
+                                AlertLedger& ledger) {
+  const Site& site = entry.site;
+  if (site.spec.rows.policy != ScalePolicy::delayed || !is_narrow(site.spec.rows.format)) {
+    ledger.dismiss(site.name, AlertRule::frozen_scale);
+    return;
+  }
+  const double limit = std::max<double>(config.frozen_steps, static_cast<double>(entry.history.size()) + 1);
+  const double due = tensor_scale_for(site.spec.rows, static_cast<float>(std::max(memory.peak, memory.peak_before)));
+  const double off = memory.scale > 0 ? std::max(memory.scale / due, due / memory.scale) : HUGE_VAL;
+  const bool zeros = memory.zeros >= limit;
+  const bool moved = memory.unchanged >= limit && off >= config.frozen_factor;
+  std::string detail;
+  if (zeros) {
+    detail = ": the tensor has been all zeros";
+  } else if (moved) {
+    detail = memory.scale > 0 ? fmt::format(" and is off by a factor of {:.3g}", off) : ": it has never been set";
+  }
+  ledger.take(site.name, {.rule = AlertRule::frozen_scale,
+                          .verdict = zeros || moved ? Verdict::bad : Verdict::healthy,
+                          .value = zeros ? memory.zeros : memory.unchanged,
+                          .threshold = limit,
+                          .act = zeros ? Act::none : Act::reset_history,
+                          .detail = detail});
+}
+
+void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, const NumericsSample& sample,
+                             const AlertConfig& config, AlertLedger& ledger) {
+  if (sample.sites.size() != book.entries().size()) {
+    throw Error(fmt::format("a sample of {} sites was compared with a scale book of {}", sample.sites.size(),
+                            book.entries().size()),
+                "take the sample from the same book");
+  }
+  const auto bits = narrowest_operands(book);
+  for (std::size_t i = 0; i < sample.sites.size(); ++i) {
+    const ScaleEntry& entry = *book.entries()[i];
+    const Look look{entry,  sample.sites[i], memories_[entry.site.name],
+                    config, ledger,          bits.at(layer_of(entry.site.name))};
+    look_at_range(look);
+    look_at_fit(look);
+    look_at_size(look);
+    if (entry.site.role == Role::w) look_at_weight(look, figures);
+  }
+}
+
+void SiteRules::look_at_range(const Look& look) {
+  if (!is_narrow(look.format())) {
+    look.ledger.dismiss(look.site().name, AlertRule::underflow);
+    look.ledger.dismiss(look.site().name, AlertRule::saturation);
+    return;
+  }
+  look_for_underflow(look);
+  look_for_saturation(look);
+}
+
+// Half of an activation may become zero and nothing be lost, if it is the half that a GELU left near zero: the noise of
+// the cast tells.
+void SiteRules::look_for_underflow(const Look& look) {
+  const Role role = look.site().role;
+  const AlertConfig& config = look.config;
+  const double lost = look.figures[Statistic::underflow_percent];
+  const double sqnr = look.figures[Statistic::sqnr_db];
+  if (!known(lost)) return;
+  constexpr double nearly_all = 80;
+  const bool four_bits = info(look.format()).storage_bits < 8;
+  const double of_role = role == Role::x   ? config.underflow_x
+                         : role == Role::w ? config.underflow_w
+                                           : config.underflow_dy;
+  const double limit = four_bits ? std::max(of_role, config.underflow_4bit) : of_role;
+  const bool harmless = !four_bits && sqnr >= config.harmless_sqnr && lost < nearly_all;
+  const bool narrow_gradient = role == Role::dy && look.format() == Format::e4m3;
+  const std::string noise = known(sqnr) ? fmt::format(" at {:.0f} dB", sqnr) : "";
+  look.take({.rule = AlertRule::underflow,
+             .verdict = harmless ? Verdict::healthy : above(lost, limit, 0.7),
+             .value = lost,
+             .threshold = limit,
+             .severity = lost > nearly_all ? Severity::critical : Severity::warning,
+             .act = narrow_gradient ? Act::gradient_to_e5m2 : Act::widen_to_bf16,
+             .patience = look.patience(),
+             .detail = fmt::format(" in {}{}", info(look.format()).name, noise)});
+}
+
+void SiteRules::look_for_saturation(const Look& look) {
+  const AlertConfig& config = look.config;
+  const ScalePolicy policy = look.site().spec.rows.policy;
+  const double clipped = look.figures[Statistic::saturated_percent];
+  if (policy == ScalePolicy::current) {
+    look.ledger.dismiss(look.site().name, AlertRule::saturation);
+  } else if (known(clipped)) {
+    look.take({.rule = AlertRule::saturation,
+               .verdict = above(clipped, config.saturated, 0.5),
+               .value = clipped,
+               .threshold = config.saturated,
+               .severity = clipped > 20 * config.saturated ? Severity::critical : Severity::warning,
+               .act = policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+               .patience = look.patience(),
+               .detail = fmt::format(" in {}", info(look.format()).name)});
+  }
+}
+
+// Does the scale that was used fit the tensor?
+void SiteRules::look_at_fit(const Look& look) {
+  const QuantSpec& spec = look.site().spec.rows;
+  const double amax = look.figures[Statistic::amax];
+  const double scale = look.figures[Statistic::scale];
+  if (!is_narrow(spec.format) || spec.policy == ScalePolicy::current || spec.block != block::tensor) {
+    look.ledger.dismiss(look.site().name, AlertRule::stale_scale);
+    return;
+  }
+  if (!(amax > 0) || !std::isfinite(amax) || !(scale > 0)) return;
+  const FormatInfo& format = info(spec.format);
+  const double span = std::log2(format.max / format.min_normal);
+  const double headroom = std::log2(format.max) - std::log2(amax) - std::log2(scale);
+  const double least = -std::log2(look.config.stale_above);
+  const double most = span - std::min(look.config.stale_binades, span / 2);
+  const bool bad = headroom < least || headroom > most;
+  const bool healthy = headroom > least + 1 && headroom < most - 1;
+  look.take({.rule = AlertRule::stale_scale,
+             .verdict = bad       ? Verdict::bad
+                        : healthy ? Verdict::healthy
+                                  : Verdict::borderline,
+             .value = headroom,
+             .threshold = headroom < 0 ? least : most,
+             .act = spec.policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+             .patience = look.patience(),
+             .detail = fmt::format(": largest value {:.3g}, scale {:.3g}", amax, scale)});
+}
+
+// Activations that grow, embeddings and heads that shrink, each against its own start.
+void SiteRules::look_at_size(const Look& look) {
+  const AlertConfig& config = look.config;
+  const double rms = look.figures[Statistic::rms];
+  const double amax = look.figures[Statistic::amax];
+  const bool rms_known = std::isfinite(rms);
+  const bool collapses = faces_tokens(look.site().name) && look.site().role != Role::dy;
+  const bool grows = look.site().role == Role::x;
+  if (!collapses && !grows) return;
+  const bool compare_rms = rms_known && look.memory.rms.known(rms, config.baseline_samples);
+  if (grows && compare_rms) {
+    const double factor = rms / look.memory.rms.start();
+    look.take({.rule = AlertRule::norm_growth,
+               .verdict = above(factor, config.growth, 0.7),
+               .value = factor,
+               .threshold = config.growth,
+               .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+               .patience = look.patience()});
+  }
+  if (!collapses) return;
+  // Weights are cast without full statistics: their largest value stands in where nobody filled in the rms.
+  const bool compare_amax = !rms_known && std::isfinite(amax) && look.memory.amax.known(amax, config.baseline_samples);
+  if (!compare_rms && !compare_amax) return;
+  const double share = compare_rms ? rms / look.memory.rms.start() : amax / look.memory.amax.start();
+  look.take({.rule = AlertRule::embedding_collapse,
+             .verdict = below(share, config.collapse, 1.25),
+             .value = share,
+             .threshold = config.collapse,
+             .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+             .patience = look.patience(),
+             .detail = compare_rms ? ": root mean square" : ": largest value"});
+}
+
+// Figures of a weight's gradient and update.
+void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
+  const AlertConfig& config = look.config;
+  const double unmoved = look.figures[Statistic::unmoved_percent];
+  if (known(unmoved) && figures.learning_rate > 0) {
+    look.take({.rule = AlertRule::unmoved_weights,
+               .verdict = above(unmoved, config.unmoved, 0.98),
+               .value = unmoved,
+               .threshold = config.unmoved,
+               .patience = look.patience()});
+  }
+  const double cosine = look.figures[Statistic::shadow_cosine];
+  if (known(cosine)) {
+    const double limit = look.layer_bits < 8 ? config.shadow_cosine_4bit : config.shadow_cosine;
+    const bool healthy = cosine > limit + 0.2 * (1 - limit);
+    look.take({.rule = AlertRule::shadow_cosine,
+               .verdict = cosine < limit ? Verdict::bad
+                          : healthy      ? Verdict::healthy
+                                         : Verdict::borderline,
+               .value = cosine,
+               .threshold = limit,
+               .severity = cosine < limit / 2 ? Severity::critical : Severity::warning,
+               .act = look.layer_bits < 16 ? Act::widen_to_bf16 : Act::none,
+               .patience = {std::min(config.samples, 2), config.clear_samples}});
+  }
+  const double snr = look.figures[Statistic::gradient_snr];
+  if (std::isfinite(snr) && look.memory.snr.known(snr, config.baseline_samples)) {
+    const double share = snr / look.memory.snr.start();
+    look.take({.rule = AlertRule::gradient_snr,
+               .verdict = below(share, 1 / config.snr_fall, 1.5),
+               .value = share,
+               .threshold = 1 / config.snr_fall,
+               .patience = look.patience()});
+  }
+}
+
+void SiteRules::save(std::map<std::string, double>& state) const {
+  for (const auto& [site, memory] : memories_) {
+    Memory::each_field(memory, [&, &name = site](std::string_view field, double value) {
+      if (value != 0 && std::isfinite(value)) state[state_key("site", name, field)] = value;
+    });
+  }
+}
+
+void SiteRules::restore(const std::map<std::string, double>& state) {
+  memories_.clear();
+  for (const auto& [key, number] : state) {
+    StateName name;
+    if (!parse_state_key(key, name) || name.group != "site" || !std::isfinite(number)) continue;
+    Memory::each_field(memories_[std::string(name.name)], [&, &from = number](std::string_view field, double& value) {
+      if (field == name.field) value = from;
+    });
+  }
+}
+
+}  // namespace quaver

@@ -1,0 +1,146 @@
+// The sample of a step holds what the book's casts saw, and says NaN where nothing was measured.
+#include "numerics/figures.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace quaver::test {
+namespace {
+
+Site& add(ScaleBook& book, const std::string& name, const QuantSpec& spec) {
+  return book.add({.site = name, .layer = {}, .role = Role::x, .recipe = {}, .reason = {}, .spec = {spec, spec}});
+}
+
+CastStatistics cast(const std::vector<float>& x, Format format, float scale, Detail detail) {
+  CodeMatrix out{{.format = format, .policy = ScalePolicy::fixed}, 1, static_cast<Size>(x.size())};
+  std::vector<std::byte> codes(static_cast<std::size_t>(out.code_bytes()));
+  float tensor_scale = 1;
+  out.codes = codes.data();
+  out.tensor_scale = &tensor_scale;
+  return quantize(x.data(), 1, out.cols, Side::rows, scale, {1, 2, 3}, detail, out);
+}
+
+constexpr QuantSpec fixed_e4m3{.format = Format::e4m3, .policy = ScalePolicy::fixed};
+
+TEST(Figures, TableIsInTheOrderOfTheEnumeration) {
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < statistic_count; ++i) {
+    EXPECT_EQ(static_cast<std::size_t>(all_statistics()[i].statistic), i);
+    EXPECT_EQ(&info(static_cast<Statistic>(i)), &all_statistics()[i]);
+    EXPECT_FALSE(all_statistics()[i].doc.empty());
+    names.insert(all_statistics()[i].name);
+  }
+  EXPECT_EQ(names.size(), statistic_count);
+}
+
+TEST(Figures, AreThoseOfTheCast) {
+  ScaleBook book;
+  Site& site = add(book, "a/x", fixed_e4m3);
+  site.scale = 2;
+  const std::vector<float> x{0, 1e-6F, -3, 300, 0.5F, 0.25F, 0.125F, -1};
+  site.seen = cast(x, Format::e4m3, 2, Detail::full);
+  book.end_step(7);
+  const NumericsSample sample = sample_of(book, 7);
+  ASSERT_EQ(sample.sites.size(), 1);
+  const SiteFigures& figures = sample.sites[0];
+  EXPECT_EQ(sample.step, 7);
+  EXPECT_EQ(figures[Statistic::scale], 2);
+  EXPECT_EQ(figures[Statistic::amax], 300);
+  EXPECT_EQ(figures[Statistic::min_nonzero], 1e-6F);
+  EXPECT_FLOAT_EQ(figures[Statistic::underflow_percent], 12.5F);
+  EXPECT_FLOAT_EQ(figures[Statistic::saturated_percent], 12.5F);
+  EXPECT_EQ(figures[Statistic::nonfinite], 0);
+  EXPECT_NEAR(figures[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
+  double sum = 0, sum2 = 0;
+  for (const float value : x) {
+    sum += value;
+    sum2 += static_cast<double>(value) * value;
+  }
+  EXPECT_NEAR(figures[Statistic::mean], sum / 8, 1e-4);
+  EXPECT_NEAR(figures[Statistic::rms], std::sqrt(sum2 / 8), 1e-3);
+  EXPECT_NEAR(figures[Statistic::std], std::sqrt(sum2 / 8 - sum * sum / 64), 1e-3);
+  EXPECT_NEAR(figures[Statistic::sqnr_db], 10 * std::log10(sum2 / (76.0 * 76.0)), 1e-3);  // 300 became 224
+  EXPECT_EQ(sample.binades[0][40 - 1], 1) << "0.5";
+  EXPECT_EQ(sample.binades[0][40 + 8], 1) << "300";
+  for (const Statistic other : {Statistic::gradient_snr, Statistic::update_ratio, Statistic::unmoved_percent,
+                                Statistic::shadow_cosine, Statistic::shadow_error}) {
+    EXPECT_TRUE(std::isnan(figures[other])) << "no cast knows it";
+  }
+}
+
+// One micro-step of several is looked at in full, and end_step has moved the scale by the time the sample is taken.
+TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
+  ScaleBook book;
+  Site& site = add(book, "a/x", {.format = Format::e4m3, .policy = ScalePolicy::delayed});
+  site.scale = 2;
+  site.seen = cast({1, -1, 3, 0.5F}, Format::e4m3, 2, Detail::full);
+  book.take_samples();
+  site.seen.merge(cast({300, 1e-6F, 1, 1}, Format::e4m3, 2, Detail::counts));
+  book.end_step(1);
+  ASSERT_NE(site.scale, 2);
+  const NumericsSample sample = sample_of(book, 1);
+  const SiteFigures& figures = sample.sites[0];
+  EXPECT_EQ(figures[Statistic::amax], 300);
+  EXPECT_FLOAT_EQ(figures[Statistic::underflow_percent], 12.5F);
+  EXPECT_FLOAT_EQ(figures[Statistic::saturated_percent], 12.5F);
+  EXPECT_EQ(figures[Statistic::scale], 2) << "the one that was used";
+  EXPECT_NEAR(figures[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
+  EXPECT_NEAR(figures[Statistic::rms], std::sqrt(11.25 / 4), 1e-6);
+  EXPECT_EQ(figures[Statistic::min_nonzero], 0.5F);
+  EXPECT_EQ(sample.binades[0][40 + 8], 0) << "300 was not looked at";
+}
+
+TEST(Figures, WithoutFullDetailOnlyCounts) {
+  ScaleBook book;
+  Site& site = add(book, "a/x", fixed_e4m3);
+  site.scale = 1;
+  site.seen = cast({1, 2, 3}, Format::e4m3, 1, Detail::counts);
+  book.end_step(1);
+  const SiteFigures figures = sample_of(book, 1).sites[0];
+  EXPECT_EQ(figures[Statistic::amax], 3);
+  EXPECT_EQ(figures[Statistic::underflow_percent], 0);
+  for (const Statistic full : {Statistic::rms, Statistic::mean, Statistic::std, Statistic::kurtosis, Statistic::sqnr_db,
+                               Statistic::min_nonzero}) {
+    EXPECT_TRUE(std::isnan(figures[full])) << info(full).name;
+  }
+}
+
+TEST(Figures, ASiteThatSawNothingHasNone) {
+  ScaleBook book;
+  add(book, "a/x", fixed_e4m3);
+  const SiteFigures figures = sample_of(book, 1).sites[0];
+  for (const StatisticInfo& statistic : all_statistics()) {
+    EXPECT_TRUE(std::isnan(figures[statistic.statistic])) << statistic.name;
+  }
+}
+
+TEST(Figures, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
+  ScaleBook book;
+  Site& site = add(book, "a/x", fixed_e4m3);
+  site.scale = 1;
+  site.seen = cast({0, 0, 0}, Format::e4m3, 1, Detail::full);
+  book.end_step(1);
+  const SiteFigures figures = sample_of(book, 1).sites[0];
+  EXPECT_EQ(figures[Statistic::amax], 0);
+  EXPECT_TRUE(std::isnan(figures[Statistic::min_nonzero]));
+  EXPECT_TRUE(std::isnan(figures[Statistic::headroom_log2]));
+  EXPECT_EQ(figures[Statistic::rms], 0);
+}
+
+// Their scales differ from cast to cast, or from block to block.
+TEST(Figures, CurrentScalesAreNotOneFigure) {
+  ScaleBook book;
+  Site& current = add(book, "a/x", {.format = Format::e4m3, .policy = ScalePolicy::current});
+  Site& none = add(book, "b/x", {.format = Format::e4m3});
+  current.seen = none.seen = cast({1, 2, 4}, Format::e4m3, 1, Detail::full);
+  book.end_step(1);
+  const NumericsSample sample = sample_of(book, 1);
+  EXPECT_TRUE(std::isnan(sample.sites[0][Statistic::scale]));
+  EXPECT_TRUE(std::isnan(sample.sites[0][Statistic::headroom_log2]));
+  EXPECT_EQ(sample.sites[1][Statistic::scale], 1) << "unit scaling multiplies by nothing";
+  EXPECT_NEAR(sample.sites[1][Statistic::headroom_log2], std::log2(112.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace quaver::test
