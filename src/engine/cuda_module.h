@@ -2,9 +2,11 @@
 // on machines that have neither a GPU nor CUDA's libraries.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -22,10 +24,46 @@ std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options);
 // Whether there is anything to try: the module lies beside the program and a driver is installed.
 bool cuda_may_be_there();
 
-// What the module exports, with C linkage so that its name is known.
+struct CudaDevice {
+  std::string name = {};
+  int architecture = 0;  // 90 for Hopper
+  int multiprocessors = 0;
+  std::size_t memory = 0;       // bytes, used or not
+  std::string pci_bus_id = {};  // as NVML takes it
+};
+
+// What the module finds once it is loaded. Versions are empty where a library is not found.
+struct CudaMachine {
+  std::string driver;         // the CUDA version that the driver knows, "13.0"
+  std::string runtime;        // the one the module was built with
+  std::string cublaslt;       // "13.1.0"
+  std::string cudnn;          // "9.19.0"
+  std::string cudnn_problem;  // why there is none
+  std::vector<CudaDevice> devices;
+  std::string devices_problem;  // why there are none: CUDA's own words
+};
+
+// How far loading the module gets. absent and no_driver are no faults: the machine has no use for it.
+enum class CudaState : std::uint8_t { absent, no_driver, unusable, no_gpu, ready };
+
+struct CudaReport {
+  CudaState state = CudaState::absent;
+  std::filesystem::path module;                 // empty: not found
+  std::vector<std::filesystem::path> searched;  // where it was looked for
+  std::string problem;                          // what is missing; empty where ready
+  std::string remedy;
+  CudaMachine machine;  // from no_gpu on
+};
+
+// Loads the module and asks it; throws nothing.
+CudaReport inspect_cuda();
+
+// What the module exports, with C linkage so that their names are known.
 extern "C" {
 using MakeCudaEngine = Engine* (*)(const CudaOptions*);
+using DescribeCuda = void (*)(CudaMachine*);
 }
 inline constexpr const char* make_cuda_engine_symbol = "quaver_make_cuda_engine";
+inline constexpr const char* describe_cuda_symbol = "quaver_describe_cuda";
 
 }  // namespace quaver

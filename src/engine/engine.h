@@ -259,7 +259,8 @@ struct MeasureGradients {
   float unscale = 1;
   Clip clip = Clip::global_norm;
   float limit = 1;
-  float* factors;  // one per gradient
+  float* factors;   // one per gradient
+  double* squares;  // one per gradient: its unscaled norm, squared
   GradientSummary* summary;
 };
 
@@ -295,11 +296,37 @@ struct AdamW {
   const Casting* casting = nullptr;
 };
 
+// How a product of two operands runs on a device: as they lie, by way of a wider format, or not at all.
+enum class SupportLevel : std::uint8_t { native, emulated, unavailable };
+
+struct Support {
+  SupportLevel level = SupportLevel::native;
+  std::string how = {};  // in words: by what, or through what and why
+};
+
+// What an engine runs on, as far as its need of memory depends on it.
+enum class HardwareKind : std::uint8_t { processors, gpu };
+
+struct Hardware {
+  HardwareKind kind = HardwareKind::processors;
+  int threads = 0;       // of the processors; 0: all
+  int architecture = 0;  // of the GPU: 90 for Hopper
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
 
   virtual std::string name() const = 0;
+  virtual Hardware hardware() const { return {}; }
+
+  // What matmul does with operands stored so, whatever their shapes. Unless an engine says otherwise they are decoded
+  // to FP32, which holds them exactly.
+  virtual Support support(const QuantSpec& a, const QuantSpec& b) {
+    const bool as_they_are = a.format == Format::f32 && b.format == Format::f32;
+    if (as_they_are) return {SupportLevel::native, "FP32 products"};
+    return {SupportLevel::emulated, "decoded to FP32, which holds every value exactly"};
+  }
 
   // What wide matrices are stored in, and whether narrow codes are needed once for each product that reads them (tensor
   // cores read FP8 along the reduction only) or may be shared where that is exact.

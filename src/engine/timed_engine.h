@@ -44,6 +44,8 @@ class TimedEngine final : public Engine {
   double total_seconds() const;
 
   std::string name() const override { return engine_.name(); }
+  Hardware hardware() const override { return engine_.hardware(); }
+  Support support(const QuantSpec& a, const QuantSpec& b) override { return engine_.support(a, b); }
   Format wide_format() const override { return engine_.wide_format(); }
   Sharing sharing() const override { return engine_.sharing(); }
   Accumulators accumulators() const override { return engine_.accumulators(); }

@@ -106,14 +106,23 @@ void Optimizer::allocate(Engine& engine) {
     place(state.moment1, next, engine);
     place(state.moment2_root, next, engine);
   }
-  figures_ = engine.allocate(sizeof(GradientSummary) + states_.size() * (sizeof(UpdateStatistics) + sizeof(float)));
+  figures_ = engine.allocate(sizeof(GradientSummary) +
+                             states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
 }
 
 UpdateStatistics* Optimizer::device_updates() const {
   return reinterpret_cast<UpdateStatistics*>(figures_.get() + sizeof(GradientSummary));
 }
 
-float* Optimizer::device_factors() const { return reinterpret_cast<float*>(device_updates() + states_.size()); }
+double* Optimizer::device_squares() const { return reinterpret_cast<double*>(device_updates() + states_.size()); }
+
+float* Optimizer::device_factors() const { return reinterpret_cast<float*>(device_squares() + states_.size()); }
+
+std::vector<double> Optimizer::gradient_squares(Engine& engine) const {
+  std::vector<double> squares(states_.size());
+  engine.download(device_squares(), squares.data(), squares.size() * sizeof(double));
+  return squares;
+}
 
 GradientSummary Optimizer::measure(Engine& engine, float unscale) {
   std::vector<View> gradients;
@@ -128,6 +137,7 @@ GradientSummary Optimizer::measure(Engine& engine, float unscale) {
                             .clip = engine_clip(config_.clip),
                             .limit = static_cast<float>(config_.clip_limit),
                             .factors = device_factors(),
+                            .squares = device_squares(),
                             .summary = device_summary()});
   engine.download(device_summary(), &summary_, sizeof(summary_));
   return summary_;

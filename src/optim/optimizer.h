@@ -40,6 +40,9 @@ class Optimizer {
   GradientSummary measure(Engine& engine, float unscale);
   void update(Engine& engine, const OptimizerStep& step);
 
+  // The squared norm of each parameter's true gradient, as last measured.
+  std::vector<double> gradient_squares(Engine& engine) const;
+
   std::vector<OptimizerState>& states() { return states_; }
   Size planned_bytes() const;
 
@@ -54,10 +57,11 @@ class Optimizer {
   GradientSummary summary_;  // as last downloaded
   Size updates_ = 0;
   std::shared_ptr<std::byte> memory_;   // moments
-  std::shared_ptr<std::byte> figures_;  // GradientSummary, then a factor and UpdateStatistics for each parameter
+  std::shared_ptr<std::byte> figures_;  // GradientSummary, then UpdateStatistics, squares and factors of all parameters
 
   GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(figures_.get()); }
   UpdateStatistics* device_updates() const;
+  double* device_squares() const;
   float* device_factors() const;
 };
 

@@ -21,9 +21,10 @@ class MeasureTest : public WideTest {
       ratios.push_back(1 + 0.5F * static_cast<float>(ratios.size()));
     }
     Cells<float> factors(pair(), std::vector<float>(values.size(), -1));
+    Cells<double> squares(pair(), std::vector<double>(values.size(), -1));
     Cells<GradientSummary> summary(pair(), std::vector<GradientSummary>(1));
-    pair().cpu->measure_gradients({cpu, ratios, unscale, clip, limit, factors.cpu(), summary.cpu()});
-    pair().gpu->measure_gradients({gpu, ratios, unscale, clip, limit, factors.gpu(), summary.gpu()});
+    pair().cpu->measure_gradients({cpu, ratios, unscale, clip, limit, factors.cpu(), squares.cpu(), summary.cpu()});
+    pair().gpu->measure_gradients({gpu, ratios, unscale, clip, limit, factors.gpu(), squares.gpu(), summary.gpu()});
     const GradientSummary want = summary.from_cpu()[0];
     const GradientSummary got = summary.from_gpu()[0];
     EXPECT_EQ(want.nonfinite, got.nonfinite) << what;
@@ -32,6 +33,7 @@ class MeasureTest : public WideTest {
     expect_near(what + ", norm", want.norm, got.norm, reordered);
     for (std::size_t i = 0; i < values.size(); ++i) {
       expect_near(what + ", factor " + std::to_string(i), factors.from_cpu()[i], factors.from_gpu()[i], 2 * reordered);
+      expect_near(what + ", square " + std::to_string(i), squares.from_cpu()[i], squares.from_gpu()[i], 2 * reordered);
     }
   }
 };

@@ -222,6 +222,7 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   const View zeros = bench.output(rows, cols, Format::f32);
   QuantizedTensor& quantized = bench.tensor(delayed(Format::e4m3), rows, cols, 64);
   float* factors = bench.figure(0.0F);
+  double* squares = bench.figure(0.0);
   auto* summary = bench.figure(GradientSummary{});
   auto* statistics = bench.figure(UpdateStatistics{});
   const auto casting = casting_of(bench);
@@ -231,7 +232,7 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
     Engine& engine = bench.engine();
     engine.quantize(zeros, m, *casting);
     engine.quantize(zeros, v, *casting);
-    engine.measure_gradients({*gradients, *ratios, 1, Clip::global_norm, 1, factors, summary});
+    engine.measure_gradients({*gradients, *ratios, 1, Clip::global_norm, 1, factors, squares, summary});
     engine.adamw({.weight = weight,
                   .gradient = gradient,
                   .moment1 = m.rows_matrix(),

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/planning_engine.h"
+#include "engine/sizing_engine.h"
 #include "models/transformer.h"
 
 namespace quaver::test {
@@ -18,9 +18,9 @@ struct SmallModel {
     transformer->parameters().initialize(*engine, 11);
     const Casting casting{.seed = 3};
     transformer->parameters().quantize_all(*engine, casting);
-    PlanningEngine planning(*engine);
+    const auto sizing = make_sizing_engine(engine->hardware(), engine->wide_format());
     Arena measure;
-    Step dry{planning, measure, batch, sequence};
+    Step dry{*sizing, measure, batch, sequence};
     inputs.assign(static_cast<std::size_t>(batch * sequence), 0);
     targets = inputs;
     double ignored = 0;

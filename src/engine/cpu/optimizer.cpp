@@ -152,6 +152,7 @@ void CpuEngine::measure_gradients(const MeasureGradients& op) {
     total += square;
     nonfinite += sum.nonfinite;
     const double norm = std::sqrt(square) * op.unscale;
+    op.squares[i] = norm * norm;
     op.factors[i] = op.unscale * (op.clip == Clip::group_norm ? clip_factor(norm, op.limit) : 1.0F);
   }
   op.summary->norm = std::sqrt(total) * op.unscale;

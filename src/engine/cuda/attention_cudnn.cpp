@@ -13,14 +13,14 @@
 #include <tuple>
 
 #include "engine/cuda/cudnn_graph.h"
+#include "engine/gpu_rules.h"
 
 namespace quaver::cuda {
 
 namespace {
 
 // Gradients of scores take 2 bytes for each pair of positions and each head. Sequences are taken in chunks that need
-// about this much, and where a single one would need more than the most, other kernels are the better choice.
-constexpr Size scores_bytes = Size{1} << 30U;
+// about scores_limit, and where a single one would need more than the most, other kernels are the better choice.
 constexpr Size most_scores_bytes = Size{2} << 30U;
 constexpr Size largest_head = 256;
 
@@ -186,15 +186,6 @@ struct CudnnAttention::State {
   std::map<Key, Entry> plans;
 };
 
-namespace {
-
-Size scores_of_sequence(const HeadLayout& layout) {
-  const Size padded = ceil_div(layout.sequence, 64) * 64;
-  return layout.heads * padded * padded * 2;
-}
-
-}  // namespace
-
 CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLayout& layout) {
   if (layout.head_size % 8 != 0 || layout.head_size > largest_head) {
     return {nullptr, without_plan(layout, "cuDNN wants heads of a multiple of 8, up to 256")};
@@ -226,8 +217,7 @@ CudnnAttention::State::Entry& CudnnAttention::State::plan(Pass pass, const HeadL
 // How many sequences one run of a plan takes; all chunks but the last are equal.
 Size CudnnAttention::State::chunk(Pass pass, const HeadLayout& layout) const {
   if (pass == Pass::forward || determinism != Determinism::required) return layout.batch;
-  const Size most = std::clamp<Size>(scores_bytes / scores_of_sequence(layout), 1, layout.batch);
-  return ceil_div(layout.batch, ceil_div(layout.batch, most));
+  return attention_chunk(layout);
 }
 
 CudnnAttention::CudnnAttention(Gpu& gpu, Determinism determinism) : state_(std::make_unique<State>(gpu, determinism)) {}

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "engine/cuda/cast.h"
+#include "engine/cuda/cast_activation.cuh"
 #include "engine/cuda/cast_launch.cuh"
 #include "engine/cuda/cast_statistics.h"
 #include "engine/cuda/cast_survey.h"
@@ -218,14 +219,22 @@ __device__ void add_counts(const Source& x, const GroupCounts& counts, SiteStati
   if (blockIdx.x == 0) atomicAdd(&statistics->count, static_cast<unsigned long long>(x.rows * x.cols));
 }
 
-template <class T, Format F>
-__global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job) {
+// Fills tiles with the matrix as it lies.
+struct MatrixFill {
+  template <class T>
+  __device__ void operator()(const Source& x, const TilePlace& place, T* tile) const {
+    load_tile(x, place, tile);
+  }
+};
+
+template <class T, Format F, class Fill>
+__global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job, const Fill fill) {
   extern __shared__ uint4 memory[];
   __shared__ Squares squares;
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
   squares.clear();
-  load_tile(job.x, place, tile);
+  fill(job.x, place, tile);
   __syncthreads();
   if (job.has_squares) {
     survey_squares(job.x, place, tile, squares);
@@ -343,7 +352,8 @@ void run_cast(Gpu& gpu, const CastJob& job, Format format) {
   with_tile_type(job.x, [&](auto element) {
     using T = decltype(element);
     with_format(format, [&](auto constant) {
-      launch_tiles<T>(gpu, cast_tiles<T, decltype(constant)::value>, job.x, job, "cast_tiles");
+      launch_tiles<T>(gpu, cast_tiles<T, decltype(constant)::value, MatrixFill>, job.x, "cast_tiles", job,
+                      MatrixFill{});
     });
   });
 }
@@ -365,6 +375,12 @@ void run_sides(Gpu& gpu, const CastJob& job, const CastTarget& target) {
   run_cast(gpu, second, target.columns.spec.format);
 }
 
+CastTarget resolved(CastTarget target) {
+  target.rows.spec = resolved(target.rows.spec, target.host_scale);
+  target.columns.spec = resolved(target.columns.spec, target.host_scale);
+  return target;
+}
+
 bool has_squares(const CodeMatrix& matrix) { return matrix.codes != nullptr && matrix.spec.block.rows > 1; }
 
 void check_shape(const View& x, const CodeMatrix& matrix, Size rows, Size cols) {
@@ -381,30 +397,97 @@ bool is_observed(const CastTarget& target) {
   return !stored_as_is || target.detail == Detail::full;
 }
 
-}  // namespace
-
-void cast(Gpu& gpu, View x, float factor, const CastTarget& given) {
-  check_shape(x, given.rows, x.rows, x.cols);
-  check_shape(x, given.columns, x.cols, x.rows);
-  CastTarget target = given;
-  target.rows.spec = resolved(given.rows.spec, given.host_scale);
-  target.columns.spec = resolved(given.columns.spec, given.host_scale);
-
+CastJob cast_job(Gpu& gpu, const View& x, const Source& source, const CastTarget& target) {
+  check_shape(x, target.rows, x.rows, x.cols);
+  check_shape(x, target.columns, x.cols, x.rows);
   CastJob job;
-  job.x = source_of(x, factor);
+  job.x = source;
   job.rows = side_job(target.rows, Side::rows, target);
   job.columns = side_job(target.columns, Side::columns, target);
   job.has_squares = has_squares(target.rows) || has_squares(target.columns);
   job.statistics = is_observed(target) ? target.slot.statistics : nullptr;
-  const Size tiles_down = job.x.tiles_down();
-  if (target.column_sums != nullptr) job.partial_sums = gpu.workspace<float>(Slot::sums, tiles_down * x.cols);
+  if (target.column_sums != nullptr) {
+    job.partial_sums = gpu.workspace<float>(Slot::sums, source.tiles_down() * source.cols);
+  }
+  return job;
+}
 
+void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
+  const Source& x = job.x;
+  if (target.column_sums == nullptr || x.rows * x.cols == 0) return;
+  add_partial_sums(gpu, job.partial_sums, x.tiles_down(), x.cols, x.cols, 1.0F, target.column_sums);
+}
+
+template <class Fill>
+void cast_filled(Gpu& gpu, const View& shape, const CastTarget& given, const Fill& fill) {
+  const CastTarget target = resolved(given);
+  const CastJob job = cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, false}, target);
+  const auto launch = [&](auto constant) {
+    launch_tiles<__nv_bfloat16>(gpu, cast_tiles<__nv_bfloat16, decltype(constant)::value, Fill>, job.x,
+                                "cast_tiles, activation", job, fill);
+  };
+  if (target.rows.spec.format == Format::e4m3) {
+    launch(FormatConstant<Format::e4m3>{});
+  } else {
+    launch(FormatConstant<Format::e5m2>{});
+  }
+  finish_sums(gpu, job, target);
+}
+
+template <Function F>
+void cast_function(Gpu& gpu, const Activation& op, const CastTarget& target) {
+  cast_filled(gpu, {nullptr, Format::bf16, op.x.rows, op.out.cols_count()}, target, ActivationFill<F>(op));
+}
+
+template <Function F>
+void cast_function(Gpu& gpu, const ActivationBackward& op, const CastTarget& target) {
+  cast_filled(gpu, {nullptr, Format::bf16, op.x.rows, op.x.cols}, target, GradientFill<F>(op));
+}
+
+template <class Op>
+void cast_any_function(Gpu& gpu, const Op& op, const CastTarget& target) {
+  switch (op.kind) {
+    case ActivationKind::gelu:
+      return cast_function<Function::gelu>(gpu, op, target);
+    case ActivationKind::relu:
+      return cast_function<Function::relu>(gpu, op, target);
+    case ActivationKind::swiglu:
+      return cast_function<Function::swiglu>(gpu, op, target);
+  }
+}
+
+bool lies_in_vectors(const View& x) {
+  return x.format == Format::bf16 && x.cols % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+// Whether both sides can be cast from a tile alone: no scale depends on more than it holds.
+bool needs_tiles_only(const CastTarget& target) {
+  const Format format = target.rows.spec.format;
+  if (format != target.columns.spec.format || (format != Format::e4m3 && format != Format::e5m2)) return false;
+  if (target.detail == Detail::full && is_observed(target)) return false;
+  const auto local = [](const QuantSpec& spec) { return !takes_own_amax(spec) && !has_whole_rows(spec); };
+  return local(target.rows.spec) && local(target.columns.spec);
+}
+
+}  // namespace
+
+bool can_cast_activation(const View& x, const View& dy, const CastTarget& target) {
+  return lies_in_vectors(x) && (dy.empty() || lies_in_vectors(dy)) && needs_tiles_only(resolved(target));
+}
+
+void cast_activation(Gpu& gpu, const Activation& op, const CastTarget& target) { cast_any_function(gpu, op, target); }
+
+void cast_activation_backward(Gpu& gpu, const ActivationBackward& op, const CastTarget& target) {
+  cast_any_function(gpu, op, target);
+}
+
+void cast(Gpu& gpu, View x, float factor, const CastTarget& given) {
+  const CastTarget target = resolved(given);
+  CastJob job = cast_job(gpu, x, source_of(x, factor), target);
   SurveyJob survey;
   if (plan_survey(gpu, target, job, survey)) run_survey(gpu, survey);
   run_sides(gpu, job, target);
-  if (target.column_sums != nullptr && x.count() > 0) {
-    add_partial_sums(gpu, job.partial_sums, tiles_down, x.cols, x.cols, 1.0F, target.column_sums);
-  }
+  finish_sums(gpu, job, target);
   if (job.statistics != nullptr && target.detail == Detail::full) {
     gather_full_statistics(gpu, job.x, job.rows, target.rows.spec.format, job.statistics);
   }

@@ -60,16 +60,16 @@ inline unsigned tile_count(const Source& x) {
   return static_cast<unsigned>(tiles > 0 ? tiles : 1);
 }
 
-template <class T, class Job>
-void launch_tiles(Gpu& gpu, void (*kernel)(Job), const Source& x, const std::type_identity_t<Job>& job,
-                  const char* name) {
+template <class T, class... Arguments>
+void launch_tiles(Gpu& gpu, void (*kernel)(Arguments...), const Source& x, const char* name,
+                  const std::type_identity_t<Arguments>&... arguments) {
   constexpr int usual_limit = 48 * 1024;
   if constexpr (tile_bytes < T >> usual_limit) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                tile_bytes<T>),
           name);
   }
-  kernel<<<tile_count(x), tile_threads, tile_bytes<T>, gpu.stream()>>>(job);
+  kernel<<<tile_count(x), tile_threads, tile_bytes<T>, gpu.stream()>>>(arguments...);
   check_launch(name);
 }
 

@@ -160,7 +160,7 @@ void gather_full_statistics(Gpu& gpu, const Source& x, const SideJob& rows, Form
   with_tile_type(x, [&](auto element) {
     using T = decltype(element);
     with_format(format, [&](auto constant) {
-      launch_tiles<T>(gpu, observe_tiles<T, decltype(constant)::value>, x, job, "observe_tiles");
+      launch_tiles<T>(gpu, observe_tiles<T, decltype(constant)::value>, x, "observe_tiles", job);
     });
   });
   add_parts<<<1, tile_threads, 0, gpu.stream()>>>(job.parts, tiles, static_cast<unsigned long long>(x.rows * x.cols),

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_consta
 void run_survey(Gpu& gpu, const SurveyJob& survey) {
   with_tile_type(survey.x, [&](auto element) {
     using T = decltype(element);
-    launch_tiles<T>(gpu, survey_tiles<T>, survey.x, survey, "survey_tiles");
+    launch_tiles<T>(gpu, survey_tiles<T>, survey.x, "survey_tiles", survey);
   });
 }
 

@@ -7,25 +7,10 @@
 #include "engine/cuda/embedding.h"
 #include "engine/cuda/loss_kernels.h"
 #include "engine/cuda/norm.h"
+#include "engine/gpu_rules.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
-
-namespace {
-
-bool waits_for_scale(const QuantSpec& spec) {
-  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
-}
-
-// One scale for the tensor that is known beforehand, and nothing else to do to an element than to round it.
-bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
-  const bool fp8 = spec.format == Format::e4m3 || spec.format == Format::e5m2;
-  const bool known = spec.policy == ScalePolicy::none || (waits_for_scale(spec) && site.scale != 0);
-  return fp8 && known && spec.block == block::tensor && spec.rounding == Rounding::nearest_even &&
-         spec.rotation == Rotation::none && spec.shrink == 1.0F;
-}
-
-}  // namespace
 
 CudaEngine::CudaEngine(const CudaOptions& options)
     : wide_(options.wide),
@@ -68,15 +53,7 @@ std::size_t CudaEngine::free_memory() const {
 }
 
 bool CudaEngine::can_fuse(const QuantizedTensor& out, const Casting& casting) const {
-  // What is looked at closely is staged, and so is what is cast once more for it: both must see the same values.
-  if (casting.detail == Detail::full) return false;
-  const Site& site = out.site();
-  if (!out.has_own_columns()) {
-    const QuantSpec& spec = site.spec.rows;
-    return spec.format == wide_ || (wide_ == Format::bf16 && is_plain_fp8(spec, site));
-  }
-  return wide_ == Format::bf16 && columns_share_rows(site.spec.rows, site.spec.columns) &&
-         is_plain_fp8(site.spec.columns, site);
+  return cuda::can_fuse(out, casting, wide_);
 }
 
 FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& casting) {
@@ -239,6 +216,8 @@ void CudaEngine::attention(const Attention& op) { attention_.forward(op); }
 void CudaEngine::attention_backward(const AttentionBackward& op) { attention_.backward(op); }
 
 void CudaEngine::activation(const Activation& op) {
+  const CastTarget tiles = cast_target(op.out, op.casting);
+  if (!can_fuse(op.out, op.casting) && can_cast_activation(op.x, {}, tiles)) return cast_activation(gpu_, op, tiles);
   write(op.out, op.casting, can_fuse(op.out, op.casting),
         [&](const FusedTarget& target) { cuda::activation(gpu_, op, target); });
 }
@@ -249,8 +228,13 @@ void CudaEngine::activation_backward(const ActivationBackward& op) {
   const bool fp8 = fuse && is_narrow(op.in_gradient.site().spec.rows.format);
   const bool fuse_again = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, again_casting);
   const FusedTarget again = fuse_again ? fused_target(*op.out, again_casting) : FusedTarget{};
-  write(op.in_gradient, op.casting, fuse,
-        [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, again); });
+  const CastTarget tiles = cast_target(op.in_gradient, op.casting);
+  if (!fuse && can_cast_activation(op.x, op.out_gradient, tiles)) {
+    cast_activation_backward(gpu_, op, tiles);
+  } else {
+    write(op.in_gradient, op.casting, fuse,
+          [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, again); });
+  }
   if (op.out == nullptr || fuse_again) return;
   activation({.kind = op.kind,
               .x = op.x,
@@ -292,14 +276,11 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
 }
 
 void CudaEngine::cross_entropy(const CrossEntropy& op) {
-  constexpr Size logits_limit = Size{1} << 30;  // bytes held at once
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
   const Size row_bytes = vocab * info(wide_).storage_bits / 8;
-  const Size fitting = std::clamp<Size>(logits_limit / row_bytes / 128 * 128, std::min<Size>(tokens, 128), tokens);
-  // A transposed copy cannot be cut along its columns, so then the chunk is everything.
-  const Size chunk = train && op.x.has_own_columns() ? tokens : fitting;
+  const Size chunk = logits_chunk(tokens, vocab, wide_, train && op.x.has_own_columns());
   auto* memory = gpu_.workspace(Slot::large, static_cast<std::size_t>(chunk * row_bytes));
   for (Size first = 0; first < tokens; first += chunk) {
     const View logits{memory, wide_, std::min(chunk, tokens - first), vocab};

@@ -27,6 +27,8 @@ class CudaEngine final : public Engine {
   ~CudaEngine() override;
 
   std::string name() const override;
+  Hardware hardware() const override { return {.kind = HardwareKind::gpu, .architecture = gpu_.architecture()}; }
+  Support support(const QuantSpec& a, const QuantSpec& b) override { return products_.support(a, b); }
   Format wide_format() const override { return wide_; }
   Sharing sharing() const override { return Sharing::apart; }
   // Weight gradients sum over all tokens of a micro-batch, where short sums would lose most: they are promoted.

@@ -55,7 +55,7 @@ struct Measurement {
   const GradientSpan* spans;
   Size count;
   const PartSum* sums;
-  double* squares;  // one per gradient
+  double* squares;  // one per gradient: its unscaled norm, squared
   float unscale;
   Clip clip;
   float limit;
@@ -81,16 +81,17 @@ __global__ void __launch_bounds__(meter_threads) finish_measuring_kernel(Measure
       nonfinite += sum.nonfinite;
     }
     square = warp_sum(square);
-    if (lane == 0) all.squares[i] = square / span.ratio2;
+    const double norm = sqrt(square / span.ratio2) * all.unscale;
+    if (lane == 0) all.squares[i] = norm * norm;
   }
   nonfinite = block_sum<meter_threads>(nonfinite);  // its barriers also show the squares to all
   double total = 0;
   for (Size i = threadIdx.x; i < all.count; i += meter_threads) total += all.squares[i];
-  const double norm = sqrt(block_sum<meter_threads>(total)) * all.unscale;
+  const double norm = sqrt(block_sum<meter_threads>(total));
   if (threadIdx.x == 0) *all.summary = {norm, nonfinite};
   for (Size i = threadIdx.x; i < all.count; i += meter_threads) {
     float factor = all.unscale;
-    if (all.clip == Clip::group_norm) factor *= clip_factor(sqrt(all.squares[i]) * all.unscale, all.limit);
+    if (all.clip == Clip::group_norm) factor *= clip_factor(sqrt(all.squares[i]), all.limit);
     if (all.clip == Clip::global_norm) factor *= clip_factor(norm, all.limit);
     all.factors[i] = factor;
   }
@@ -325,15 +326,13 @@ void GradientMeter::measure(Gpu& gpu, const MeasureGradients& op) {
   const auto parts = static_cast<Size>(parts_.size());
   const auto count = static_cast<Size>(spans_.size());
   const Size sum_bytes = parts * static_cast<Size>(sizeof(PartSum));
-  std::byte* memory = gpu.workspace(Slot::sums, static_cast<std::size_t>(sum_bytes) + spans_.size() * sizeof(double));
-  auto* sums = reinterpret_cast<PartSum*>(memory);
+  auto* sums = reinterpret_cast<PartSum*>(gpu.workspace(Slot::sums, static_cast<std::size_t>(sum_bytes)));
   if (parts > 0) {
     sum_parts_kernel<<<static_cast<unsigned>(parts), threads, 0, gpu.stream()>>>(device_parts_, sums);
     check_launch("measure_gradients");
   }
-  const Measurement measurement{device_spans_, count,   sums,     reinterpret_cast<double*>(memory + sum_bytes),
-                                op.unscale,    op.clip, op.limit, op.factors,
-                                op.summary};
+  const Measurement measurement{device_spans_, count,    sums,       op.squares, op.unscale,
+                                op.clip,       op.limit, op.factors, op.summary};
   finish_measuring_kernel<<<1, meter_threads, 0, gpu.stream()>>>(measurement);
   check_launch("measure_gradients, summary");
 }

@@ -9,10 +9,6 @@
 namespace quaver::cuda {
 namespace {
 
-constexpr Size fp8_multiple = 16;  // of every extent, for tensor cores to take FP8 as it lies
-
-bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
-
 std::uint32_t alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 16));
@@ -67,22 +63,6 @@ void check_operands(const Matmul& op) {
   }
 }
 
-// How the library would be told about the scales of an FP8 operand; none where it cannot be.
-Scaling scaling_of(const QuantSpec& spec) {
-  if (spec.block == block::tensor) return Scaling::tensor;
-  if (spec.block == block::row) return Scaling::row;
-  if (spec.block == block::b1x128) return Scaling::vector128;
-  if (spec.block == block::b128x128) return Scaling::block128;
-  return Scaling::none;
-}
-
-bool scalings_meet(Scaling a, Scaling b) {
-  if (a == Scaling::tensor || a == Scaling::row) return a == b;
-  const bool both =
-      (a == Scaling::vector128 || a == Scaling::block128) && (b == Scaling::vector128 || b == Scaling::block128);
-  return both && !(a == Scaling::block128 && b == Scaling::block128);
-}
-
 bool is_wide_pair(const Matmul& op) {
   const Format a = op.a.matrix.spec.format;
   return a == op.b.matrix.spec.format && !is_narrow(a);
@@ -91,18 +71,10 @@ bool is_wide_pair(const Matmul& op) {
 // Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they
 // can.
 std::string why_not_native(const Gpu& gpu, const Matmul& op) {
-  const QuantSpec& a = op.a.matrix.spec;
-  const QuantSpec& b = op.b.matrix.spec;
-  if (!is_fp8(a.format) || !is_fp8(b.format)) return "only FP8 is multiplied as it is, and only by FP8";
-  if (!gpu.has_fp8()) return gpu.name() + " has no FP8 arithmetic";
-  if (a.format == Format::e5m2 && b.format == Format::e5m2) return "cuBLASLt multiplies e5m2 by e4m3 only";
-  if (!scalings_meet(scaling_of(a), scaling_of(b))) {
-    return "cuBLASLt does not multiply " + quaver::describe(a) + " by " + quaver::describe(b);
-  }
+  const std::string formats = cuda::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
+  if (!formats.empty()) return formats;
   if (op.a.transposed || op.b.transposed) return "an operand is stored along the wrong dimension";
-  if (op.a.extent() % fp8_multiple != 0 || op.b.extent() % fp8_multiple != 0 || op.a.reduction() % fp8_multiple != 0) {
-    return "their sizes are not multiples of 16";
-  }
+  if (!extents_fit_fp8(op)) return "their sizes are not multiples of 16";
   const bool lies_well = aligned(op.a.matrix.codes) && aligned(op.b.matrix.codes) && aligned(op.out.data);
   return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
 }
@@ -114,12 +86,6 @@ std::string notice_of(const Matmul& op, Format as, const std::string& reason) {
   if (is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) what = "FP8 products";
   if (reason.starts_with("their ")) what += " of " + shape_of(op);
   return what + " run through " + through + ", exactly but at its speed: " + reason;
-}
-
-// Codes times block scales have at most 6 significant bits, unless the scales have a whole float's.
-bool exact_in_bf16(const QuantSpec& spec) {
-  if (!is_narrow(spec.format)) return spec.format == Format::bf16;
-  return spec.block == block::tensor || spec.scale != ScaleFormat::f32;
 }
 
 Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, cublasOperation_t as_it_lies,
@@ -191,28 +157,59 @@ void Products::matmul(const Matmul& op) {
   multiply_decoded(op, reason);
 }
 
-void Products::multiply_wide(const Matmul& op) {
+Products::Sources Products::wide_sources(const Matmul& op) {
   const Format format = op.a.matrix.spec.format;
-  const Sources sources{.a = {op.a.matrix.codes, type_of(format), Scaling::none},
-                        .b = {op.b.matrix.codes, type_of(format), Scaling::none},
-                        .compute = format == Format::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                        .scalars = Scalars::host};
-  if (multiply(op, sources)) return;
+  return {.a = {op.a.matrix.codes, type_of(format), Scaling::none},
+          .b = {op.b.matrix.codes, type_of(format), Scaling::none},
+          .compute = format == Format::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+          .scalars = Scalars::host};
+}
+
+Products::Sources Products::native_sources(const Matmul& op) {
+  const CodeMatrix& a = op.a.matrix;
+  const CodeMatrix& b = op.b.matrix;
+  return {.a = {a.codes, type_of(a.spec.format), scaling_of(a.spec)},
+          .b = {b.codes, type_of(b.spec.format), scaling_of(b.spec)},
+          .compute = CUBLAS_COMPUTE_32F,
+          .scalars = Scalars::host};
+}
+
+// The same questions in the same order as matmul asks them, of a product that any kernel takes as far as shapes go.
+Support Products::support(const QuantSpec& a, const QuantSpec& b) {
+  constexpr Size extent = 1024;
+  std::byte* memory = gpu_.workspace(Slot::product, 4096);  // only its alignment is looked at
+  Matmul op{.a = {{a, extent, extent, memory, nullptr, nullptr}, false},
+            .b = {{b, extent, extent, memory, nullptr, nullptr}, false},
+            .out = {memory, Format::bf16, extent, extent}};
+  const std::string none = "cuBLASLt has no kernel for them on " + gpu_.name();
+  if (is_wide_pair(op)) {
+    if (!cache_.supports(problem_of(op, wide_sources(op)))) return {SupportLevel::unavailable, none};
+    return {SupportLevel::native, name_of(op.a.matrix) + " products of cuBLASLt"};
+  }
+  std::string reason = why_not_native(gpu_, op);
+  if (reason.empty()) {
+    if (cache_.supports(problem_of(op, native_sources(op)))) return {SupportLevel::native, "FP8 tensor cores"};
+    reason = none;
+  }
+  const Format as = decoded_format(a, b);
+  const Sources decoded{.a = {memory, type_of(as), Scaling::none},
+                        .b = {memory, type_of(as), Scaling::none},
+                        .compute = CUBLAS_COMPUTE_32F,
+                        .scalars = Scalars::device};
+  if (!cache_.supports(problem_of(op, decoded))) return {SupportLevel::unavailable, none};
+  const std::string through = as == Format::bf16 ? "BF16" : "FP32";
+  return {SupportLevel::emulated, "through " + through + ", exactly but at its speed: " + reason};
+}
+
+void Products::multiply_wide(const Matmul& op) {
+  if (multiply(op, wide_sources(op))) return;
   throw Error(text_of(op) + ": cuBLASLt has no kernel for it", "choose other sizes, or another format for this layer");
 }
 
-bool Products::multiply_native(const Matmul& op) {
-  const CodeMatrix& a = op.a.matrix;
-  const CodeMatrix& b = op.b.matrix;
-  return multiply(op, {.a = {a.codes, type_of(a.spec.format), scaling_of(a.spec)},
-                       .b = {b.codes, type_of(b.spec.format), scaling_of(b.spec)},
-                       .compute = CUBLAS_COMPUTE_32F,
-                       .scalars = Scalars::host});
-}
+bool Products::multiply_native(const Matmul& op) { return multiply(op, native_sources(op)); }
 
 void Products::multiply_decoded(const Matmul& op, const std::string& reason) {
-  const bool bf16 = exact_in_bf16(op.a.matrix.spec) && exact_in_bf16(op.b.matrix.spec);
-  const Format as = bf16 ? Format::bf16 : Format::f32;
+  const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
   gpu_.notice(notice_of(op, as, reason));
   const Sources sources{.a = decoded(op.a.matrix, as, Slot::operand_a),
                         .b = decoded(op.b.matrix, as, Slot::operand_b),
@@ -234,9 +231,8 @@ Products::Source Products::decoded(const CodeMatrix& matrix, Format as, Slot slo
 }
 
 // Row-major out = a·bᵀ is the library's column-major outᵀ = b·aᵀ: b is its left factor, the bias runs along its rows.
-bool Products::multiply(const Matmul& op, const Sources& sources) {
+Problem Products::problem_of(const Matmul& op, const Sources& sources) {
   const bool rounds = needs_rounding(op, sources.a.type);
-  const bool biased = !op.bias.empty() && !rounds;
   const Store store = op.accumulate ? Store::add : Store::replace;
   Problem problem{.left = factor_of(op.b, sources.b.data, sources.b.type, CUBLAS_OP_T, CUBLAS_OP_N),
                   .right = factor_of(op.a, sources.a.data, sources.a.type, CUBLAS_OP_N, CUBLAS_OP_T),
@@ -253,7 +249,14 @@ bool Products::multiply(const Matmul& op, const Sources& sources) {
   const bool blocks = sources.a.scaling == Scaling::vector128 || sources.a.scaling == Scaling::block128;
   const bool fp8 = sources.a.scaling != Scaling::none;
   if (fp8 && !blocks && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
+  return problem;
+}
 
+bool Products::multiply(const Matmul& op, const Sources& sources) {
+  const bool rounds = needs_rounding(op, sources.a.type);
+  const bool biased = !op.bias.empty() && !rounds;
+  const Store store = op.accumulate ? Store::add : Store::replace;
+  Problem problem = problem_of(op, sources);
   if (biased && op.out.format == Format::bf16 && !op.accumulate) problem.bias = BiasBy::library;
   if (problem.bias == BiasBy::library && !cache_.supports(problem)) {
     gpu_.notice("biases are added in a pass of its own: the library has no such product of these scales");

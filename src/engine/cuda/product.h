@@ -16,6 +16,9 @@ class Products {
 
   void matmul(const Matmul& op);
 
+  // What matmul does with operands stored so, whatever their shapes.
+  Support support(const QuantSpec& a, const QuantSpec& b);
+
   std::string describe() const { return cache_.library(); }  // the library and its version
 
  private:
@@ -39,6 +42,10 @@ class Products {
     void* bias;
     float* product;  // where the result needs rounding
   };
+
+  static Sources wide_sources(const Matmul& op);
+  static Sources native_sources(const Matmul& op);
+  static Problem problem_of(const Matmul& op, const Sources& sources);
 
   bool multiply_native(const Matmul& op);
   void multiply_wide(const Matmul& op);

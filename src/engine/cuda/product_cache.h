@@ -13,6 +13,7 @@
 
 #include "engine/cuda/gpu.h"
 #include "engine/cuda/product_kernels.h"
+#include "engine/gpu_rules.h"
 
 namespace quaver::cuda {
 
@@ -27,7 +28,6 @@ struct Factor {
   auto operator<=>(const Factor&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 
-enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
 enum class Scalars : std::uint8_t { host, device };  // where alpha and beta lie
 enum class Sums : std::uint8_t { split, fast };  // of FP8: promoted to FP32 as they grow, or kept in the tensor core
 enum class BiasBy : std::uint8_t { nobody, library };

@@ -9,6 +9,7 @@ namespace {
 struct Measured {
   GradientSummary summary;
   std::vector<float> factors;
+  std::vector<double> squares;
 };
 
 class MeasureGradientsTest : public testing::Test {
@@ -21,13 +22,14 @@ class MeasureGradientsTest : public testing::Test {
   Measured measure(Clip clip, float limit, float unscale = 1) {
     std::vector<View> views;
     for (Matrix& gradient : list) views.push_back(gradient.view());
-    Measured result{{}, std::vector<float>(list.size(), -1)};
+    Measured result{{}, std::vector<float>(list.size(), -1), std::vector<double>(list.size(), -1)};
     engine->measure_gradients({.gradients = views,
                                .ratios = ratios,
                                .unscale = unscale,
                                .clip = clip,
                                .limit = limit,
                                .factors = result.factors.data(),
+                               .squares = result.squares.data(),
                                .summary = &result.summary});
     return result;
   }
@@ -40,6 +42,15 @@ class MeasureGradientsTest : public testing::Test {
   std::vector<Matrix> list;
   std::vector<float> ratios{1, 1, 1};
 };
+
+TEST_F(MeasureGradientsTest, SquaresAreThoseOfEachUnscaledTrueGradient) {
+  ratios = {1, 4, 0.5F};
+  const Measured measured = measure(Clip::global_norm, 1, 0.25F);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const double want = 0.25 * norm_of(i) * 0.25 * norm_of(i);
+    EXPECT_NEAR(measured.squares[i], want, 1e-6 * want) << i;
+  }
+}
 
 TEST_F(MeasureGradientsTest, NormIsThatOfTheUnscaledTrueGradients) {
   EXPECT_NEAR(measure(Clip::none, 1).summary.norm, norm(), 1e-6 * norm());

@@ -97,8 +97,10 @@ TEST(Threads, GradientNormsAndUpdatesAreIdentical) {
     const std::vector<View> gradients{gradient.view()};
     const std::vector<float> ratios{1};
     float factor = 0;
+    double square = 0;
     GradientSummary summary;
-    engine.measure_gradients({.gradients = gradients, .ratios = ratios, .factors = &factor, .summary = &summary});
+    engine.measure_gradients(
+        {.gradients = gradients, .ratios = ratios, .factors = &factor, .squares = &square, .summary = &summary});
     engine.adamw({.weight = weight.view(),
                   .gradient = gradient.view(),
                   .moment1 = m.tensor.rows_matrix(),

@@ -1,0 +1,116 @@
+// What an NVIDIA GPU does with operands, decided from formats alone: one set of rules that the CUDA engine follows and
+// that planning its memory without a GPU reads. Nothing of CUDA is included here.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace quaver::cuda {
+
+// How the library is told about an FP8 operand's scales; none where it cannot be.
+enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
+
+inline bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
+
+inline bool has_fp8(int architecture) { return architecture >= 89; }
+
+inline Scaling scaling_of(const QuantSpec& spec) {
+  if (spec.block == block::tensor) return Scaling::tensor;
+  if (spec.block == block::row) return Scaling::row;
+  if (spec.block == block::b1x128) return Scaling::vector128;
+  if (spec.block == block::b128x128) return Scaling::block128;
+  return Scaling::none;
+}
+
+inline bool scalings_meet(Scaling a, Scaling b) {
+  if (a == Scaling::tensor || a == Scaling::row) return a == b;
+  const bool both =
+      (a == Scaling::vector128 || a == Scaling::block128) && (b == Scaling::vector128 || b == Scaling::block128);
+  return both && !(a == Scaling::block128 && b == Scaling::block128);
+}
+
+// Why tensor cores cannot take operands stored so, whatever their shapes; empty: they can, if the library has a kernel.
+inline std::string why_not_native(int architecture, const std::string& gpu, const QuantSpec& a, const QuantSpec& b) {
+  if (!is_fp8(a.format) || !is_fp8(b.format)) return "only FP8 is multiplied as it is, and only by FP8";
+  if (!has_fp8(architecture)) return gpu + " has no FP8 arithmetic";
+  if (a.format == Format::e5m2 && b.format == Format::e5m2) return "cuBLASLt multiplies e5m2 by e4m3 only";
+  if (!scalings_meet(scaling_of(a), scaling_of(b))) {
+    return "cuBLASLt does not multiply " + describe(a) + " by " + describe(b);
+  }
+  return "";
+}
+
+// Tensor cores take FP8 as it lies where every extent is a multiple of this.
+inline constexpr Size fp8_multiple = 16;
+
+inline bool extents_fit_fp8(const Matmul& op) {
+  return op.a.extent() % fp8_multiple == 0 && op.b.extent() % fp8_multiple == 0 && op.a.reduction() % fp8_multiple == 0;
+}
+
+// Whether cuBLASLt 13 has kernels for FP8 with such scales: rows and blocks on Hopper only. For GPUs that are not here;
+// one that is here is asked.
+inline bool library_has_scaling(int architecture, Scaling scaling) {
+  return scaling == Scaling::tensor || architecture == 90;
+}
+
+// Codes times block scales have at most 6 significant bits, unless the scales have a whole float's.
+inline bool exact_in_bf16(const QuantSpec& spec) {
+  if (!is_narrow(spec.format)) return spec.format == Format::bf16;
+  return spec.block == block::tensor || spec.scale != ScaleFormat::f32;
+}
+
+// What operands that are not multiplied as they lie are decoded to.
+inline Format decoded_format(const QuantSpec& a, const QuantSpec& b) {
+  return exact_in_bf16(a) && exact_in_bf16(b) ? Format::bf16 : Format::f32;
+}
+
+inline bool waits_for_scale(const QuantSpec& spec) {
+  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+}
+
+// One scale for the tensor that is known beforehand, and nothing else to do to an element than to round it.
+inline bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
+  const bool known = spec.policy == ScalePolicy::none || (waits_for_scale(spec) && site.scale != 0);
+  return is_fp8(spec.format) && known && spec.block == block::tensor && spec.rounding == Rounding::nearest_even &&
+         spec.rotation == Rotation::none && spec.shrink == 1.0F;
+}
+
+// Whether the kernel that makes a result casts it too, or writes it wide for a cast of its own.
+inline bool can_fuse(const QuantizedTensor& out, const Casting& casting, Format wide) {
+  // What is looked at closely is staged, and so is what is cast once more for it: both must see the same values.
+  if (casting.detail == Detail::full) return false;
+  const Site& site = out.site();
+  if (!out.has_own_columns()) {
+    const QuantSpec& spec = site.spec.rows;
+    return spec.format == wide || (wide == Format::bf16 && is_plain_fp8(spec, site));
+  }
+  return wide == Format::bf16 && columns_share_rows(site.spec.rows, site.spec.columns) &&
+         is_plain_fp8(site.spec.columns, site);
+}
+
+// Bytes of logits that a GPU holds at once, and of attention scores in the backward pass.
+inline constexpr Size logits_limit = Size{1} << 30;
+inline constexpr Size scores_limit = Size{1} << 30;
+
+// Rows of logits that are computed at once. A transposed copy of the head's input cannot be cut along its columns, so
+// then the chunk is everything.
+inline Size logits_chunk(Size tokens, Size vocab, Format wide, bool whole) {
+  if (whole) return tokens;
+  const Size row_bytes = vocab * info(wide).storage_bits / 8;
+  return std::clamp<Size>(logits_limit / row_bytes / 128 * 128, std::min<Size>(tokens, 128), tokens);
+}
+
+// Bytes of the scores of one sequence, and how many sequences a backward pass of attention takes at once.
+inline Size scores_of_sequence(const HeadLayout& layout) {
+  const Size padded = (layout.sequence + 63) / 64 * 64;
+  return layout.heads * padded * padded * 2;
+}
+inline Size attention_chunk(const HeadLayout& layout) {
+  const Size most = std::clamp<Size>(scores_limit / scores_of_sequence(layout), 1, layout.batch);
+  const Size parts = (layout.batch + most - 1) / most;
+  return (layout.batch + parts - 1) / parts;
+}
+
+}  // namespace quaver::cuda
