@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "numerics/alerts.h"
+
 #include "models/model_config.h"
 #include "nn/step.h"
 #include "optim/optim_config.h"
@@ -38,7 +40,8 @@ struct TrainConfig {
   Size log_every = 10;
   Size sample_every = 0;  // 0: never
   std::string sample_prompt;
-  Size statistics_every = 0;  // full statistics of every site into numerics.jsonl; 0: never
+  Size statistics_every = 10;  // full statistics of every site, for the store; 0: never
+  Size shadow_every = 0;       // a micro-batch repeated in high precision, gradients compared; 0: never
   Device device = Device::automatic;
   Memory memory = Memory::balanced;
   int threads = 0;           // 0: all cores
@@ -52,11 +55,13 @@ struct GuardConfig {
   double divergence = 2.0;      // loss this many times its running mean counts as divergence …
   int patience = 5;             // … when it lasts this many steps; then rewind
   int max_rewinds = 2;
+  bool act_on_alerts = false;  // does what an alert suggests, where it suggests something
 };
 
 struct RunConfig {
-  std::string dir;   // empty: runs/<name>
-  std::string name;  // empty: model-recipe-seed
+  std::string dir;    // empty: runs/<name>
+  std::string name;   // empty: model-recipe-seed
+  std::string store;  // file of the store; empty: quaver.db beside the run's folder; "none": not recorded
 };
 
 struct Config {
@@ -67,6 +72,7 @@ struct Config {
   OptimConfig optim;
   PrecisionConfig precision;
   GuardConfig guard;
+  AlertConfig alerts;
   RunConfig run;
 };
 

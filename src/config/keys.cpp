@@ -221,6 +221,9 @@ void add_train(std::vector<Key>& keys) {
   train.text("sample_prompt", &T::sample_prompt, "What samples continue.");
   train.integer("statistics_every", &T::statistics_every, from(0, many),
                 "Steps between full statistics of every quantised tensor; 0: never.");
+  train.integer("shadow_every", &T::shadow_every, from(0, many),
+                "Steps between shadow checks, which repeat a micro-batch in high precision and compare gradients; 0: "
+                "never.");
   train.choice("device", &T::device, {{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
                "Where to train; auto: on a GPU where one can be used, else on the processors.");
   train.choice(
@@ -318,6 +321,9 @@ void add_scales(SectionKeys<PrecisionConfig>& precision) {
       "weight gradients, whose sums are promoted to FP32 (fp32). On processors all but fp32 model narrower hardware, "
       "slowly.");
   precision.text("scales", &P::scales, "File of scales, for fp8-static and for warm starts of fp8-delayed.");
+  precision.text(
+      "localization", &P::localization,
+      "The map of sensitivities that `layers` came from, as `quaver localize` writes it; shown on the dashboard.");
   precision.number("static_activation_scale", &P::static_activation_scale, any_above(0),
                    "fp8-static without a file: factor on activations before the cast.");
   precision.number("static_weight_scale", &P::static_weight_scale, any_above(0),
@@ -349,12 +355,61 @@ void add_guard(std::vector<Key>& keys) {
   guard.integer("patience", &G::patience, from(1, 1'000'000), "Steps that a divergence lasts before the run rewinds.");
   guard.integer("max_rewinds", &G::max_rewinds, from(0, 1000),
                 "Rewinds to an earlier checkpoint before the run gives up.");
+  guard.boolean("act_on_alerts", &G::act_on_alerts,
+                "Do what an alert suggests: widen the site, E5M2 for its gradient, or reset its history. Logged in the "
+                "scale book.");
+}
+
+void add_alert_waiting(SectionKeys<AlertConfig>& alerts) {
+  using A = AlertConfig;
+  constexpr IntegerRange count = from(1, 1'000'000);
+  alerts.boolean("enabled", &A::enabled, "Raise alerts.");
+  alerts.integer("samples", &A::samples, count, "Bad samples in a row that raise an alert on samples.");
+  alerts.integer("clear_samples", &A::clear_samples, count, "Healthy samples in a row that clear it.");
+  alerts.integer("steps", &A::steps, count, "Bad steps in a row that raise an alert on steps.");
+  alerts.integer("clear_steps", &A::clear_steps, count, "Healthy steps in a row that clear it.");
+  alerts.integer("settling_steps", &A::settling_steps, count,
+                 "Steps before loss and gradient norm are compared with their running means.");
+  alerts.integer("baseline_samples", &A::baseline_samples, count, "First samples of a site that are its start.");
+}
+
+void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
+  using A = AlertConfig;
+  constexpr NumberRange percent = between(0, 100);
+  alerts.number("underflow_x", &A::underflow_x, percent, "Percent of an activation that becomes zero.");
+  alerts.number("underflow_w", &A::underflow_w, percent, "Percent of a weight that becomes zero.");
+  alerts.number("underflow_dy", &A::underflow_dy, percent, "Percent of a gradient that becomes zero.");
+  alerts.number("underflow_4bit", &A::underflow_4bit, percent, "The same for sites of 4 bits.");
+  alerts.number("harmless_sqnr", &A::harmless_sqnr, at_least(0),
+                "SQNR in dB from which what became zero carried nothing.");
+  alerts.number("saturated", &A::saturated, percent, "Percent of a site beyond its format's largest value.");
+  alerts.integer("frozen_steps", &A::frozen_steps, from(1, 1'000'000), "Steps without a change of a delayed scale …");
+  alerts.number("frozen_factor", &A::frozen_factor, any_above(1), "… while the largest value moved by this factor.");
+  alerts.number("stale_above", &A::stale_above, any_above(1),
+                "Largest value times scale beyond the format's largest by this factor.");
+  alerts.number("stale_binades", &A::stale_binades, at_least(0),
+                "Binades that the scaled largest value keeps above the smallest normal number.");
+  alerts.number("loss_deviations", &A::loss_deviations, any_above(0), "Deviations above the mean that are a spike.");
+  alerts.number("gradient_deviations", &A::gradient_deviations, any_above(0),
+                "The same for the logarithm of the gradient norm.");
+  alerts.number("max_logit", &A::max_logit, any_above(0), "Largest attention logit.");
+  alerts.integer("skipped_steps", &A::skipped_steps, from(1, 1'000'000), "Skipped steps in a row.");
+  alerts.number("unmoved", &A::unmoved, percent, "Percent of a weight matrix that an update did not change.");
+  alerts.number("collapse", &A::collapse, between(0, 1), "Share of its start to which an embedding shrinks.");
+  alerts.number("growth", &A::growth, any_above(1), "Times its start to which a site's activations grow.");
+  alerts.number("shadow_cosine", &A::shadow_cosine, between(-1, 1),
+                "Cosine of a gradient with that of high precision, of layers in 8 bits.");
+  alerts.number("shadow_cosine_4bit", &A::shadow_cosine_4bit, between(-1, 1), "The same for layers in 4 bits.");
+  alerts.number("snr_fall", &A::snr_fall, any_above(1), "Factor by which a gradient's SNR falls below its start.");
 }
 
 void add_run(std::vector<Key>& keys) {
   SectionKeys<RunConfig> run(keys, "run", &Config::run);
   run.text("dir", &RunConfig::dir, "Where the run is written; empty: `runs/<name>`.");
   run.text("name", &RunConfig::name, "Name of the run; empty: model, recipe and seed.");
+  run.text(
+      "store", &RunConfig::store,
+      "Store that records the run, for the dashboard; empty: `quaver.db` beside the run's folder; none: no store.");
 }
 
 }  // namespace
@@ -372,6 +427,9 @@ std::vector<Key> make_keys() {
   add_recipe(precision);
   add_scales(precision);
   add_guard(keys);
+  SectionKeys<AlertConfig> alerts(keys, "alerts", &Config::alerts);
+  add_alert_waiting(alerts);
+  add_alert_thresholds(alerts);
   add_run(keys);
   return keys;
 }

@@ -10,15 +10,6 @@ namespace {
 constexpr Block known_blocks[] = {block::tensor, block::row,   block::b1x128, block::b128x128,
                                   block::b1x32,  block::b1x16, block::b16x16};
 
-std::string block_name(const Block& b) {
-  if (b == block::tensor) return "tensor";
-  if (b == block::row) return "row";
-  std::string text = std::to_string(b.rows);
-  text += 'x';
-  text += std::to_string(b.cols);
-  return text;
-}
-
 // What a plain f32 scale does not say.
 std::string scale_suffix(ScaleFormat scale) {
   switch (scale) {
@@ -32,20 +23,6 @@ std::string scale_suffix(ScaleFormat scale) {
       return "/e8m0-floor";
     case ScaleFormat::e4m3:
       return "/e4m3";
-  }
-  return "";
-}
-
-std::string policy_name(ScalePolicy policy) {
-  switch (policy) {
-    case ScalePolicy::none:
-      return "unscaled";
-    case ScalePolicy::current:
-      return "current";
-    case ScalePolicy::delayed:
-      return "delayed";
-    case ScalePolicy::fixed:
-      return "fixed";
   }
   return "";
 }
@@ -75,11 +52,11 @@ void check_block_scale(const QuantSpec& spec, const std::string& prefix) {
   const bool fixed_extent = spec.block.cols > 0;
   const bool e8m0 = spec.scale == ScaleFormat::e8m0 || spec.scale == ScaleFormat::e8m0_floor;
   if (spec.block != block::tensor && spec.policy != ScalePolicy::current) {
-    throw Error(prefix + "the scales of " + block_name(spec.block) + " blocks cannot be " + policy_name(spec.policy),
+    throw Error(prefix + "the scales of " + name_of(spec.block) + " blocks cannot be " + name_of(spec.policy),
                 "set the policy to current, or use one scale for the tensor");
   }
   if ((e8m0 || spec.scale == ScaleFormat::e4m3) && !fixed_extent) {
-    throw Error(prefix + "scales in eight bits need blocks of 16, 32 or 128 columns, not " + block_name(spec.block),
+    throw Error(prefix + "scales in eight bits need blocks of 16, 32 or 128 columns, not " + name_of(spec.block),
                 "use f32 scales for a tensor or a row, or choose a block");
   }
   if (spec.scale == ScaleFormat::e4m3 && spec.format != Format::e2m1) {
@@ -97,7 +74,7 @@ void check(const QuantSpec& spec, const std::string& where) {
   const std::string prefix = where.empty() ? "" : where + ": ";
   if (!is_narrow(spec.format)) return check_wide(spec, prefix);
   if (std::find(std::begin(known_blocks), std::end(known_blocks), spec.block) == std::end(known_blocks)) {
-    throw Error(prefix + "no such block: " + block_name(spec.block),
+    throw Error(prefix + "no such block: " + name_of(spec.block),
                 "use tensor, row, 1x128, 128x128, 1x32, 1x16 or 16x16");
   }
   check_block_scale(spec, prefix);
@@ -105,9 +82,8 @@ void check(const QuantSpec& spec, const std::string& where) {
     throw Error(prefix + "an unscaled tensor has neither a margin nor a scale format", "set a policy, or drop them");
   }
   if (spec.rotation != Rotation::none && spec.block.rows > 1) {
-    throw Error(
-        prefix + "rotation along the columns breaks " + block_name(spec.block) + " blocks, which serve both sides",
-        "use blocks of one row, or no rotation");
+    throw Error(prefix + "rotation along the columns breaks " + name_of(spec.block) + " blocks, which serve both sides",
+                "use blocks of one row, or no rotation");
   }
   if (!(spec.shrink > 0.0F && spec.shrink <= 1.0F)) {
     throw Error(prefix + "shrink is " + short_number(spec.shrink), "choose it above 0 and at most 1");
@@ -117,11 +93,34 @@ void check(const QuantSpec& spec, const std::string& where) {
   }
 }
 
+std::string name_of(const Block& b) {
+  if (b == block::tensor) return "tensor";
+  if (b == block::row) return "row";
+  std::string text = std::to_string(b.rows);
+  text += 'x';
+  text += std::to_string(b.cols);
+  return text;
+}
+
+std::string name_of(ScalePolicy policy) {
+  switch (policy) {
+    case ScalePolicy::none:
+      return "unscaled";
+    case ScalePolicy::current:
+      return "current";
+    case ScalePolicy::delayed:
+      return "delayed";
+    case ScalePolicy::fixed:
+      return "fixed";
+  }
+  return "";
+}
+
 std::string describe(const QuantSpec& spec) {
   std::string text(info(spec.format).name);
   if (is_narrow(spec.format)) {
-    text.append(" ").append(block_name(spec.block)).append(scale_suffix(spec.scale));
-    text.append(" ").append(policy_name(spec.policy));
+    text.append(" ").append(name_of(spec.block)).append(scale_suffix(spec.scale));
+    text.append(" ").append(name_of(spec.policy));
   }
   if (spec.rounding == Rounding::stochastic) text += " stochastic";
   if (spec.rotation == Rotation::hadamard) text += " hadamard";

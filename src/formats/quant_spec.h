@@ -52,6 +52,9 @@ struct QuantSpec {
 // format, a policy other than current for blocks …). `where` names the site in the message.
 void check(const QuantSpec& spec, const std::string& where);
 
+std::string name_of(const Block& block);  // "tensor", "row", "1x128"
+std::string name_of(ScalePolicy policy);  // "delayed"; none is "unscaled"
+
 // "e4m3 tensor delayed", "e2m1 1x16/e4m3 current stochastic hadamard": for plans and reports.
 std::string describe(const QuantSpec& spec);
 

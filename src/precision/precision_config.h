@@ -31,6 +31,7 @@ struct PrecisionConfig {
   double switch_at = 0.85;  // share of the steps after which switch_to applies
   AccumulatorChoice accumulator = AccumulatorChoice::automatic;
   std::string scales;                  // file of scales for fp8-static and warm starts of fp8-delayed
+  std::string localization;            // the sensitivity map that `layers` came from, for the dashboard
   double static_activation_scale = 1;  // fp8-static without a file: s in q = cast(x · s)
   double static_weight_scale = 16;
   double static_gradient_scale = 1024;

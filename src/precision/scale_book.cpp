@@ -54,6 +54,14 @@ void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
   if (moved_by_two(logged, site.scale)) log_change(entry, step, before, site.spec, "amax history");
 }
 
+void ScaleBook::take_samples() {
+  for (const auto& entry : entries_) {
+    if (!entry->site.seen.full) continue;
+    entry->sampled = entry->site.seen;
+    entry->sampled_scale = entry->site.scale;
+  }
+}
+
 void ScaleBook::end_step(std::uint64_t step) {
   for (const auto& entry : entries_) {
     CastStatistics& seen = entry->site.seen;

@@ -36,6 +36,8 @@ struct ScaleEntry {
   std::uint64_t elements = 0;
   int overflow_streak = 0;   // steps in a row in which the site overflowed
   CastStatistics last_step;  // what the latest finished step saw
+  CastStatistics sampled;    // the latest look in full: one micro-step's casts …
+  float sampled_scale = 0;   // … and the scale they used
 };
 
 struct ScaleRules {
@@ -51,6 +53,9 @@ class ScaleBook {
   Site& add(const PlanRow& row);
   ScaleEntry& entry(std::string_view site);
   const std::vector<std::unique_ptr<ScaleEntry>>& entries() const { return entries_; }
+
+  // Keeps what casts with full statistics have just seen, before others add to it.
+  void take_samples();
 
   // Takes what the step's casts saw into histories and totals, and sets the scales of the next step.
   void end_step(std::uint64_t step);

@@ -67,32 +67,4 @@ void MetricsLog::event(Size step, const std::string& kind, const std::string& te
                                                                            ordered_json::error_handler_t::replace));
 }
 
-void MetricsLog::statistics(Size step, const ScaleBook& book) {
-  for (const auto& entry : book.entries()) {
-    const CastStatistics& seen = entry->last_step;
-    if (!seen.full) continue;
-    const Format format = entry->site.spec.rows.format;
-    // Block and current scales differ from cast to cast: there is no one figure to give.
-    const bool has_scale = entry->site.scale > 0 || entry->site.spec.rows.policy == ScalePolicy::none;
-    const double scale = entry->site.scale > 0 ? entry->site.scale : has_scale ? 1.0 : std::nan("");
-    write(ordered_json{{"step", step},
-                       {"site", entry->site.name},
-                       {"format", info(format).name},
-                       {"scale", number(scale)},
-                       {"amax", seen.amax},
-                       {"min_nonzero", number(seen.min_nonzero)},
-                       {"mean", number(seen.mean())},
-                       {"std", number(seen.std())},
-                       {"rms", number(seen.rms())},
-                       {"kurtosis", number(seen.kurtosis())},
-                       {"underflow_percent", seen.underflow_percent()},
-                       {"saturated_percent", seen.saturated_percent()},
-                       {"nonfinite", seen.nonfinite},
-                       {"sqnr_db", number(seen.sqnr_db())},
-                       {"headroom_log2", number(std::log2(info(format).max / (seen.amax * scale)))},
-                       {"binades", seen.binades}}
-              .dump());
-  }
-}
-
 }  // namespace quaver

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "precision/scale_book.h"
 #include "train/trainer.h"
 
 namespace quaver {
@@ -18,7 +17,6 @@ class MetricsLog {
 
   void step(const StepReport& report, std::optional<double> validation_loss);
   void event(Size step, const std::string& kind, const std::string& text);
-  void statistics(Size step, const ScaleBook& book);
 
  private:
   void write(const std::string& line);

@@ -17,6 +17,7 @@
 #include "train/engine_choice.h"
 #include "train/guard.h"
 #include "train/metrics.h"
+#include "train/run_record.h"
 #include "train/sampling.h"
 
 namespace quaver {
@@ -63,6 +64,13 @@ Guard::State guard_state(const std::map<std::string, double>& notes) {
           static_cast<int>(at("guard.rewinds")), static_cast<std::int64_t>(at("guard.seen"))};
 }
 
+template <class Work>
+double timed(Work work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
 
 double median(std::vector<double> values) {
@@ -97,15 +105,21 @@ class Run {
         engine_(make_engine(config, [this](const std::string& text) { note("notice", text); })),
         trainer_(config, data_, *engine_, [this](const std::string& text) { note("notice", text); }),
         store_(make_store(config)),
-        guard_(config.guard) {}
+        guard_(config.guard),
+        alarms_(config.alerts) {}
 
   RunResult execute() {
     begin();
-    while (!trainer_.finished()) {
-      if (options_.stop != nullptr && *options_.stop) return interrupt();
-      one_step();
+    try {
+      while (!trainer_.finished()) {
+        if (options_.stop != nullptr && *options_.stop) return interrupt();
+        one_step();
+      }
+      return finish();
+    } catch (...) {
+      record_->status(RunStatus::failed);
+      throw;
     }
-    return finish();
   }
 
  private:
@@ -120,9 +134,12 @@ class Run {
     if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
     write_file_atomically(directory_ / "config.toml", to_toml(trainer_.config()));
     write_file_atomically(directory_ / "plan.toml", to_toml(trainer_.plan()));
-    write_file_atomically(directory_ / "env.json", environment_json(*engine_));
+    const std::string environment = environment_json(*engine_);
+    write_file_atomically(directory_ / "env.json", environment);
     metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
-    numerics_.emplace(directory_ / "numerics.jsonl", trainer_.steps_done());
+    record_.emplace(trainer_, directory_, environment,
+                    [this](const std::string& text) { tell(options_.observer.warning, text); });
+    record_localization();
     if (trainer_.steps_done() == 0) save();  // proves that the directory can hold one, and is there to rewind to
     if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
@@ -137,6 +154,7 @@ class Run {
     }
     trainer_.restore(*checkpoint);
     guard_.restore(guard_state(trainer_.notes()));
+    alarms_.restore(trainer_.notes());
     store_.discard_after(checkpoint->step());
     apply_changed_precision();
     tell(options_.observer.message,
@@ -158,14 +176,26 @@ class Run {
          fmt::format("step {}: the plan changed to {}", trainer_.steps_done(), trainer_.config().precision.recipe));
   }
 
+  // The map that the plan came from is shown beside it.
+  void record_localization() {
+    const std::string& path = trainer_.config().precision.localization;
+    if (path.empty()) return;
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (nlohmann::json::accept(text)) return record_->document("localization", text);
+    note("notice", path + " is not a readable map of sensitivities: the dashboard will not show it");
+  }
+
   void one_step() {
+    StepExtras extras;
+    if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
     const StepReport report = trainer_.step();
     result_.skipped += report.skipped ? 1 : 0;
     result_.overflows += report.overflows;
     if (!report.skipped) result_.losses.push_back({report.step, report.loss});
     seconds_.push_back(report.seconds);
     const Config& config = trainer_.config();
-    if (is_due(config.train.statistics_every, report.step - 1)) numerics_->statistics(report.step, trainer_.book());
+    look_at(report, extras);
     switch (guard_.judge(report.loss, report.skipped)) {
       case Guard::Verdict::rewind:
         return rewind(report);
@@ -175,13 +205,85 @@ class Run {
         break;
     }
     widen_overflowing_sites();
-    std::optional<double> validation;
     const bool last = trainer_.finished();
-    if (last || is_due(config.train.eval_every, report.step)) validation = evaluate(report.step);
-    metrics_->step(report, validation);
-    if (options_.observer.stepped) options_.observer.stepped(report, validation);
+    if (last || is_due(config.train.eval_every, report.step)) {
+      extras.evaluation_seconds = timed([&] { extras.validation_loss = evaluate(report.step); });
+    }
+    metrics_->step(report, extras.validation_loss);
+    if (options_.observer.stepped) options_.observer.stepped(report, extras.validation_loss);
     if (is_due(config.train.sample_every, report.step)) write_sample(report.step);
-    if (!last && is_due(config.train.checkpoint_every, report.step)) save_or_warn();
+    if (!last && is_due(config.train.checkpoint_every, report.step)) {
+      extras.checkpoint_seconds = timed([&] { save_or_warn(); });
+    }
+    record_->step(report, extras);
+  }
+
+  void check_shadow(StepExtras& extras) {
+    extras.shadow_seconds = timed([&] { extras.shadow = trainer_.shadow_check(); });
+  }
+
+  // Figures of the sites into the store, and what the alarms say to them.
+  void look_at(const StepReport& report, StepExtras& extras) {
+    if (!report.sampled) {
+      usual_seconds_ = usual_seconds_ == 0 ? report.seconds : 0.9 * usual_seconds_ + 0.1 * report.seconds;
+      watch(report, nullptr);
+      return record_->changes(trainer_.book());
+    }
+    const double looking = timed([&] {
+      const NumericsSample sample = trainer_.numerics();
+      record_->numerics(sample);
+      watch(report, &sample);
+    });
+    record_->changes(trainer_.book());
+    if (usual_seconds_ > 0) extras.statistics_seconds = std::max(0.0, report.seconds - usual_seconds_) + looking;
+  }
+
+  void watch(const StepReport& report, const NumericsSample* sample) {
+    const StepFigures figures{.step = static_cast<std::uint64_t>(report.step),
+                              .loss = report.loss,
+                              .gradient_norm = report.gradient_norm,
+                              .learning_rate = report.learning_rate,
+                              .loss_scale = report.loss_scale,
+                              .max_logit = report.max_logit,
+                              .embedding_rms = trainer_.embedding_rms(),
+                              .skipped = report.skipped};
+    for (const Alert& alert : alarms_.watch(figures, trainer_.book(), sample)) {
+      note("alert", fmt::format("step {}: {}: {}. To try: {}", report.step, name_of(alert.severity), alert.text,
+                                alert.remedy()));
+      record_->alert(alert, act_on(alert));
+    }
+    for (const Alert& alert : alarms_.cleared()) record_->alert(alert, std::nullopt);
+    if (sample == nullptr) return;
+    for (const Alert& alert : alarms_.active()) record_->alert(alert, std::nullopt);
+  }
+
+  // What was done about an alert, in words; nothing where nobody asked for it or nothing can be done.
+  std::optional<std::string> act_on(const Alert& alert) {
+    if (!trainer_.config().guard.act_on_alerts || alert.act == Act::none || alert.site.empty()) return std::nullopt;
+    const std::string reason = fmt::format("alert {}", info(alert.rule).name);
+    const Site& site = trainer_.book().entry(alert.site).site;
+    std::string done;
+    switch (alert.act) {
+      case Act::none:
+        return std::nullopt;
+      case Act::widen_to_bf16:
+        trainer_.change_site(site.name, make_recipe("bf16", trainer_.config().precision).of(site.role), reason);
+        done = "stored in bf16 from now on";
+        break;
+      case Act::gradient_to_e5m2: {
+        SiteSpec spec = site.spec;
+        spec.rows.format = spec.columns.format = Format::e5m2;
+        trainer_.change_site(site.name, spec, reason);
+        done = "stored in e5m2 from now on";
+        break;
+      }
+      case Act::reset_history:
+        trainer_.book().reset_history(site.name, static_cast<std::uint64_t>(trainer_.steps_done()), reason);
+        done = "its history of largest values is reset";
+        break;
+    }
+    note("act", fmt::format("step {}: {}: {} ({})", trainer_.steps_done(), alert.site, done, reason));
+    return done;
   }
 
   std::optional<double> evaluate(Size step) {
@@ -192,6 +294,7 @@ class Run {
 
   void note(const std::string& kind, const std::string& text) {
     if (metrics_) metrics_->event(trainer_.steps_done(), kind, text);  // open once the trainer is there
+    if (record_) record_->event(trainer_.steps_done(), kind, text);
     tell(options_.observer.warning, text);
   }
 
@@ -219,8 +322,9 @@ class Run {
     state.rewinds = rewinds;
     guard_.restore(state);
     guard_.rewound();
+    alarms_.restore(trainer_.notes());
     metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
-    numerics_.emplace(directory_ / "numerics.jsonl", trainer_.steps_done());
+    record_->rewind(trainer_.steps_done(), trainer_.book());
     std::erase_if(result_.losses, [&](const LossPoint& point) { return point.step > trainer_.steps_done(); });
     note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
                                 "batches that led there",
@@ -237,6 +341,7 @@ class Run {
 
   void save() {
     trainer_.notes() = notes_of(guard_.state());
+    trainer_.notes().merge(alarms_.state());
     const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), trainer_.snapshot());
     for (const std::string& warning : saved.warnings) tell(options_.observer.warning, warning);
   }
@@ -258,11 +363,13 @@ class Run {
     result_.sample = sample_text(trainer_, *data_.tokenizer, options);
     fs::create_directories(directory_ / "samples");
     write_file_atomically(directory_ / "samples" / fmt::format("step-{:06}.txt", step), result_.sample + "\n");
+    record_->sample(step, result_.sample);
   }
 
   RunResult interrupt() {
     save();
     note("interrupted", fmt::format("stopped at step {}: continue with --resume", trainer_.steps_done()));
+    record_->status(RunStatus::interrupted);
     return result(RunEnd::interrupted);
   }
 
@@ -271,6 +378,7 @@ class Run {
     save();
     write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());
+    record_->status(RunStatus::finished);
     return result(RunEnd::finished);
   }
 
@@ -294,13 +402,15 @@ class Run {
   fs::path directory_;
   TrainingData data_;
   std::optional<MetricsLog> metrics_;
-  std::optional<MetricsLog> numerics_;
   std::unique_ptr<Engine> engine_;
   Trainer trainer_;
   CheckpointStore store_;
   Guard guard_;
+  Alarms alarms_;
+  std::optional<RunRecord> record_;
   RunResult result_;
   std::vector<double> seconds_;
+  double usual_seconds_ = 0;  // running mean of steps without full statistics
 };
 
 }  // namespace

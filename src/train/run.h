@@ -1,5 +1,5 @@
 // A training run on disk: its directory, metrics, checkpoints, validation, samples, guard, and the way it ends.
-//   <dir>/config.toml  env.json  plan.toml  metrics.jsonl  numerics.jsonl  scales.json  checkpoints/  samples/
+//   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/
 #pragma once
 
 #include <atomic>

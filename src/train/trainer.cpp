@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <numeric>
 
-#include "engine/planning_engine.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 
@@ -15,14 +15,15 @@ namespace quaver {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 Config resolve(Config config, int data_vocab) {
-  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
-    config.model.parametrization = Parametrization::umup;
-  }
-  config.model = resolved(with_vocabulary(config.model, data_vocab));
-  if (config.train.context == 0) config.train.context = config.model.context;
+  config = resolve_shape(std::move(config), data_vocab);
   // A run is looked at from other folders than the one it was started in.
-  for (std::string* path : {&config.data.path, &config.data.valid_path, &config.precision.scales}) {
+  for (std::string* path :
+       {&config.data.path, &config.data.valid_path, &config.precision.scales, &config.precision.localization}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   if (config.data.tokenizer.find('/') != std::string::npos) {
@@ -58,25 +59,6 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine) {
-  const auto all = [](Accumulator accumulator) { return Accumulators{accumulator, accumulator, accumulator}; };
-  switch (choice) {
-    case AccumulatorChoice::automatic:
-      break;
-    case AccumulatorChoice::fp32:
-      return all(Accumulator::fp32);
-    case AccumulatorChoice::hopper:
-      return all(Accumulator::hopper);
-    case AccumulatorChoice::hopper_split:
-      return all(Accumulator::hopper_split);
-    case AccumulatorChoice::fp16:
-      return all(Accumulator::fp16);
-    case AccumulatorChoice::fp8:
-      return all(Accumulator::fp8);
-  }
-  return engine.accumulators();
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
@@ -98,7 +80,7 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   model_->parameters().allocate(engine_, master);
   model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
-  model_->parameters().quantize_all(engine_, weight_casting());
+  model_->parameters().quantize_all(engine_, weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
   if (config_.model.parametrization != Parametrization::standard) {
     Step step = make_step(Pass::train);
     model_->calibrate_unit_factors(step);
@@ -134,50 +116,43 @@ void Trainer::load_scales() {
 
 // A dry run of a training step over an arena without memory tells how much a real one needs.
 void Trainer::plan_memory() {
-  const auto tokens = static_cast<std::size_t>(config_.train.batch * config_.train.context);
-  const std::vector<std::int32_t> zeros(tokens, 0);
-  PlanningEngine planning(engine_);
-  Arena measure;
-  Step step{planning, measure, config_.train.batch, config_.train.context};
-  step.memory = config_.train.memory;
-  double ignored = 0;
-  const auto plan = [&](Pass pass, Detail detail) {
-    step.pass = pass;
-    step.casting.detail = detail;
-    model_->loss(step, {zeros, zeros}, 1, &ignored);
-  };
-  plan(Pass::train, Detail::counts);
-  plan(Pass::evaluate, Detail::counts);
-  const bool looks_closely =
-      config_.train.statistics_every > 0 || config_.model.parametrization != Parametrization::standard;
-  if (looks_closely) plan(Pass::train, Detail::full);  // wide operands are copied to be looked at
-  ++generation_;
-  if (measure.peak() <= arena_.capacity()) return;
+  const auto sizing = make_sizing_engine(engine_.hardware(), engine_.wide_format());
+  const ArenaPlan plan = plan_arena(*model_, config_, *sizing);
+  generation_ = ++generations_;
+  if (plan.bytes <= arena_.capacity()) return;
   arena_memory_.reset();
-  check_memory(static_cast<Size>(measure.peak()));
-  arena_memory_ = engine_.allocate(measure.peak());
-  arena_ = Arena(arena_memory_.get(), measure.peak());
-  arena_saved_ = measure.peak_saved();
+  if (arena_.capacity() == 0) check_memory();
+  arena_memory_ = engine_.allocate(plan.bytes);
+  arena_ = Arena(arena_memory_.get(), plan.bytes);
+  arena_saved_ = plan.saved;
 }
 
-void Trainer::check_memory(Size activations) const {
-  const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
-  const Size fixed = model_->parameters().planned_bytes(engine_, master) + optimizer_->planned_bytes();
+void Trainer::check_memory() const {
   const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
                                                        : static_cast<Size>(engine_.free_memory());
-  const Size needed = fixed + activations;
-  if (limit == 0 || needed <= limit || arena_.capacity() > 0) return;
-  const double gib = 1.0 / (1024 * 1024 * 1024);
-  const Size per_row = activations / config_.train.batch;
-  const Size fits = fixed < limit ? (limit - fixed) / std::max<Size>(1, per_row) : 0;
+  const Hardware hardware = engine_.hardware();
+  const MemoryPlan plan = quaver::plan_memory(config_, hardware);
+  const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
+    return some.engine_total() - static_cast<Size>(engine_.workspace_bytes());
+  };
+  const Size needed = needed_by(plan);
+  if (limit == 0 || needed <= limit) return;
+  Config smaller = config_;
+  do {
+    smaller.train.batch /= 2;
+  } while (smaller.train.batch > 0 && needed_by(quaver::plan_memory(smaller, hardware)) > limit);
+  const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
   throw Error(
-      fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations) "
-                  "and {:.2f} GiB are free: {:.2f} GiB too much",
-                  static_cast<double>(needed) * gib, static_cast<double>(fixed) * gib,
-                  static_cast<double>(activations) * gib, static_cast<double>(limit) * gib,
-                  static_cast<double>(needed - limit) * gib),
-      fits > 0 ? fmt::format("train.batch = {} would fit; raise train.accumulation to keep the tokens a step", fits)
-               : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\"");
+      fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations, {:.2f} "
+                  "of working memory) and {:.2f} GiB are free: {:.2f} GiB too much",
+                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.passing), gib(limit),
+                  gib(needed - limit)),
+      smaller.train.batch > 0
+          ? fmt::format("train.batch = {} fits; raise train.accumulation to keep the tokens a step. `quaver estimate` "
+                        "tries other changes",
+                        smaller.train.batch)
+          : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\": `quaver "
+            "estimate` tries what fits");
 }
 
 Step Trainer::make_step(Pass pass) {
@@ -195,12 +170,17 @@ void Trainer::note_first_scales() {
   const auto known = std::count_if(sites_.begin(), sites_.end(), [](const Site* site) { return site->scale != 0; });
   if (known == known_scales_) return;
   known_scales_ = known;
-  ++generation_;
+  generation_ = ++generations_;
 }
 
 // Weights are cast once a step; their streams are those of the step that cast them.
-Casting Trainer::weight_casting() const {
-  return {.seed = config_.train.seed, .step = last_weight_cast_, .detail = Detail::counts};
+Casting Trainer::weight_casting(Detail detail) const {
+  return {.seed = config_.train.seed, .step = last_weight_cast_, .detail = detail};
+}
+
+bool Trainer::is_sampled(Size step) const {
+  const auto due = [step](Size every) { return every > 0 && step % every == 0; };
+  return due(config_.train.statistics_every) || due(config_.train.shadow_every);
 }
 
 void Trainer::restart_loader() {
@@ -224,36 +204,62 @@ double Trainer::read_loss_sum() {
   return tally_.loss_sum;
 }
 
-double Trainer::micro_steps(Detail detail) {
+double Trainer::micro_steps(StepReport& report) {
+  const auto start = Clock::now();
   reset_tally();
   model_->parameters().clear_gradients(engine_);
   engine_.publish(sites_);
   note_first_scales();
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
+    const auto asked = Clock::now();
     const PrefetchLoader::Batch batch = loader_->next();
+    report.data_seconds += seconds_since(asked);
+    const bool sampled = report.sampled && micro == 0;  // one micro-batch tells as much as all of them
     Step step = make_step(Pass::train);
-    step.casting.detail = detail;
+    step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
     step.max_logit = &device_tally()->max_logit;
     model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &device_tally()->loss_sum);
+    if (sampled) look_closely();
   }
   engine_.collect(sites_);
-  return read_loss_sum() /
-         static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
+  const double sum = read_loss_sum();
+  report.micro_steps_seconds = seconds_since(start) - report.data_seconds;
+  return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
+}
+
+// After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
+void Trainer::look_closely() {
+  engine_.collect(sites_);
+  book_.take_samples();
+  first_squares_.clear();
+  if (config_.train.accumulation < 2) return;
+  optimizer_->measure(engine_, 1.0F / loss_scale_.value());
+  first_squares_ = optimizer_->gradient_squares(engine_);
+}
+
+double Trainer::overall_snr() const {
+  if (first_squares_.empty()) return std::numeric_limits<double>::quiet_NaN();
+  return signal_to_noise(std::accumulate(first_squares_.begin(), first_squares_.end(), 0.0),
+                         std::accumulate(mean_squares_.begin(), mean_squares_.end(), 0.0));
 }
 
 StepReport Trainer::step() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   switch_recipe_when_due();
-  const Size every = config_.train.statistics_every;
-  const bool sampled = every > 0 && step_ % every == 0;
   StepReport report;
+  report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
-  report.loss = micro_steps(sampled ? Detail::full : Detail::counts);
+  report.loss = micro_steps(report);
+  const auto measured = Clock::now();
   const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
   report.learning_rate = peak_learning_rate(config_) * schedule;
   const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
   const GradientSummary summary = optimizer_->measure(engine_, unscale);
+  if (report.sampled) {
+    mean_squares_ = optimizer_->gradient_squares(engine_);
+    report.gradient_snr = overall_snr();
+  }
   report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {
     book_.discard_step();
@@ -261,7 +267,7 @@ StepReport Trainer::step() {
     book_.end_step(static_cast<std::uint64_t>(step_ + 1));
     engine_.publish(sites_);
     last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
-    const Casting weights = weight_casting();
+    const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
     optimizer_->update(engine_, {.step = step_,
                                  .learning_rate = report.learning_rate,
                                  .decay = decay_of(config_, report.learning_rate, schedule),
@@ -271,7 +277,8 @@ StepReport Trainer::step() {
   loss_scale_.after_step(!report.skipped);
   ++step_;
   fill_report(report, summary);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.optimizer_seconds = seconds_since(measured);
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "numerics/figures.h"
 
 #include "config/config.h"
 #include "data/loader.h"
@@ -16,6 +19,7 @@
 #include "precision/loss_scale.h"
 #include "precision/scale_book.h"
 #include "train/checkpoint_store.h"
+#include "train/memory_plan.h"
 #include "train/training_data.h"
 
 namespace quaver {
@@ -35,6 +39,28 @@ struct StepReport {
   double update_ratio = 0;      // ‖Δw‖/‖w‖ over all matrices
   double unmoved_percent = 0;   // matrix weights that the update did not change
   float max_logit = 0;          // of attention
+
+  // Where the time went: waiting for data, the micro-steps, and the rest, which is measuring gradients and the update.
+  double data_seconds = 0;
+  double micro_steps_seconds = 0;
+  double optimizer_seconds = 0;
+
+  bool sampled = false;                                            // full statistics were gathered
+  double gradient_snr = std::numeric_limits<double>::quiet_NaN();  // of all gradients, where sampled
+};
+
+// How near a gradient is to the same in high precision; NaN where either is zero.
+struct GradientAgreement {
+  double cosine = std::numeric_limits<double>::quiet_NaN();
+  double error = std::numeric_limits<double>::quiet_NaN();  // ‖difference‖ / ‖the one in high precision‖
+};
+
+enum class ProbeWhat : std::uint8_t { loss, gradients };
+
+struct ProbeResult {
+  double loss = 0;
+  std::vector<std::vector<float>> gradients;  // true ones, one per parameter in the model's order; on the host
+  std::vector<CastStatistics> seen;           // in full, one per site in the scale book's order
 };
 
 struct MemoryUse {
@@ -65,6 +91,19 @@ class Trainer {
   // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
   std::optional<double> evaluate(Size batches);
 
+  // One micro-batch of the training data with the sites stored otherwise (one spec for each, in the scale book's order;
+  // operands of a product must agree on rotation). Sites whose spec is not their own take current scales. Nothing about
+  // the run changes.
+  ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what);
+  std::vector<SiteSpec> specs() const;       // as the sites are now
+  std::vector<SiteSpec> wide_specs() const;  // the engine's high precision: FP32, or BF16 where it has nothing wider
+
+  // Repeats the next step's first micro-batch as it is and in high precision, and compares the gradients.
+  GradientAgreement shadow_check();
+
+  // The figures of every site at the step just finished, after one that was sampled.
+  NumericsSample numerics() const;
+
   // Logits of the token after `tokens` (the last `context` of them).
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
@@ -87,10 +126,12 @@ class Trainer {
   const Config& config() const { return config_; }  // as resolved
   const Plan& plan() const { return plan_; }
   ScaleBook& book() { return book_; }
+  const ScaleBook& book() const { return book_; }
   Transformer& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   Engine& engine() { return engine_; }
   MemoryUse memory() const;
+  double embedding_rms() const;  // of the token table, after the last update; NaN before the first
   std::map<std::string, double> format_shares() const;
 
  private:
@@ -101,14 +142,20 @@ class Trainer {
   };
 
   void plan_memory();
-  void check_memory(Size needed) const;
+  void check_memory() const;
   Step make_step(Pass pass);
+  bool is_sampled(Size step) const;
+  void enter_specs(std::span<const SiteSpec> specs);
+  ProbeResult run_probe(Size batch, ProbeWhat what);
+  double signal_to_noise(double first_square, double mean_square) const;
   void note_first_scales();
-  Casting weight_casting() const;
+  Casting weight_casting(Detail detail = Detail::counts) const;
   Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
   void reset_tally();
   double read_loss_sum();
-  double micro_steps(Detail detail);
+  double micro_steps(StepReport& report);
+  void look_closely();
+  double overall_snr() const;
   void load_scales();
   void switch_recipe_when_due();
   void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
@@ -123,8 +170,9 @@ class Trainer {
   Notice notice_;
   Plan plan_;
   ScaleBook book_;
-  std::vector<Site*> sites_;      // of the book
-  std::uint64_t generation_ = 0;  // of what a micro-step's operations are
+  std::vector<Site*> sites_;       // of the book
+  std::uint64_t generation_ = 0;   // of what a micro-step's operations are
+  std::uint64_t generations_ = 0;  // that there have been
   std::ptrdiff_t known_scales_ = -1;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -141,6 +189,16 @@ class Trainer {
   Tally tally_;  // of the last step, on the host
   std::vector<std::byte> snapshot_;
   std::map<std::string, double> notes_;
+
+  // Of the last sampled step: squared norms of each parameter's gradient, of its first micro-batch and of their mean.
+  std::vector<double> first_squares_;
+  std::vector<double> mean_squares_;
+
+  struct Shadow {
+    Size step = 0;
+    std::vector<GradientAgreement> parameters;
+  };
+  Shadow shadow_;  // of the last shadow check
 };
 
 }  // namespace quaver

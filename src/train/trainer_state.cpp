@@ -157,9 +157,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     plan_memory();
     // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
     // the book, so it must not be counted twice.
-    Casting casting = weight_casting();
-    casting.observe = false;
-    model_->parameters().quantize_all(engine_, casting);
+    model_->parameters().quantize_all(engine_, weight_casting().unobserved());
   } catch (const json::exception& error) {
     throw Error(fmt::format("{}: state.json is not what a run writes: {}", checkpoint.path().string(), error.what()),
                 "resume from an older checkpoint");

@@ -1,0 +1,137 @@
+#include "train/memory_plan.h"
+
+#include <utility>
+
+#include "optim/optimizer.h"
+#include "precision/plan.h"
+#include "train/engine_choice.h"
+#include "train/training_data.h"
+
+namespace quaver {
+
+namespace {
+
+ScaleRules scale_rules(const Config& config) {
+  return {config.precision.history, config.precision.history_rule, config.guard.overflow_percent};
+}
+
+// Wide operands are copied to be looked at.
+bool looks_closely(const Config& config) {
+  return config.train.statistics_every > 0 || config.train.shadow_every > 0 ||
+         config.model.parametrization != Parametrization::standard;
+}
+
+void dry_passes(Transformer& model, const Config& config, SizingEngine& engine, Arena& arena) {
+  const auto tokens = static_cast<std::size_t>(config.train.batch * config.train.context);
+  const std::vector<std::int32_t> zeros(tokens, 0);
+  double ignored = 0;
+  const auto pass = [&](Pass kind, Detail detail) {
+    Step step{engine, arena, config.train.batch, config.train.context, kind};
+    step.memory = config.train.memory;
+    step.casting.detail = detail;
+    step.accumulators = accumulators_for(config.precision.accumulator, engine);
+    model.loss(step, {zeros, zeros}, 1, &ignored);
+  };
+  pass(Pass::train, Detail::counts);
+  pass(Pass::evaluate, Detail::counts);
+  if (looks_closely(config)) pass(Pass::train, Detail::full);
+}
+
+Size copied_bytes(const CodeMatrix& moment) {
+  const Size scales = moment.has_block_scales() ? moment.scale_rows() * moment.scale_cols() : 0;
+  return moment.code_bytes() + 4 * scales;
+}
+
+Format master_format(const Config& config) {
+  return config.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
+}
+
+MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide) {
+  const auto engine = make_sizing_engine(hardware, wide);
+  std::size_t counted = 0;
+  const auto count = [&] {  // bytes allocated since it was last asked
+    const std::size_t now = engine->allocated_bytes();
+    return static_cast<Size>(now - std::exchange(counted, now));
+  };
+  const Plan plan = make_plan(config.precision, layer_shapes(config.model));
+  ScaleBook book(scale_rules(config));
+  Transformer model(config.model, plan, book);
+  Optimizer optimizer(config.optim, model.parameters());
+  for (const auto& entry : book.entries()) {  // known from the start, unlike delayed ones
+    if (entry->site.spec.rows.policy == ScalePolicy::fixed) entry->site.scale = 1;
+  }
+  MemoryPlan memory;
+  model.parameters().allocate(*engine, master_format(config));
+  memory.weights = model.parameters().weight_bytes();
+  memory.gradients = count() - memory.weights;
+  optimizer.allocate(*engine);
+  memory.optimizer = count();
+  const Casting casting{.seed = config.train.seed};
+  model.parameters().quantize_all(*engine, casting);
+  memory.quantized_weights = count();
+  const ArenaPlan arena = plan_arena(model, config, *engine);
+  memory.activations = static_cast<Size>(arena.saved);
+  memory.scratch = static_cast<Size>(arena.bytes - arena.saved);
+  optimizer.measure(*engine, 1);
+  optimizer.update(*engine, {.casting = &casting});
+  memory.workspace = static_cast<Size>(engine->workspace_bytes());
+  memory.passing = static_cast<Size>(engine->passing_bytes());
+  memory.checkpoint = memory.weights;
+  for (const OptimizerState& state : optimizer.states()) {
+    memory.checkpoint += copied_bytes(state.moment1) + copied_bytes(state.moment2_root);
+  }
+  return memory;
+}
+
+}  // namespace
+
+Config resolve_shape(Config config, int data_vocab) {
+  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
+    config.model.parametrization = Parametrization::umup;
+  }
+  config.model = resolved(with_vocabulary(config.model, data_vocab));
+  if (config.train.context == 0) config.train.context = config.model.context;
+  return config;
+}
+
+Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine) {
+  const auto all = [](Accumulator accumulator) { return Accumulators{accumulator, accumulator, accumulator}; };
+  switch (choice) {
+    case AccumulatorChoice::automatic:
+      break;
+    case AccumulatorChoice::fp32:
+      return all(Accumulator::fp32);
+    case AccumulatorChoice::hopper:
+      return all(Accumulator::hopper);
+    case AccumulatorChoice::hopper_split:
+      return all(Accumulator::hopper_split);
+    case AccumulatorChoice::fp16:
+      return all(Accumulator::fp16);
+    case AccumulatorChoice::fp8:
+      return all(Accumulator::fp8);
+  }
+  return engine.accumulators();
+}
+
+ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& engine) {
+  Arena measure;
+  dry_passes(model, config, engine, measure);
+  const ArenaPlan plan{measure.peak(), measure.peak_saved()};
+  // Once more with an address for each matrix: what an operation does depends on which of them are the same.
+  const auto addresses = engine.allocate(plan.bytes);
+  Arena arena(addresses.get(), plan.bytes);
+  dry_passes(model, config, engine, arena);
+  return plan;
+}
+
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware) {
+  const Format wide = gpu_wide_format(config.precision.recipe);
+  const MemoryPlan first = plan_recipe(config, hardware, wide);
+  if (config.precision.switch_to.empty()) return first;
+  Config later = config;
+  later.precision.recipe = config.precision.switch_to;
+  const MemoryPlan second = plan_recipe(later, hardware, wide);
+  return second.engine_total() > first.engine_total() ? second : first;
+}
+
+}  // namespace quaver

@@ -1,0 +1,46 @@
+// How much memory a run needs, from a dry run of its first step: the same model, optimiser and arena as the trainer's,
+// on an engine that counts instead of computing. It needs neither the memory nor the device.
+#pragma once
+
+#include "config/config.h"
+#include "engine/sizing_engine.h"
+#include "models/transformer.h"
+
+namespace quaver {
+
+// Bytes by purpose.
+struct MemoryPlan {
+  Size weights = 0;
+  Size quantized_weights = 0;
+  Size gradients = 0;
+  Size optimizer = 0;
+  Size activations = 0;  // kept for backward
+  Size scratch = 0;      // of the arena beside them
+  Size workspace = 0;    // kept by the engine's operations for themselves
+  Size passing = 0;      // the most that one operation takes and gives back
+  Size checkpoint = 0;   // the copy that a checkpoint is written from, on the host
+
+  Size fixed() const { return weights + quantized_weights + gradients + optimizer; }
+  Size arena() const { return activations + scratch; }
+  // What the engine's memory must hold.
+  Size engine_total() const { return fixed() + arena() + workspace + passing; }
+};
+
+// The config with vocabulary, parametrisation and context chosen.
+Config resolve_shape(Config config, int data_vocab);
+
+// What each product sums in: as the config says, or as the engine prefers.
+Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine);
+
+// What the arena must hold for a model whose parameters have places in the sizing engine, or none at all: then the
+// workspace of the engine is not counted, and the arena's size is the same.
+struct ArenaPlan {
+  std::size_t bytes = 0;
+  std::size_t saved = 0;  // of them kept for backward
+};
+ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& engine);
+
+// The whole run. `config` as resolve_shape gives it.
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware);
+
+}  // namespace quaver

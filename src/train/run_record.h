@@ -1,0 +1,58 @@
+// A run as the store of its folder records it: describes the run, and turns steps, samples, changes of the scale book
+// and alerts into records. What cannot be recorded never stops the training.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "numerics/alerts.h"
+#include "store/recorder.h"
+
+#include "engine/nvml.h"
+#include "train/trainer.h"
+
+namespace quaver {
+
+// Seconds of a step that lie outside Trainer::step().
+struct StepExtras {
+  std::optional<double> validation_loss;
+  double evaluation_seconds = 0;
+  double checkpoint_seconds = 0;
+  double shadow_seconds = 0;
+  double statistics_seconds = 0;  // what a sampled step took longer than the others
+  std::optional<GradientAgreement> shadow;
+};
+
+// <runs folder>/quaver.db beside the run, or what run.store says; empty: not recorded.
+std::filesystem::path store_of(const Config& config, const std::filesystem::path& directory);
+
+// The id under which the store knows the run in this directory; made the first time it is asked for.
+std::string run_id(const std::filesystem::path& directory);
+
+class RunRecord {
+ public:
+  RunRecord(const Trainer& trainer, const std::filesystem::path& directory, const std::string& environment_json,
+            std::function<void(const std::string&)> warning);
+
+  void step(const StepReport& report, const StepExtras& extras);
+  void numerics(const NumericsSample& sample);
+  void changes(const ScaleBook& book);  // those since the last call
+  void alert(const Alert& alert, const std::optional<std::string>& act);
+  void event(Size step, const std::string& kind, const std::string& text);
+  void sample(Size step, const std::string& text);
+  void document(const std::string& kind, const std::string& json);
+  void status(RunStatus status);
+  void rewind(Size last_step, const ScaleBook& book);
+
+ private:
+  const Trainer& trainer_;
+  std::unique_ptr<RunRecorder> recorder_;  // null: not recorded
+  std::map<std::string, std::size_t> changes_seen_;
+  std::map<std::string, std::string> acts_;  // by rule, site and first step of an alert
+  GpuMeter meter_;
+};
+
+}  // namespace quaver
