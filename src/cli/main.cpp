@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <iostream>
+#include <map>
 
 #include "cli/verbs.h"
 #include "quaver/error.h"
@@ -42,7 +43,8 @@ constexpr Shortcut shortcuts[] = {
 bool takes_config(const std::vector<std::string>& words) {
   if (words.empty()) return false;
   return words[0] == "train" || words[0] == "compare" ||
-         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench";
+         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench" ||
+         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize";
 }
 
 // A benchmark has steps of its own, and neither data nor a run.
@@ -112,6 +114,12 @@ class CommandLine {
     add_data();
     add_inspect();
     add_bench();
+    add_calibrate();
+    add_localize();
+    add_estimate();
+    add_doctor();
+    add_dash();
+    add_export();
   }
 
   int run(int count, char** words) {
@@ -124,8 +132,11 @@ class CommandLine {
     } catch (const CLI::ParseError& error) {
       const auto verbs =
           app_.get_subcommands([&](const CLI::App* verb) { return count > 1 && verb->get_name() == words[1]; });
-      throw Error(error.what(), !verbs.empty() ? fmt::format("`quaver {} --help` lists what it takes", words[1])
-                                               : "verbs are train, compare, eval, sample, data, inspect and bench");
+      throw Error(error.what(),
+                  !verbs.empty()
+                      ? fmt::format("`quaver {} --help` lists what it takes", words[1])
+                      : "verbs are train, compare, eval, sample, data, inspect, bench, calibrate, localize, estimate, "
+                        "doctor, dash and export");
     }
     return action_();
   }
@@ -290,6 +301,129 @@ class CommandLine {
     });
   }
 
+  void add_dash() {
+    CLI::App& verb = *app_.add_subcommand("dash", "watch runs in the browser while they train");
+    verb.add_option("runs", dash_.path, "a folder of runs, or its quaver.db; it need not exist yet")
+        ->capture_default_str();
+    verb.add_option("--port", dash_.serve.port, "0 takes a free one")->capture_default_str();
+    verb.add_option("--host", dash_.serve.host, "address to listen on; others than this machine's own need the token")
+        ->capture_default_str();
+    verb.add_flag("--token", token_, "ask for a token on this machine too");
+    verb.add_flag("--open", open_, "open the page in the browser");
+    verb.callback([this] {
+      action_ = [this] {
+        if (token_) dash_.serve.token = TokenUse::always;
+        if (open_) dash_.browser = Browser::open;
+        return dash_verb(dash_);
+      };
+    });
+  }
+
+  void add_export() {
+    CLI::App& verb = *app_.add_subcommand("export", "write recorded runs as files for other programs");
+    verb.add_option("runs", export_.path, "a folder of runs, or its quaver.db")->required();
+    verb.add_option("--run", export_.runs, "id or name of a run, comma-separated; all by default")->delimiter(',');
+    verb.add_option("--format", export_format_, "what to write")
+        ->required()
+        ->check(CLI::IsMember({"jsonl", "csv", "tensorboard"}));
+    verb.add_option("--statistics", export_.options.statistics,
+                    "of sites, comma-separated; by default all of them, for tensorboard none")
+        ->delimiter(',');
+    verb.add_option("--out", export_.out, "folder to write, with a folder a run")->required();
+    verb.callback([this] {
+      action_ = [this] {
+        const bool is_csv = export_format_ == "csv";
+        export_.options.format = is_csv                            ? ExportFormat::csv
+                                 : export_format_ == "tensorboard" ? ExportFormat::tensorboard
+                                                                   : ExportFormat::jsonl;
+        return export_verb(export_);
+      };
+    });
+  }
+
+  void add_estimate() {
+    CLI::App& verb = *app_.add_subcommand("estimate", "memory and time of a run before it is started");
+    estimate_config_.add_to(verb);
+    verb.add_option("--gpu", estimate_.gpu, "plan for this model, here or not: h100, h200, a100-80gb …");
+    verb.add_option("--gpu-memory", estimate_.gpu_memory, "plan for a GPU with this much free, such as 80GiB");
+    verb.add_flag("--no-time", no_time_, "memory only: nothing is measured");
+    add_json(verb);
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        estimate_.config = estimate_config_.arguments(verb);
+        if (no_time_) estimate_.timing = EstimateTiming::leave_out;
+        estimate_.output = output();
+        return estimate_verb(estimate_);
+      };
+    });
+  }
+
+  void add_doctor() {
+    CLI::App& verb = *app_.add_subcommand("doctor", "what this machine can do, and whether it works");
+    add_json(verb);
+    verb.callback([this] {
+      action_ = [this] {
+        doctor_.output = output();
+        return doctor_verb(doctor_);
+      };
+    });
+  }
+
+  void add_study(CLI::App& verb, ConfigOptions& config, StudyArguments& study, Size batches) {
+    config.add_to(verb);
+    study.batches = batches;
+    verb.add_option("--run", study.run, "weights of this run's checkpoint; settings apply on top of its config");
+    verb.add_option("--step", study.step, "checkpoint to use; the newest good one by default");
+    verb.add_option("--batches", study.batches, "training batches to look at")
+        ->capture_default_str()
+        ->check(CLI::Range(2, 100000));
+    verb.add_option("--warmup-steps", study.warmup_steps,
+                    "steps of training first; 20 for a fresh model, whose gradients are unlike later ones, 0 for a run")
+        ->check(CLI::NonNegativeNumber);
+    add_json(verb);
+  }
+
+  void add_calibrate() {
+    CLI::App& verb =
+        *app_.add_subcommand("calibrate", "ranges in high precision, and the scales that follow from them");
+    add_study(verb, calibrate_config_, calibrate_.study, 16);
+    verb.add_option("--percentile", calibrate_.percentile, "of each tensor's magnitudes that must fit")
+        ->capture_default_str()
+        ->check(CLI::Range(50.0, 100.0));
+    verb.add_option("--margin", calibrate_.margin, "binades of headroom above that")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 16));
+    verb.add_option("--against", calibrate_.against, "an earlier scale file: how far the ranges have moved since")
+        ->check(CLI::ExistingFile);
+    verb.add_option("--out", calibrate_.out, "scale file to write; its report goes beside it, as .html")->required();
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        calibrate_.study.config = calibrate_config_.arguments(verb);
+        calibrate_.study.output = output();
+        return calibrate_verb(calibrate_);
+      };
+    });
+  }
+
+  void add_localize() {
+    CLI::App& verb = *app_.add_subcommand("localize", "which operands bear the recipe's formats, and a plan from that");
+    add_study(verb, localize_config_, localize_.study, 4);
+    verb.add_option("--budget", localize_.budget, "of the loss that the plan may cost")->capture_default_str();
+    const std::map<std::string, Grouping> groups{
+        {"site", Grouping::site}, {"layer", Grouping::layer}, {"block", Grouping::block}};
+    verb.add_option("--group", localize_.grouping, "what is tried together: site, layer or block")
+        ->transform(CLI::CheckedTransformer(groups))
+        ->default_str("site");
+    verb.add_option("--out", localize_.out, "folder for plan.toml, localization.json and report.html")->required();
+    verb.callback([this, &verb] {
+      action_ = [this, &verb] {
+        localize_.study.config = localize_config_.arguments(verb);
+        localize_.study.output = output();
+        return localize_verb(localize_);
+      };
+    });
+  }
+
   CLI::App app_{"quaver trains transformers in 8 bits and fewer."};
   std::function<int()> action_ = [] { return 0; };
   bool json_ = false;
@@ -297,10 +431,17 @@ class CommandLine {
   bool keep_duplicates_ = false;
   bool keep_invalid_ = false;
   bool overwrite_ = false;
+  bool no_time_ = false;
+  bool token_ = false;
+  bool open_ = false;
+  std::string export_format_;
   ConfigOptions train_config_;
   ConfigOptions compare_config_;
   ConfigOptions plan_config_;
   ConfigOptions bench_config_;
+  ConfigOptions calibrate_config_;
+  ConfigOptions localize_config_;
+  ConfigOptions estimate_config_;
   TrainArguments train_;
   CompareArguments compare_;
   RunArguments eval_;
@@ -308,6 +449,12 @@ class CommandLine {
   DataArguments data_;
   InspectArguments inspect_;
   BenchArguments bench_;
+  CalibrateArguments calibrate_;
+  LocalizeArguments localize_;
+  EstimateArguments estimate_;
+  DoctorArguments doctor_;
+  DashArguments dash_;
+  ExportArguments export_;
 };
 
 }  // namespace

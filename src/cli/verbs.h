@@ -9,6 +9,9 @@
 
 #include "data/prepare.h"
 #include "formats/quant_spec.h"
+#include "serve/dashboard.h"
+#include "store/exports.h"
+#include "study/localize.h"
 
 namespace quaver {
 
@@ -74,6 +77,37 @@ struct BenchArguments {
 };
 int bench_step_verb(const BenchArguments& arguments);
 
+enum class Browser : std::uint8_t { leave, open };
+struct DashArguments {
+  std::string path = "runs";  // a folder of runs, or its store
+  ServeOptions serve;
+  Browser browser = Browser::leave;
+};
+int dash_verb(const DashArguments& arguments);
+
+struct ExportArguments {
+  std::string path;               // a folder of runs, or its store
+  std::vector<std::string> runs;  // ids or names; empty: all
+  std::string out;                // folder
+  ExportOptions options;
+};
+int export_verb(const ExportArguments& arguments);
+
+struct DoctorArguments {
+  Output output = Output::human;
+};
+int doctor_verb(const DoctorArguments& arguments);
+
+enum class EstimateTiming : std::uint8_t { measure, leave_out };
+struct EstimateArguments {
+  ConfigArguments config;
+  std::string gpu;         // a model to plan for, here or not; empty: what the config says
+  std::string gpu_memory;  // "80GiB"; empty: what is free
+  EstimateTiming timing = EstimateTiming::measure;
+  Output output = Output::human;
+};
+int estimate_verb(const EstimateArguments& arguments);
+
 enum class InspectWhat : std::uint8_t { run, config_reference, recipes, presets, plan };
 struct InspectArguments {
   InspectWhat what = InspectWhat::run;
@@ -82,5 +116,31 @@ struct InspectArguments {
   ConfigArguments config;
 };
 int inspect_verb(const InspectArguments& arguments);
+
+struct StudyArguments {  // what calibrate and localize share
+  ConfigArguments config;
+  std::string run;           // weights of this run's checkpoint; empty: a fresh model
+  std::optional<Size> step;  // of the checkpoint; the newest good one by default
+  Size batches = 0;
+  std::optional<Size> warmup_steps;
+  Output output = Output::human;
+};
+
+struct CalibrateArguments {
+  StudyArguments study;
+  double percentile = 100;
+  int margin = 1;       // binades
+  std::string against;  // an earlier scale file
+  std::string out;      // the scale file; the report goes beside it
+};
+int calibrate_verb(const CalibrateArguments& arguments);
+
+struct LocalizeArguments {
+  StudyArguments study;
+  std::string budget = "0.25%";
+  Grouping grouping = Grouping::site;
+  std::string out;  // folder
+};
+int localize_verb(const LocalizeArguments& arguments);
 
 }  // namespace quaver

@@ -1,0 +1,83 @@
+#include "cli/calibrate.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/study.h"
+#include "cli/verbs.h"
+#include "io/file_io.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path report_beside(const fs::path& out) { return fs::path(out).replace_extension(".html"); }
+
+void refuse_existing(const fs::path& out) {
+  if (out.extension() == ".html") {
+    throw Error("--out is the scale file, and " + out.string() + " is where its report would go",
+                "name it .json, for example --out scales.json");
+  }
+  for (const fs::path& path : {out, report_beside(out)}) {
+    if (fs::exists(path)) throw Error(path.string() + " is there already", "choose another --out, or remove it");
+  }
+}
+
+std::string introduction(const Subject& subject, const CalibrateArguments& arguments, Size warmup) {
+  std::string text =
+      fmt::format("{}: {} batches in bf16, forward and backward", subject.source, arguments.study.batches);
+  if (warmup > 0) text += fmt::format(", spread over {} steps of training", warmup);
+  if (arguments.study.run.empty() && warmup == 0) {
+    text += "\nA fresh model's gradients are unlike those after some steps: --warmup-steps 20 would see both";
+  }
+  return text;
+}
+
+void show(const Calibration& calibration, const std::optional<Drift>& drift, const CalibrateArguments& arguments) {
+  fmt::print("\n{}", calibration_table(calibration));
+  if (drift) fmt::print("\nsince {}\n{}", arguments.against, drift_table(*drift));
+  fmt::print("\nscales: {}\nreport: {}\nuse:    quaver train … --recipe {} --precision.scales={}\n", arguments.out,
+             report_beside(arguments.out).string(), calibration.recipe, arguments.out);
+}
+
+}  // namespace
+
+int calibrate_verb(const CalibrateArguments& arguments) {
+  refuse_existing(arguments.out);
+  constexpr std::uint64_t most_bytes = 256U << 20U;
+  const std::string before = arguments.against.empty() ? "" : read_file(arguments.against, most_bytes);
+  const auto subject = open_subject(arguments.study);
+  const Size warmup = warmup_steps(arguments.study);
+  const bool human = arguments.study.output == Output::human;
+  if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
+  const Interrupt interrupt;
+  Calibration calibration;
+  try {
+    StudyBar bar("calibrating", arguments.study.output);
+    calibration =
+        calibrate(*subject, {.batches = arguments.study.batches,
+                             .warmup_steps = warmup,
+                             .percentile = arguments.percentile,
+                             .margin = arguments.margin,
+                             .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
+  } catch (const StudyInterrupted&) {
+    return 130;
+  }
+  std::optional<Drift> drift;
+  if (!arguments.against.empty()) drift = drift_since(before, arguments.against, calibration);
+  if (fs::path(arguments.out).has_parent_path()) fs::create_directories(fs::path(arguments.out).parent_path());
+  write_file_atomically(arguments.out, to_scale_file(calibration));
+  write_file_atomically(report_beside(arguments.out), calibration_report(calibration, drift, arguments.against));
+  if (human) {
+    show(calibration, drift, arguments);
+  } else {
+    fmt::print("{}\n", calibration_json(calibration, drift));
+  }
+  return 0;
+}
+
+}  // namespace quaver

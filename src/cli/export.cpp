@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iostream>
+
+#include "serve/store_door.h"
+
+#include "cli/verbs.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+// The run that the text is the id of, else the one that it is the name of.
+std::string find_run(const StoreReader& store, const std::string& text) {
+  std::vector<std::string> named;
+  std::vector<std::string> all;
+  for (const RunSummary& run : store.runs()) {
+    if (run.id == text) return run.id;
+    if (run.name == text) named.push_back(run.id);
+    if (all.size() < 20) all.push_back(run.name);
+  }
+  if (named.size() == 1) return named[0];
+  if (named.empty()) {
+    throw Error(fmt::format("there is no run '{}' in {}", text, store.path().string()),
+                all.empty() ? "the store has no runs" : fmt::format("it has {}", fmt::join(all, ", ")));
+  }
+  throw Error(fmt::format("{} runs are named '{}'", named.size(), text),
+              fmt::format("name one by its id: {}", fmt::join(named, ", ")));
+}
+
+}  // namespace
+
+int export_verb(const ExportArguments& arguments) {
+  const StoreReader store(find_store(arguments.path));
+  std::vector<std::string> runs;
+  for (const std::string& text : arguments.runs) runs.push_back(find_run(store, text));
+  const auto files = export_runs(store, runs, arguments.out, arguments.options);
+  for (const std::filesystem::path& file : files) std::cout << file.string() << '\n';
+  if (files.empty()) std::cerr << "quaver: " << store.path().string() << " has no runs, nothing was written\n";
+  return 0;
+}
+
+}  // namespace quaver

@@ -1,0 +1,81 @@
+#include "cli/localize.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/study.h"
+#include "cli/verbs.h"
+#include "io/file_io.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string introduction(const Subject& subject, const LocalizeArguments& arguments, Size warmup) {
+  std::string text = fmt::format("{}: {} by {}, on {} batches", subject.source, subject.config.precision.recipe,
+                                 name_of(arguments.grouping), arguments.study.batches);
+  if (warmup > 0) text += fmt::format(", after {} steps of training", warmup);
+  return text;
+}
+
+}  // namespace
+
+double parse_budget(const std::string& text) {
+  std::size_t used = 0;
+  double percent = -1;
+  try {
+    percent = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string rest = text.substr(used);
+  if (used == 0 || (!rest.empty() && rest != "%" && rest != " %") || !(percent >= 0) || percent > 100) {
+    throw Error("--budget " + text + " is not a percentage", "write it like --budget 0.25%");
+  }
+  return percent / 100;
+}
+
+int localize_verb(const LocalizeArguments& arguments) {
+  const fs::path out = fs::absolute(arguments.out).lexically_normal();
+  if (fs::exists(out / "localization.json")) {
+    throw Error(out.string() + " already holds a localization", "choose another --out, or remove that folder");
+  }
+  const double budget = parse_budget(arguments.budget);
+  const auto subject = open_subject(arguments.study);
+  const Size warmup = warmup_steps(arguments.study);
+  const bool human = arguments.study.output == Output::human;
+  if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
+  const Interrupt interrupt;
+  Localization localization;
+  try {
+    StudyBar bar("localizing", arguments.study.output);
+    localization =
+        localize(*subject, {.batches = arguments.study.batches,
+                            .warmup_steps = warmup,
+                            .budget = budget,
+                            .grouping = arguments.grouping,
+                            .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
+  } catch (const StudyInterrupted&) {
+    return 130;
+  }
+  fs::create_directories(out);
+  const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
+  write_file_atomically(out / "plan.toml", plan);
+  write_file_atomically(out / "report.html", localization_report(localization, plan));
+  write_file_atomically(out / "localization.json", to_json(localization));  // last: it says that all is there
+  if (!human) {
+    fmt::print("{}\n", to_json(localization));
+    return 0;
+  }
+  fmt::print("\n{}\nplan:   {}\nreport: {}\nuse:    quaver train … {}\n", localization_table(localization),
+             (out / "plan.toml").string(), (out / "report.html").string(),
+             (fs::path(arguments.out) / "plan.toml").string());
+  return 0;
+}
+
+}  // namespace quaver

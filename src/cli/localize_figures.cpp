@@ -1,0 +1,180 @@
+// What a localization says: tables for the terminal, and an HTML report with the map drawn.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "cli/localize.h"
+#include "cli/progress.h"
+#include "cli/study.h"
+#include "report/chart.h"
+#include "report/page.h"
+
+namespace quaver {
+
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string percent(double share) { return shown(100 * share, "{:.4f}"); }
+
+Rows ranking_rows(const Localization& localization, std::size_t most) {
+  Rows rows{{"site", "harm %", "loss change", "±", "cosine", "error", "own cosine", "SQNR dB", "plan"}};
+  for (std::size_t i = 0; i < std::min(most, localization.ranking.size()); ++i) {
+    const SiteSensitivity& site = localization.sites[localization.ranking[i]];
+    rows.push_back({site.site, percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
+                    shown(site.effect.loss_error, "{:.1e}"), shown(site.effect.gradient_cosine, "{:.6f}"),
+                    shown(site.effect.gradient_error, "{:.4f}"), shown(site.own.cosine, "{:.6f}"),
+                    shown(site.sqnr_db, "{:.1f}"), site.kept_wide ? "wide" : site.recipe});
+  }
+  return rows;
+}
+
+Rows trial_rows(const Localization& localization) {
+  Rows rows{{"plan", "≤8 bit %", "loss change", "±", "cosine", "harm at most %", "budget"}};
+  for (const PlanTrial& trial : localization.trials) {
+    rows.push_back({fmt::format("{} sites narrow", trial.narrow_sites), shown(100 * trial.narrow_share, "{:.1f}"),
+                    shown(trial.effect.loss_change, "{:+.2e}"), shown(trial.effect.loss_error, "{:.1e}"),
+                    shown(trial.effect.gradient_cosine, "{:.6f}"), percent(trial.harm),
+                    trial.holds ? "holds" : "exceeded"});
+  }
+  return rows;
+}
+
+report::Table table_of(const Rows& rows) {
+  report::Table table;
+  for (const std::string& title : rows.front()) {
+    table.columns.push_back({title, table.columns.empty() ? report::Align::left : report::Align::right});
+  }
+  table.rows.assign(rows.begin() + 1, rows.end());
+  return table;
+}
+
+Size kept_wide(const Localization& localization) {
+  return std::count_if(localization.ranking.begin(), localization.ranking.end(),
+                       [&](std::size_t index) { return localization.sites[index].kept_wide; });
+}
+
+std::string verdict(const Localization& localization) {
+  const PlanTrial& chosen = localization.chosen;
+  if (chosen.narrow_sites == 0) {
+    return fmt::format("No part of {} stays within {} % of the loss: the plan keeps everything wide",
+                       localization.recipe, percent(localization.budget));
+  }
+  return fmt::format(
+      "The plan has {:.1f} % of the products' operations in low precision ({:.1f} % with all of {}), {} of {} operands "
+      "kept wide; measured whole its harm is at most {} % of the loss, budget {} %",
+      100 * chosen.narrow_share, 100 * localization.trials.front().narrow_share, localization.recipe,
+      kept_wide(localization), localization.ranking.size(), percent(chosen.harm), percent(localization.budget));
+}
+
+report::HeatGrid empty_grid(const Localization& localization, const std::string& title) {
+  report::HeatGrid grid;
+  grid.title = title;
+  grid.columns = {"x", "w", "dy"};
+  for (std::size_t i = 0; i < localization.sites.size(); i += 3) grid.rows.push_back(localization.sites[i].layer);
+  return grid;
+}
+
+std::string note_for(const SiteSensitivity& site) {
+  if (!site.tried) return site.site + ": wide in the recipe's own plan";
+  return fmt::format("{}: harm {} %, loss {} ± {}, gradient cosine {}, of its own weight {}, SQNR {} dB, {}", site.site,
+                     percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
+                     shown(site.effect.loss_error, "{:.1e}"), shown(site.effect.gradient_cosine, "{:.6f}"),
+                     shown(site.own.cosine, "{:.6f}"), shown(site.sqnr_db, "{:.1f}"),
+                     site.kept_wide ? "kept wide" : site.recipe);
+}
+
+// Harm on a logarithmic scale: it spans decades.
+report::HeatGrid harm_grid(const Localization& localization) {
+  report::HeatGrid grid = empty_grid(localization, "Harm of each operand alone, % of the loss");
+  grid.value_scale = report::Scale::log;
+  for (const SiteSensitivity& site : localization.sites) {
+    report::Cell cell;
+    cell.note = note_for(site);
+    if (site.tried && std::isfinite(site.harm)) {
+      cell.value = std::max(100 * site.harm, 1e-6);
+      cell.text = shown(100 * site.harm, "{:.2g}");
+    } else if (site.tried) {
+      cell.category = "not finite";
+    }
+    grid.cells.push_back(std::move(cell));
+  }
+  return grid;
+}
+
+report::HeatGrid plan_grid(const Localization& localization) {
+  report::HeatGrid grid = empty_grid(localization, "The plan proposed");
+  for (const SiteSensitivity& site : localization.sites) {
+    const std::string wide = site.tried ? "kept wide" : "wide in the recipe";
+    grid.cells.push_back({site.kept_wide ? wide : site.recipe, std::nullopt, "", note_for(site)});
+  }
+  return grid;
+}
+
+report::BarChart ranking_chart(const Localization& localization) {
+  report::BarChart chart;
+  chart.title = "Most harmful operands";
+  chart.x_label = "% of the loss";
+  constexpr std::size_t most = 20;
+  for (std::size_t i = 0; i < std::min(most, localization.ranking.size()); ++i) {
+    const SiteSensitivity& site = localization.sites[localization.ranking[i]];
+    if (!std::isfinite(site.harm)) continue;
+    chart.bars.push_back({site.site, {100 * site.harm}, site.kept_wide ? "kept wide" : ""});
+  }
+  return chart;
+}
+
+}  // namespace
+
+std::string localization_table(const Localization& localization) {
+  constexpr std::size_t most = 12;
+  std::string text =
+      fmt::format("loss in high precision {:.4f} ± {:.4f}; each operand alone, most harmful first:\n{}",
+                  localization.baseline_loss, localization.baseline_error, aligned(ranking_rows(localization, most)));
+  if (localization.ranking.size() > most) {
+    text += fmt::format("… and {} that harm less\n", localization.ranking.size() - most);
+  }
+  text += fmt::format("\nplans measured whole:\n{}\n{}\n", aligned(trial_rows(localization)), verdict(localization));
+  return text;
+}
+
+std::string localization_report(const Localization& localization, const std::string& plan) {
+  report::Page page("Localization",
+                    fmt::format("{} · {} · {} batches, {} tokens", localization.source, localization.recipe,
+                                localization.batches, format_count(static_cast<double>(localization.tokens))));
+  const PlanTrial& chosen = localization.chosen;
+  page.headlines(std::vector<report::Headline>{
+      {"in low precision", fmt::format("{:.1f} %", 100 * chosen.narrow_share), "of the products' operations"},
+      {"harm at most", percent(chosen.harm) + " %",
+       fmt::format("of the loss; budget {} %", percent(localization.budget))},
+      {"kept wide", fmt::format("{} of {}", kept_wide(localization), localization.ranking.size()), "operands"},
+      {"loss", fmt::format("{:.4f}", localization.baseline_loss),
+       fmt::format("± {:.4f}, in high precision at step {}", localization.baseline_error, localization.step)}});
+  page.paragraph(verdict(localization) + ".");
+  page.heading("Map")
+      .paragraph(
+          "Each operand stored as the recipe says with everything else in high precision: x is a layer's input, w "
+          "its weight, dy the gradient of its output.")
+      .figure(report::to_svg(harm_grid(localization)), "Hover for the figures.")
+      .figure(report::to_svg(plan_grid(localization)));
+  page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));
+  page.details("All operands", [&](report::Page& inner) {
+    inner.table(table_of(ranking_rows(localization, localization.ranking.size())));
+  });
+  page.heading("Plans measured")
+      .paragraph(
+          "Effects of single operands do not add up exactly, so plans are measured whole. The first has all that "
+          "the recipe stores in low precision.")
+      .table(table_of(trial_rows(localization)));
+  page.heading("What harm means")
+      .paragraph(
+          "The change of the loss, compared batch by batch, plus a tenth of the loss times one minus the cosine of "
+          "the gradients: to first order, a run whose steps have cosine c to the true gradient behaves as if it had "
+          "c times the steps, and late in training e times the steps lower the loss by a tenth or less. Tensors "
+          "count by their number of elements, as AdamW weighs them. A single operand's figure is the likeliest "
+          "value; a plan is judged by the upper end of its 95 % confidence interval.");
+  page.heading("plan.toml").code(plan);
+  return page.footer("Written by quaver " QUAVER_VERSION).html();
+}
+
+}  // namespace quaver

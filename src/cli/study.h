@@ -1,0 +1,46 @@
+// What the verbs that study a model share: opening it, telling how far they are, tables on the terminal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "study/subject.h"
+
+#include "cli/progress.h"
+#include "cli/verbs.h"
+
+namespace quaver {
+
+// The run that --run names, or a fresh model of the config. Notices go to standard error.
+std::unique_ptr<Subject> open_subject(const StudyArguments& arguments);
+
+// As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a run.
+Size warmup_steps(const StudyArguments& arguments);
+
+// A line that redraws itself on a terminal, a line every tenth of the way elsewhere, nothing for programs.
+class StudyBar {
+ public:
+  StudyBar(std::string what, Output output);
+  ~StudyBar();
+  StudyBar(const StudyBar&) = delete;
+  StudyBar& operator=(const StudyBar&) = delete;
+
+  void show(Size done, Size total);
+
+ private:
+  std::string what_;
+  ProgressOptions options_;
+  double started_;
+  double drawn_ = 0;
+  Size tenths_ = -1;
+  bool is_drawn_ = false;
+};
+
+// Columns padded to the widest cell, the first to the left and the others to the right. The first row is the titles.
+std::string aligned(const std::vector<std::vector<std::string>>& rows);
+
+// "3.2e-05", "–" where it is not finite.
+std::string shown(double value, const char* format = "{:.4g}");
+
+}  // namespace quaver

@@ -1,0 +1,187 @@
+#include "study/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "numerics/what_if.h"
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr int lowest_binade = -40;  // of CastStatistics::binades
+
+bool wants_scale(const SiteSpec& spec) {
+  return spec.rows.policy == ScalePolicy::delayed || spec.rows.policy == ScalePolicy::fixed;
+}
+
+// The plan whose scales are wanted: the config's where its recipe keeps scales, else that of fp8-static.
+PrecisionConfig aimed_at(const Subject& subject) {
+  PrecisionConfig precision = subject.config.precision;
+  const auto& rows = subject.plan.rows;
+  if (std::any_of(rows.begin(), rows.end(), [](const PlanRow& row) { return wants_scale(row.spec); })) return precision;
+  precision.recipe = "fp8-static";
+  return precision;
+}
+
+float scale_for(const SiteSpec& spec, float threshold, int margin) {
+  QuantSpec side = spec.rows;
+  side.margin += margin;
+  return tensor_scale_for(side, threshold);
+}
+
+// One binade of the histogram: where it begins and ends, and how many elements lie at or above those points.
+struct Stretch {
+  double low = 0;
+  double high = 0;
+  double above_low = 0;
+  double above_high = 0;
+
+  // log(above) is linear in between; nothing lies above the largest element, which counts half there.
+  double log_low() const { return std::log(above_low); }
+  double log_high() const { return std::log(std::max(above_high, 0.5)); }
+
+  double above(double magnitude) const {
+    const double part = high > low ? (magnitude - low) / (high - low) : 1;
+    return std::exp(log_low() + part * (log_high() - log_low()));
+  }
+  double magnitude(double above) const {
+    const double part = (std::log(std::max(above, 0.5)) - log_low()) / (log_high() - log_low());
+    return low + std::clamp(part, 0.0, 1.0) * (high - low);
+  }
+};
+
+// The stretches that hold elements, from the top.
+std::vector<Stretch> stretches(const CastStatistics& seen) {
+  std::vector<Stretch> list;
+  double above = 0;
+  for (int b = static_cast<int>(seen.binades.size()) - 1; b >= 0; --b) {
+    const auto count = static_cast<double>(seen.binades[static_cast<std::size_t>(b)]);
+    if (count == 0) continue;
+    const double begin = std::ldexp(1.0, b + lowest_binade);
+    Stretch stretch;
+    stretch.low = b == 0 ? seen.min_nonzero : std::max<double>(begin, seen.min_nonzero);
+    stretch.high = list.empty() ? seen.amax : 2 * begin;
+    stretch.above_high = above;
+    stretch.above_low = above += count;
+    list.push_back(stretch);
+  }
+  return list;
+}
+
+void check_seen(const std::vector<SiteRange>& sites) {
+  for (const SiteRange& range : sites) {
+    if (range.seen.count > range.seen.nonfinite) continue;
+    throw Error(range.site + ": no finite value was seen there",
+                "the model has diverged: calibrate an earlier checkpoint, with --step");
+  }
+}
+
+}  // namespace
+
+double share_above(const CastStatistics& seen, double magnitude) {
+  const std::vector<Stretch> list = stretches(seen);
+  if (list.empty() || magnitude >= seen.amax) return 0;
+  for (const Stretch& stretch : list) {
+    if (magnitude >= stretch.high) return stretch.above_high / list.back().above_low;
+    if (magnitude >= stretch.low) return stretch.above(magnitude) / list.back().above_low;
+  }
+  return 1;
+}
+
+float magnitude_at(const CastStatistics& seen, double share) {
+  const std::vector<Stretch> list = stretches(seen);
+  if (list.empty() || share >= 1) return seen.amax;
+  const double above = (1 - share) * list.back().above_low;
+  for (const Stretch& stretch : list) {
+    if (above < stretch.above_low) return static_cast<float>(stretch.magnitude(above));
+  }
+  return seen.min_nonzero;
+}
+
+PercentileEffect effect_of(const SiteRange& range, double percentile, int margin) {
+  PercentileEffect effect;
+  effect.percentile = percentile;
+  effect.threshold = magnitude_at(range.seen, percentile / 100);
+  effect.scale = scale_for(range.spec, effect.threshold, margin);
+  const CastFigures figures = what_if(distribution_of(range.seen), range.spec.rows.format, effect.scale);
+  const auto finite = static_cast<double>(range.seen.count - range.seen.nonfinite);
+  double nonzero = 0;
+  for (const std::uint64_t count : range.seen.binades) nonzero += static_cast<double>(count);
+  constexpr double rounding = 1 + 4.0 / (1 << 23);  // of the scale, as CastStatistics::saturated allows it
+  const double largest = static_cast<double>(range.format().max) / effect.scale * rounding;
+  effect.saturated_percent = finite > 0 ? 100 * share_above(range.seen, largest) * nonzero / finite : 0;
+  effect.underflow_percent = figures.underflow_percent;
+  effect.sqnr_db = figures.sqnr_db;
+  return effect;
+}
+
+namespace {
+
+void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibration,
+                const std::vector<std::size_t>& places) {
+  calibration.steps.push_back(trainer.steps_done());
+  calibration.losses.push_back(result.loss);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    SiteRange& range = calibration.sites[i];
+    const CastStatistics seen =
+        range.role == Role::w ? weight_statistics(trainer, range.site, {}) : result.seen[places[i]];
+    range.seen.merge(seen);
+    range.batch_amax.push_back(seen.amax);
+  }
+}
+
+// For each row of the plan, the site's place in the book.
+std::vector<std::size_t> book_places(Trainer& trainer, const Plan& plan) {
+  const auto& entries = trainer.book().entries();
+  std::vector<std::size_t> places;
+  for (const PlanRow& row : plan.rows) {
+    const auto found =
+        std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry->site.name == row.site; });
+    if (found == entries.end()) throw Error("the model has no site " + row.site, "the plan belongs to another model");
+    places.push_back(static_cast<std::size_t>(found - entries.begin()));
+  }
+  return places;
+}
+
+void choose_scale(SiteRange& range, const CalibrateOptions& options) {
+  range.threshold = magnitude_at(range.seen, options.percentile / 100);
+  if (wants_scale(range.spec)) range.scale = scale_for(range.spec, range.threshold, options.margin);
+}
+
+}  // namespace
+
+Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
+  Trainer& trainer = subject.trainer();
+  const PrecisionConfig precision = aimed_at(subject);
+  const Plan plan = make_plan(precision, layer_shapes(trainer.config().model));
+  Calibration calibration;
+  calibration.recipe = precision.recipe;
+  calibration.source = subject.source;
+  calibration.hash = config_hash(subject.config);
+  calibration.percentile = options.percentile;
+  calibration.margin = options.margin;
+  calibration.first_step = trainer.steps_done();
+  calibration.tokens = options.batches * subject.tokens_per_batch();
+  for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
+  const std::vector<std::size_t> places = book_places(trainer, plan);
+  const std::vector<SiteSpec> wide = specs_of(trainer, wide_plan(plan, {}));
+  const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
+  const Size total = options.batches + std::max<Size>(0, warmup);
+  Size done = 0;
+  for (Size batch = 0; batch < options.batches; ++batch) {
+    const Size at = options.batches > 1 ? warmup * batch / (options.batches - 1) : warmup;
+    for (; trainer.steps_done() - calibration.first_step < at; options.progress.at(++done, total)) trainer.step();
+    take_batch(trainer, trainer.probe(wide, next_batch(trainer, batch), ProbeWhat::gradients), calibration, places);
+    options.progress.at(++done, total);
+  }
+  calibration.last_step = trainer.steps_done();
+  check_seen(calibration.sites);
+  for (SiteRange& range : calibration.sites) choose_scale(range, options);
+  return calibration;
+}
+
+}  // namespace quaver

@@ -1,0 +1,375 @@
+#include "study/doctor.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <omp.h>
+#include <sstream>
+#include <unistd.h>
+
+#include "formats/random.h"
+#include "precision/recipe.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of /proc/cpuinfo, those that products and casts can use.
+constexpr std::array<std::string_view, 14> wanted_instructions = {
+    "sse4_2",   "avx",         "f16c",        "fma",         "avx2",     "avx512f", "avx512bw",
+    "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd",   "sve"};
+
+std::string value_of(const std::string& line) {
+  const std::size_t colon = line.find(':');
+  if (colon == std::string::npos || colon + 2 > line.size()) return "";
+  return line.substr(colon + 2);
+}
+
+Size kilobytes_of(const std::string& line) { return std::strtoll(value_of(line).c_str(), nullptr, 10) * 1024; }
+
+ProcessorReport examine_processor() {
+  ProcessorReport report;
+  report.cores = omp_get_num_procs();
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (report.model.empty() && line.starts_with("model name")) report.model = value_of(line);
+    if (!report.instructions.empty() || !(line.starts_with("flags") || line.starts_with("Features"))) continue;
+    std::istringstream words(value_of(line));
+    for (std::string word; words >> word;) {
+      if (std::ranges::find(wanted_instructions, word) != wanted_instructions.end()) {
+        report.instructions.push_back(word);
+      }
+    }
+  }
+  if (report.model.empty()) report.model = "unknown";
+  std::ifstream memory("/proc/meminfo");
+  for (std::string line; std::getline(memory, line);) {
+    if (line.starts_with("MemTotal:")) report.memory = kilobytes_of(line);
+    if (line.starts_with("MemAvailable:")) report.memory_available = kilobytes_of(line);
+  }
+  return report;
+}
+
+// As the CUDA engine looks for it.
+std::string cache_folder() {
+  const auto given = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (std::string own = given("QUAVER_CACHE_DIR"); !own.empty()) return own;
+  if (const std::string shared = given("XDG_CACHE_HOME"); !shared.empty()) return shared + "/quaver";
+  if (const std::string home = given("HOME"); !home.empty()) return home + "/.cache/quaver";
+  return "";
+}
+
+// A file is written there and removed: permissions alone say nothing about a full or read-only disk. Folders that had
+// to be made for it go again.
+CacheReport examine_cache() {
+  CacheReport report;
+  report.folder = cache_folder();
+  if (report.folder.empty()) {
+    report.problem = "neither QUAVER_CACHE_DIR, XDG_CACHE_HOME nor HOME is set";
+    return report;
+  }
+  std::error_code error;
+  std::vector<fs::path> made;
+  for (fs::path folder = report.folder; !folder.empty() && !fs::exists(folder, error); folder = folder.parent_path()) {
+    made.push_back(folder);
+  }
+  fs::create_directories(report.folder, error);
+  const fs::path probe = fs::path(report.folder) / fmt::format("doctor.{}", getpid());
+  if (error) {
+    report.problem = error.message();
+  } else {
+    std::ofstream file(probe);
+    file << "may be deleted\n";
+    file.close();
+    if (!file) report.problem = "a file cannot be written there";
+  }
+  fs::remove(probe, error);
+  for (const fs::path& folder : made) {
+    if (fs::is_empty(folder, error)) fs::remove(folder, error);
+  }
+  return report;
+}
+
+// One E4M3 operand with its values on the host.
+struct TestOperand {
+  TestOperand(Engine& engine, Format format, const char* name, Size extent, std::uint32_t stream) {
+    site.name = name;
+    site.spec = make_recipe("fp8-current", {}).x;
+    site.stream = stream;
+    std::vector<float> values(static_cast<std::size_t>(extent * extent));
+    random_normals({17, 0, stream}, 0, values.data(), extent * extent);
+    wide = {nullptr, format, extent, extent};
+    memory.push_back(engine.allocate(static_cast<std::size_t>(wide.bytes())));
+    wide.data = memory.back().get();
+    std::vector<std::byte> stored(static_cast<std::size_t>(wide.bytes()));
+    encode_array(wide.format, values.data(), 1.0F, extent * extent, stored.data());
+    engine.upload(stored.data(), wide.data, stored.size());
+    Site* const sites[] = {&site};
+    engine.publish(sites);
+    tensor = QuantizedTensor(site, extent, extent, Copies::rows_only, engine.sharing(), [&](std::size_t bytes) {
+      memory.push_back(engine.allocate(bytes));
+      return memory.back().get();
+    });
+    engine.quantize(wide, tensor, {.seed = 17});
+  }
+
+  // What the codes stand for, with the tensor's scale.
+  std::vector<double> decoded(Engine& engine) const {
+    CodeMatrix matrix = tensor.rows_matrix();
+    std::vector<std::byte> codes(static_cast<std::size_t>(matrix.code_bytes()));
+    engine.download(matrix.codes, codes.data(), codes.size());
+    float scale = 1;
+    engine.download(matrix.tensor_scale, &scale, sizeof(scale));
+    matrix.codes = codes.data();
+    std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
+    decode_rows(matrix, 0, matrix.rows, values.data(), matrix.cols);
+    std::vector<double> wide_values(values.begin(), values.end());
+    for (double& value : wide_values) value *= scale;
+    return wide_values;
+  }
+
+  Site site;
+  View wide;
+  std::vector<std::shared_ptr<std::byte>> memory;
+  QuantizedTensor tensor;
+};
+
+// What a product was made of, and what came out.
+struct TestProduct {
+  Size extent = 0;
+  std::vector<double> a;
+  std::vector<double> b;
+  std::vector<float> out;
+  double seconds = 0;
+};
+
+// The largest distance of out from what it should be, over the sum of the magnitudes added. `expected` empty: from
+// a·bᵀ in double precision. Rows are taken a few apart: each stands for a whole tile of any engine.
+double largest_error(const TestProduct& product, const std::vector<float>& expected) {
+  constexpr Size apart = 7;
+  const Size n = product.extent;
+  double largest = 0;
+#pragma omp parallel for reduction(max : largest)
+  for (Size r = 0; r < n; r += apart) {
+    for (Size c = 0; c < n; ++c) {
+      const double* a = product.a.data() + r * n;
+      const double* b = product.b.data() + c * n;
+      double sum = 0;
+      double magnitudes = 0;
+      for (Size k = 0; k < n; ++k) {
+        sum += a[k] * b[k];
+        magnitudes += std::abs(a[k] * b[k]);
+      }
+      const auto place = static_cast<std::size_t>(r * n + c);
+      const double distance = std::abs(product.out[place] - (expected.empty() ? sum : expected[place]));
+      const double error = distance / std::max(magnitudes, 1e-30);
+      largest = std::isfinite(error) ? std::max(largest, error) : 1e30;
+    }
+  }
+  return largest;
+}
+
+double time_product(Engine& engine, const Matmul& op) {
+  engine.matmul(op);
+  engine.synchronize();
+  double best = 0;
+  const auto start = Clock::now();
+  for (int run = 0; run < 10; ++run) {
+    const auto begun = Clock::now();
+    engine.matmul(op);
+    engine.synchronize();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    if (run == 0 || seconds < best) best = seconds;
+    if (Clock::now() - start > std::chrono::milliseconds(300)) break;
+  }
+  return best;
+}
+
+enum class Wanted : std::uint8_t { everything, time_only };
+
+TestProduct multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
+  const TestOperand a(engine, wide, "doctor/x", extent, 1);
+  const TestOperand b(engine, wide, "doctor/w", extent, 2);
+  View out{nullptr, Format::f32, extent, extent};
+  const auto memory = engine.allocate(static_cast<std::size_t>(out.bytes()));
+  out.data = memory.get();
+  TestProduct product;
+  product.extent = extent;
+  product.seconds = time_product(engine, {.a = a.tensor.rows(), .b = b.tensor.rows(), .out = out});
+  if (wanted == Wanted::time_only) return product;
+  product.a = a.decoded(engine);
+  product.b = b.decoded(engine);
+  product.out.resize(static_cast<std::size_t>(out.count()));
+  engine.download(out.data, product.out.data(), product.out.size() * sizeof(float));
+  return product;
+}
+
+void note_time(ProductCheck& check, const TestProduct& product) {
+  check.extent = product.extent;
+  check.milliseconds = product.seconds * 1e3;
+  check.tflops = 2 * std::pow(static_cast<double>(product.extent), 3) / product.seconds / 1e12;
+}
+
+Size count_different(const std::vector<double>& a, const std::vector<double>& b) {
+  Size different = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) different += a[i] == b[i] ? 0 : 1;
+  return different;
+}
+
+std::string worded(const std::array<Support, 3>& products) {
+  if (products[0].how == products[1].how && products[1].how == products[2].how) return products[0].how;
+  return fmt::format("forward {}; input gradient {}; weight gradient {}", products[0].how, products[1].how,
+                     products[2].how);
+}
+
+std::string remedy_for_gpu(const CudaDevice& device) {
+  return fmt::format(
+      "build the module for this GPU with -DQUAVER_CUDA_ARCHITECTURES={}{}, and see that driver and CUDA's "
+      "libraries fit together",
+      device.architecture, device.architecture == 90 ? "a" : "");
+}
+
+void examine_gpu(DoctorReport& report) {
+  const CudaDevice& device = report.cuda.machine.devices.front();
+  try {
+    const auto engine = make_cuda_engine({});
+    report.gpu_engine = engine->name();
+    for (RecipeSupport& recipe : report.recipes) recipe.gpu = recipe_support(*engine, recipe.recipe);
+    // Tensor cores keep about 14 bits of a sum of FP8 products between promotions.
+    const auto reference = make_cpu_engine(0);
+    report.checks.push_back(check_product(*engine, *reference, 1024, 0x1p-11));
+  } catch (const Error& error) {
+    report.checks.push_back({.engine = device.name, .failure = error.what()});
+  }
+  const ProductCheck& check = report.checks.back();
+  if (check.good()) return;
+  const std::string what =
+      !check.failure.empty()
+          ? fmt::format("{} is there and cannot be used: {}", device.name, check.failure)
+          : fmt::format(
+                "a product of FP8 operands on {} is wrong: error {:.2g} where {:.2g} is allowed, {} operands cast "
+                "to other codes than on the processors",
+                device.name, check.error, check.bound, check.different_values);
+  report.ailments.push_back({what, remedy_for_gpu(device)});
+}
+
+void examine_cuda(DoctorReport& report) {
+  report.cuda = inspect_cuda();
+  const auto& devices = report.cuda.machine.devices;
+  GpuMeter meter(devices.empty() ? "" : devices.front().pci_bus_id);
+  report.driver = meter.driver_version();
+  report.card = meter.card();
+  report.reading = meter.read();
+  switch (report.cuda.state) {
+    case CudaState::ready:
+      return examine_gpu(report);
+    case CudaState::unusable:
+      report.ailments.push_back({report.cuda.problem, report.cuda.remedy});
+      return;
+    case CudaState::absent:
+    case CudaState::no_driver:
+    case CudaState::no_gpu:
+      report.advice.push_back({report.cuda.problem, report.cuda.remedy});
+      return;
+  }
+}
+
+void examine_cpu_engine(DoctorReport& report) {
+  const auto engine = make_cpu_engine(0);
+  for (const RecipeInfo& info : recipes()) {
+    const std::string name(info.name);
+    report.recipes.push_back({name, std::string(info.summary), recipe_support(*engine, name), {}});
+  }
+  constexpr Size extent = 512;
+  report.checks.push_back(check_product(*engine, extent, static_cast<double>(extent) * 0x1p-24));
+  const ProductCheck& check = report.checks.back();
+  if (check.good()) return;
+  report.ailments.push_back(
+      {"a product of FP8 operands on the processors is wrong: " +
+           (check.failure.empty() ? fmt::format("error {:.2g}", check.error) : check.failure),
+       "check the installed OpenBLAS: `OPENBLAS_CORETYPE=Haswell quaver doctor` tries other kernels"});
+}
+
+void advise(DoctorReport& report) {
+  if (report.gpu_engine.empty()) {
+    const std::string why = report.cuda.problem.empty() ? "the GPU cannot be used" : report.cuda.problem;
+    for (RecipeSupport& recipe : report.recipes) recipe.gpu = {SupportLevel::unavailable, why};
+  }
+  const CudaMachine& machine = report.cuda.machine;
+  if (!report.gpu_engine.empty() && machine.cudnn.empty()) {
+    report.advice.push_back({"attention runs without cuDNN: " + machine.cudnn_problem, "install cuDNN 9"});
+  }
+  if (!report.cache.problem.empty()) {
+    report.advice.push_back(
+        {fmt::format("the cache folder {} cannot be used: {}", report.cache.folder, report.cache.problem),
+         "set QUAVER_CACHE_DIR to a folder that can be written; without one a GPU's products are "
+         "measured anew in every run"});
+  }
+}
+
+}  // namespace
+
+Support recipe_support(Engine& engine, const std::string& recipe) {
+  const Recipe table = make_recipe(recipe, {});
+  const std::array<Support, 3> products = {engine.support(table.x.rows, table.w.rows),
+                                           engine.support(table.dy.rows, table.w.columns),
+                                           engine.support(table.dy.columns, table.x.columns)};
+  const auto* least = std::ranges::max_element(products, {}, &Support::level);
+  return {least->level, worded(products)};
+}
+
+ProductCheck check_product(Engine& engine, Size extent, double bound) {
+  ProductCheck check{.engine = engine.name(), .against = "double precision", .bound = bound};
+  try {
+    const TestProduct product = multiply(engine, engine.wide_format(), extent, Wanted::everything);
+    check.error = largest_error(product, {});
+    note_time(check, product);
+  } catch (const Error& error) {
+    check.failure = error.what();
+  }
+  return check;
+}
+
+ProductCheck check_product(Engine& engine, Engine& reference, Size extent, double bound) {
+  ProductCheck check{.engine = engine.name(), .against = reference.name(), .bound = bound};
+  try {
+    const Format wide = engine.wide_format();
+    const TestProduct product = multiply(engine, wide, extent, Wanted::everything);
+    const TestProduct expected = multiply(reference, wide, extent, Wanted::everything);
+    check.different_values = count_different(product.a, expected.a) + count_different(product.b, expected.b);
+    check.error = largest_error(product, expected.out);
+    note_time(check, product);
+    // A GPU shows what it can do on large products only.
+    if (engine.hardware().kind == HardwareKind::gpu) note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
+  } catch (const Error& error) {
+    check.failure = error.what();
+  }
+  return check;
+}
+
+DoctorReport examine() {
+  DoctorReport report;
+  report.version = QUAVER_VERSION;
+  report.compiler = __VERSION__;
+  report.processor = examine_processor();
+  report.cache = examine_cache();
+  examine_cpu_engine(report);
+  examine_cuda(report);
+  advise(report);
+  return report;
+}
+
+}  // namespace quaver

@@ -1,0 +1,93 @@
+// What a run will take before it is started: memory by purpose against what is free, the mildest change that makes it
+// fit, and the time, from a few steps of a shallower model or, for a GPU that is not here, from its published peak.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "train/memory_plan.h"
+
+namespace quaver {
+
+// A GPU model as its maker describes it: dense peaks, without sparsity.
+struct GpuModel {
+  std::string_view name;  // as --gpu takes it
+  int architecture;
+  double memory_gib;
+  double bf16_tflops;
+  double fp8_tflops;  // 0: no FP8 arithmetic
+};
+const std::vector<GpuModel>& gpu_models();
+// Throws Error with the known names.
+const GpuModel& find_gpu_model(std::string_view name);
+
+enum class Timing : std::uint8_t { measure, leave_out };
+
+struct EstimateOptions {
+  std::string gpu;                 // a model of the table to plan for, here or not; empty: what the config says
+  std::optional<Size> gpu_memory;  // bytes; plans for a GPU with this much free
+  Timing timing = Timing::measure;
+};
+
+// Measured on this machine, or taken from a table and a stated assumption.
+enum class Origin : std::uint8_t { measured, assumed };
+
+struct TimeEstimate {
+  double seconds_per_step = 0;
+  Origin origin = Origin::measured;
+  std::string how;  // in words: what was measured, or what was assumed
+};
+
+// A change of settings, and what the run would need with it.
+struct FittingChange {
+  std::vector<std::string> settings;  // "train.batch=8", as flags take them
+  std::string cost;                   // in words: what is given up
+  MemoryPlan plan;
+  Size needed = 0;
+};
+
+struct Estimate {
+  Config config;       // as resolved
+  std::string device;  // in words
+  HardwareKind kind = HardwareKind::processors;
+  MemoryPlan plan;
+  Size overhead = 0;  // program and libraries on the host; CUDA's context and libraries on a GPU
+  Origin overhead_origin = Origin::measured;
+  Size needed = 0;                      // of the device's memory
+  std::optional<Size> available;        // empty: not known
+  std::string available_how;            // where that figure comes from
+  Size host_needed = 0;                 // of the machine's memory; on the processors the same as needed
+  std::optional<FittingChange> change;  // the mildest that fits, where the config does not and one does
+
+  Size parameters = 0;
+  Size tokens_per_step = 0;
+  double flops_per_token = 0;
+  double narrow_share = 0;  // of the products' operations, in 8 bits or fewer
+  std::optional<TimeEstimate> time;
+  std::string time_missing;  // why there is none
+  std::vector<std::string> notes;
+
+  bool fits() const { return !available || needed <= *available; }
+  double total_flops() const;
+};
+
+// Throws Error where the config makes no sense, or asks for a GPU that is not known.
+Estimate estimate(const Config& config, const EstimateOptions& options);
+
+std::string estimate_text(const Estimate& estimate);
+std::string estimate_json(const Estimate& estimate);
+
+// "80GiB", "24 GB", "40960 MiB" or bytes. Throws Error.
+Size parse_bytes(std::string_view text);
+
+// What this process holds now, and has held at most, in bytes.
+struct ProcessMemory {
+  Size now = 0;
+  Size peak = 0;
+};
+ProcessMemory process_memory();
+
+}  // namespace quaver

@@ -1,0 +1,141 @@
+#include "study/estimate_time.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+
+#include "data/random_tokens.h"
+#include "engine/gpu_rules.h"
+#include "engine/timed_engine.h"
+#include "precision/recipe.h"
+#include "train/trainer.h"
+
+namespace quaver {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// What a step of a shallow model took: its optimiser's part grows with the parameters, the rest with the tokens.
+struct Probe {
+  double micro_step = 0;
+  double optimizer = 0;
+  Size parameters = 0;
+};
+
+// Patterns may name layers that the shallow model has not, and the wide tail would be its whole stack.
+Config shallow(Config config, Size layers, Size batch) {
+  config.model.layers = layers;
+  config.train.batch = batch;
+  config.train.accumulation = 1;
+  config.train.steps = 1000;
+  config.train.statistics_every = 0;
+  config.train.memory_limit_mb = 0;
+  config.precision.layers.clear();
+  config.precision.wide_tail = 0;
+  config.precision.switch_to.clear();
+  config.precision.scales.clear();
+  config.optim.learning_rate_of.clear();
+  config.optim.weight_decay_of.clear();
+  return config;
+}
+
+// On the processors looking on costs nothing, and the first steps of large models are long enough to go by. A GPU
+// records its micro-step in the first two steps, and is slower while every operation is waited for.
+Probe run_probe(const Config& config, Engine& engine) {
+  const bool gpu = engine.hardware().kind == HardwareKind::gpu;
+  TimedEngine timed(engine);
+  TrainingData data;
+  data.vocab = static_cast<int>(config.model.vocab);
+  data.train = std::make_unique<RandomTokens>(data.vocab, config.train.seed);
+  Trainer trainer(config, data, timed, [](const std::string&) {});
+  const auto one_step = [&] {
+    timed.reset();
+    timed.synchronize();
+    const auto start = Clock::now();
+    trainer.step();
+    timed.synchronize();
+    return seconds_since(start);
+  };
+  Probe probe;
+  probe.parameters = trainer.model().parameters().count();
+  double best = 0;
+  if (gpu) {
+    for (int warmup = 0; warmup < 3; ++warmup) one_step();
+    best = std::min(one_step(), one_step());
+    timed.set_mode(TimedEngine::Mode::watching);
+    one_step();
+    probe.optimizer = std::min(best, timed.time(KernelKind::optimizer).seconds);
+  } else {
+    timed.set_mode(TimedEngine::Mode::watching);
+    const auto start = Clock::now();
+    do {
+      const double seconds = one_step();
+      if (best != 0 && seconds >= best) continue;
+      best = seconds;
+      probe.optimizer = timed.time(KernelKind::optimizer).seconds;
+    } while (seconds_since(start) < 0.5);
+  }
+  probe.micro_step = best - probe.optimizer;
+  return probe;
+}
+
+// Whether tensor cores of this GPU take the recipe's operands as they lie, by the engine's own rules.
+bool runs_natively(const Config& config, const GpuModel& gpu) {
+  const Recipe recipe = make_recipe(config.precision.recipe, config.precision);
+  return cuda::why_not_native(gpu.architecture, "", recipe.x.rows, recipe.w.rows).empty() &&
+         cuda::library_has_scaling(gpu.architecture, cuda::scaling_of(recipe.x.rows));
+}
+
+Size probe_batch(const Config& config, const Engine& engine) {
+  if (engine.hardware().kind == HardwareKind::gpu) return config.train.batch;
+  return std::clamp<Size>(probe_tokens / config.train.context, 1, config.train.batch);
+}
+
+}  // namespace
+
+TimeEstimate measure_time(const Config& config, Engine& engine) {
+  const Size batch = probe_batch(config, engine);
+  const Size layers = config.model.layers;
+  const Probe one = run_probe(shallow(config, 1, batch), engine);
+  const Probe two = layers > 1 ? run_probe(shallow(config, 2, batch), engine) : one;
+  const auto beyond = static_cast<double>(layers - 1);
+  const double a_layer = std::max(0.0, two.micro_step - one.micro_step);
+  const double a_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
+  const double parameters =
+      static_cast<double>(one.parameters) + beyond * static_cast<double>(two.parameters - one.parameters);
+  const double micro_batches =
+      static_cast<double>(config.train.accumulation * config.train.batch) / static_cast<double>(batch);
+  TimeEstimate time;
+  time.origin = Origin::measured;
+  time.seconds_per_step = micro_batches * (one.micro_step + beyond * a_layer) + a_parameter * parameters;
+  time.how = fmt::format("steps of {} on {}, {} × {} tokens a micro-batch, scaled to {} layers and {} × {} tokens",
+                         layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
+                         layers, config.train.accumulation * config.train.batch, config.train.context);
+  return time;
+}
+
+TimeEstimate assume_time(const Estimate& estimate, const GpuModel& gpu) {
+  // What GPT 350M reached on an H200 (docs/results.md): 52 % of the peak in bf16, and this split in fp8-delayed.
+  constexpr double wide_efficiency = 0.5;
+  constexpr double narrow_efficiency = 0.35;
+  const bool native = runs_natively(estimate.config, gpu);
+  const double narrow = native ? estimate.narrow_share : 0;
+  const double seconds_a_tflop =
+      (1 - narrow) / (wide_efficiency * gpu.bf16_tflops) + (native ? narrow / (narrow_efficiency * gpu.fp8_tflops) : 0);
+  TimeEstimate time;
+  time.origin = Origin::assumed;
+  time.seconds_per_step =
+      estimate.flops_per_token * static_cast<double>(estimate.tokens_per_step) / 1e12 * seconds_a_tflop;
+  time.how = fmt::format("{}'s dense peaks, {} TFLOP/s in BF16", gpu.name, gpu.bf16_tflops);
+  if (native) time.how += fmt::format(" and {} in FP8", gpu.fp8_tflops);
+  time.how += fmt::format(", of which {:.0f} %", 100 * wide_efficiency);
+  if (native) time.how += fmt::format(" and {:.0f} %", 100 * narrow_efficiency);
+  time.how += " are assumed to be reached";
+  if (estimate.narrow_share > 0 && !native) time.how += "; the recipe's products run through BF16 there";
+  return time;
+}
+
+}  // namespace quaver

@@ -1,0 +1,298 @@
+#include "study/localize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+// Sites that are tried together, and what that showed.
+struct Unit {
+  std::vector<std::size_t> rows;  // of the plan
+  double harm = 0;
+};
+
+// Units whose products meet: the roles of a layer, or one larger unit.
+using Bundle = std::vector<std::size_t>;  // of units
+
+// The next units to store narrowly, with what they cost and bring.
+struct Increment {
+  std::vector<std::size_t> units;
+  double harm = 0;
+  double flops = 0;
+
+  double harm_per_flop() const { return flops > 0 ? harm / flops : std::numeric_limits<double>::infinity(); }
+};
+
+bool is_narrow_anywhere(const SiteSpec& spec) { return is_narrow(spec.rows.format) || is_narrow(spec.columns.format); }
+
+std::string block_of(const LayerShape& layer) { return layer.block < 0 ? layer.name : std::to_string(layer.block); }
+
+class Search {
+ public:
+  Search(Subject& subject, const LocalizeOptions& options)
+      : subject_(subject),
+        options_(options),
+        layers_(layer_shapes(subject.trainer().config().model)),
+        wide_(wide_plan(subject.plan, subject.config.precision)) {
+    make_units();
+  }
+
+  Localization run() {
+    warm_up();
+    Localization result = measure();
+    rank(result);
+    Baseline fresh(subject_, options_.batches, options_.batches);
+    told(options_.batches);
+    choose(fresh, result);
+    return result;
+  }
+
+ private:
+  void make_units() {
+    std::map<std::string, std::size_t> unit_of;
+    std::map<std::string, std::size_t> bundle_of;
+    for (std::size_t i = 0; i < subject_.plan.rows.size(); ++i) {
+      const PlanRow& row = subject_.plan.rows[i];
+      if (!is_narrow_anywhere(row.spec)) continue;
+      const std::string block = block_of(layers_[i / 3]);
+      const std::string unit = options_.grouping == Grouping::site    ? row.site
+                               : options_.grouping == Grouping::layer ? row.layer
+                                                                      : block;
+      const auto [found, is_new] = unit_of.try_emplace(unit, units_.size());
+      if (is_new) {
+        units_.emplace_back();
+        const std::string bundle = options_.grouping == Grouping::block ? block : row.layer;
+        const auto place = bundle_of.try_emplace(bundle, bundles_.size());
+        if (place.second) bundles_.emplace_back();
+        bundles_[place.first->second].push_back(found->second);
+      }
+      units_[found->second].rows.push_back(i);
+    }
+    if (!units_.empty()) return;
+    throw Error(fmt::format("the recipe {} stores nothing in 8 bits or fewer: there is nothing to localize",
+                            subject_.config.precision.recipe),
+                "name the recipe to try, for example --recipe fp8-current");
+  }
+
+  // The plan with these units narrow and everything else wide.
+  Plan plan_with(const std::set<std::size_t>& units) const {
+    Plan plan = wide_;
+    for (const std::size_t unit : units) {
+      for (const std::size_t row : units_[unit].rows) plan.rows[row] = subject_.plan.rows[row];
+    }
+    for (std::size_t i = 0; i < plan.rows.size(); i += 3) {
+      agree_on_rotation(plan.rows[i].spec, plan.rows[i + 1].spec, plan.rows[i + 2].spec);
+    }
+    return plan;
+  }
+
+  double narrow_flops(const std::set<std::size_t>& units) const {
+    return narrow_share(flops_by_format(plan_with(units), layers_));
+  }
+
+  void told(Size more) {
+    done_ += more;
+    options_.progress.at(std::min(done_, total()), total());
+  }
+
+  // Trials are as many as bisection may take.
+  Size total() const {
+    const auto trials = static_cast<Size>(std::ceil(std::log2(static_cast<double>(units_.size()) + 1))) + 1;
+    return options_.warmup_steps + options_.batches * (2 + static_cast<Size>(units_.size()) + trials);
+  }
+
+  void warm_up() {
+    Trainer& trainer = subject_.trainer();
+    const Size end = std::min(trainer.steps_done() + options_.warmup_steps, trainer.config().train.steps);
+    for (; trainer.steps_done() < end; told(1)) trainer.step();
+    done_ = options_.warmup_steps;
+  }
+
+  Localization measure() {
+    Baseline baseline(subject_, 0, options_.batches);
+    Localization result = describe(baseline);
+    measure_units(baseline, result);
+    return result;
+  }
+
+  Localization describe(const Baseline& baseline) {
+    Localization result;
+    result.recipe = subject_.config.precision.recipe;
+    result.source = subject_.source;
+    result.hash = config_hash(subject_.config);
+    result.step = subject_.trainer().steps_done();
+    result.batches = options_.batches;
+    result.tokens = options_.batches * subject_.tokens_per_batch();
+    result.grouping = options_.grouping;
+    result.budget = options_.budget;
+    result.baseline_loss = baseline.loss();
+    result.baseline_error = baseline.loss_error();
+    double all = 0;
+    for (const LayerShape& layer : layers_) all += static_cast<double>(layer.in) * static_cast<double>(layer.out);
+    for (std::size_t i = 0; i < wide_.rows.size(); ++i) {
+      const PlanRow& row = wide_.rows[i];
+      const LayerShape& layer = layers_[i / 3];
+      SiteSensitivity site{.site = row.site, .layer = row.layer, .role = row.role, .recipe = row.recipe};
+      site.effect.batches = options_.batches;
+      site.sqnr_db = std::nan("");
+      // Two of a layer's three products read each operand.
+      site.flops_share = 2.0 / 3 * static_cast<double>(layer.in) * static_cast<double>(layer.out) / all;
+      result.sites.push_back(std::move(site));
+    }
+    told(options_.batches);
+    return result;
+  }
+
+  void measure_units(Baseline& baseline, Localization& result) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const PlanEffect effect = baseline.effect_of(plan_with({u}));
+      units_[u].harm = effect.whole.harm(result.baseline_loss);
+      for (const std::size_t row : units_[u].rows) {
+        SiteSensitivity& site = result.sites[row];
+        site.tried = true;
+        site.recipe = subject_.plan.rows[row].recipe;
+        site.effect = effect.whole;
+        const auto own = effect.layers.find(site.layer);
+        if (own != effect.layers.end()) site.own = own->second;
+        const QuantSpec& rows_spec = subject_.plan.rows[row].spec.rows;
+        site.sqnr_db = site.role == Role::w ? weight_statistics(subject_.trainer(), site.site, rows_spec).sqnr_db()
+                                            : effect.sites.at(site.site).sqnr_db();
+        site.harm = units_[u].harm;
+      }
+      told(options_.batches);
+    }
+  }
+
+  static void rank(Localization& result) {
+    for (std::size_t i = 0; i < result.sites.size(); ++i) {
+      if (result.sites[i].tried) result.ranking.push_back(i);
+    }
+    std::stable_sort(result.ranking.begin(), result.ranking.end(),
+                     [&](std::size_t a, std::size_t b) { return result.sites[a].harm > result.sites[b].harm; });
+  }
+
+  // The units of a bundle in the order to store them narrowly: each time those whose harm per operation is least. That
+  // figure can only grow along the way, or the later units would have come along earlier.
+  void add_increments(const Bundle& bundle, std::vector<Increment>& out) const {
+    std::set<std::size_t> taken;
+    while (taken.size() < bundle.size()) {
+      Increment best;
+      for (unsigned subset = 1; subset < 1U << bundle.size(); ++subset) {
+        Increment increment;
+        std::set<std::size_t> together = taken;
+        for (std::size_t i = 0; i < bundle.size(); ++i) {
+          if ((subset >> i & 1U) == 0 || taken.contains(bundle[i])) continue;
+          increment.units.push_back(bundle[i]);
+          increment.harm += units_[bundle[i]].harm;
+          together.insert(bundle[i]);
+        }
+        if (increment.units.empty()) continue;
+        increment.flops = narrow_flops(together) - narrow_flops(taken);
+        const bool better = increment.harm_per_flop() < best.harm_per_flop();
+        const bool alike = increment.harm_per_flop() == best.harm_per_flop();
+        if (better || (alike && increment.units.size() > best.units.size())) best = std::move(increment);
+      }
+      taken.insert(best.units.begin(), best.units.end());
+      out.push_back(std::move(best));
+    }
+  }
+
+  std::vector<Increment> chain() const {
+    std::vector<Increment> increments;
+    for (const Bundle& bundle : bundles_) add_increments(bundle, increments);
+    std::stable_sort(increments.begin(), increments.end(),
+                     [](const Increment& a, const Increment& b) { return a.harm_per_flop() < b.harm_per_flop(); });
+    return increments;
+  }
+
+  PlanTrial try_plan(const std::set<std::size_t>& units, Baseline& baseline) {
+    PlanTrial trial;
+    for (const std::size_t unit : units) trial.narrow_sites += static_cast<Size>(units_[unit].rows.size());
+    trial.narrow_share = narrow_flops(units);
+    trial.effect = baseline.effect_of(plan_with(units)).whole;
+    trial.harm = trial.effect.harm_at_most(baseline.loss());
+    trial.holds = trial.harm <= options_.budget;
+    told(options_.batches);
+    return trial;
+  }
+
+  static std::set<std::size_t> first_of(const std::vector<Increment>& increments, std::size_t count) {
+    std::set<std::size_t> units;
+    for (std::size_t i = 0; i < count; ++i) units.insert(increments[i].units.begin(), increments[i].units.end());
+    return units;
+  }
+
+  void choose(Baseline& baseline, Localization& result) {
+    const std::vector<Increment> increments = chain();
+    std::size_t good = 0;
+    std::size_t bad = increments.size() + 1;
+    result.chosen.effect.batches = options_.batches;
+    for (std::size_t count = increments.size(); bad - good > 1; count = (good + bad) / 2) {
+      result.trials.push_back(try_plan(first_of(increments, count), baseline));
+      (result.trials.back().holds ? good : bad) = count;
+      if (result.trials.back().holds) result.chosen = result.trials.back();
+    }
+    const std::set<std::size_t> narrow = first_of(increments, good);
+    for (const std::size_t unit : narrow) {
+      for (const std::size_t row : units_[unit].rows) result.sites[row].kept_wide = false;
+    }
+    write_layers(plan_with(narrow), result);
+    options_.progress.at(total(), total());
+  }
+
+  // What differs from the recipe's own choice: a line for the layer where all its operands do alike, else for each.
+  void write_layers(const Plan& plan, Localization& result) const {
+    PrecisionConfig bare = subject_.config.precision;
+    bare.layers.clear();
+    const Plan own = make_plan(bare, layers_);
+    for (std::size_t i = 0; i < plan.rows.size(); i += 3) {
+      const auto differs = [&](std::size_t row) { return plan.rows[row].recipe != own.rows[row].recipe; };
+      const auto same = [&](std::size_t row) { return plan.rows[row].recipe == plan.rows[i].recipe; };
+      if (differs(i) && differs(i + 1) && differs(i + 2) && same(i + 1) && same(i + 2)) {
+        result.layers[plan.rows[i].layer] = plan.rows[i].recipe;
+        continue;
+      }
+      for (std::size_t row = i; row < i + 3; ++row) {
+        if (differs(row)) result.layers[plan.rows[row].site] = plan.rows[row].recipe;
+      }
+    }
+  }
+
+  Subject& subject_;
+  const LocalizeOptions& options_;
+  std::vector<LayerShape> layers_;
+  Plan wide_;
+  std::vector<Unit> units_;
+  std::vector<Bundle> bundles_;
+  Size done_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(Grouping grouping) {
+  switch (grouping) {
+    case Grouping::site:
+      return "site";
+    case Grouping::layer:
+      return "layer";
+    case Grouping::block:
+      break;
+  }
+  return "block";
+}
+
+Localization localize(Subject& subject, const LocalizeOptions& options) { return Search(subject, options).run(); }
+
+PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization) {
+  precision.recipe = localization.recipe;
+  precision.layers = localization.layers;
+  return precision;
+}
+
+}  // namespace quaver

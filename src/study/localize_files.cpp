@@ -1,0 +1,138 @@
+// A localization as files: the plan as a piece of config, everything that was measured as JSON.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "study/localize.h"
+
+#include "config/schema.h"
+#include "config/value_text.h"
+
+namespace quaver {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+
+// Text from outside in a comment: nothing in it may end the line.
+std::string on_one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  return text;
+}
+
+// Keys of [precision] that the user set, other than those that the plan writes itself: it was measured under them.
+std::string other_settings(const PrecisionConfig& precision) {
+  Config config;
+  const Config untouched;
+  config.precision = precision;
+  if (!config.precision.scales.empty()) {
+    config.precision.scales = std::filesystem::absolute(config.precision.scales).lexically_normal().string();
+  }
+  std::string text;
+  for (const Key& key : schema()) {
+    if (key.section() != "precision" || key.is_table() || key.leaf() == "recipe" || key.leaf() == "localization") {
+      continue;
+    }
+    const Value value = key.get(config);
+    if (value != key.get(untouched)) text += fmt::format("{} = {}\n", key.leaf(), toml_value(value));
+  }
+  return text;
+}
+
+// The most harmful of the sites that a line of precision.layers stands for.
+const SiteSensitivity* worst_of(const Localization& localization, const std::string& name) {
+  for (const std::size_t index : localization.ranking) {
+    const SiteSensitivity& site = localization.sites[index];
+    if (site.site == name || site.layer == name) return &site;
+  }
+  return nullptr;
+}
+
+std::string remark(const SiteSensitivity* site) {
+  if (site == nullptr) return "";
+  return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}, SQNR {:.1f} dB", name_of(site->role),
+                     std::isfinite(site->harm) ? fmt::format("{:.4f} %", 100 * site->harm) : "unbounded",
+                     site->effect.gradient_cosine, site->sqnr_db);
+}
+
+ordered_json trial_json(const PlanTrial& trial) {
+  return {{"narrow_sites", trial.narrow_sites},
+          {"narrow_share", trial.narrow_share},
+          {"loss_change", number(trial.effect.loss_change)},
+          {"loss_error", number(trial.effect.loss_error)},
+          {"gradient_cosine", number(trial.effect.gradient_cosine)},
+          {"gradient_error", number(trial.effect.gradient_error)},
+          {"harm_at_most", number(trial.harm)},
+          {"holds", trial.holds}};
+}
+
+ordered_json site_json(const SiteSensitivity& site) {
+  return {{"site", site.site},
+          {"layer", site.layer},
+          {"role", name_of(site.role)},
+          {"recipe", site.recipe},
+          {"tried", site.tried},
+          {"loss_change", site.tried ? number(site.effect.loss_change) : nullptr},
+          {"loss_error", site.tried ? number(site.effect.loss_error) : nullptr},
+          {"gradient_cosine", site.tried ? number(site.effect.gradient_cosine) : nullptr},
+          {"gradient_error", site.tried ? number(site.effect.gradient_error) : nullptr},
+          {"own_gradient_cosine", site.tried ? number(site.own.cosine) : nullptr},
+          {"own_gradient_error", site.tried ? number(site.own.error) : nullptr},
+          {"sqnr_db", number(site.sqnr_db)},
+          {"harm", site.tried ? number(site.harm) : nullptr},
+          {"flops_share", site.flops_share},
+          {"kept_wide", site.kept_wide}};
+}
+
+}  // namespace
+
+std::string to_plan_file(const Localization& localization, const PrecisionConfig& precision,
+                         const std::filesystem::path& document) {
+  const PlanTrial& chosen = localization.chosen;
+  std::string text = fmt::format(
+      "# Proposed by quaver localize for {}: {} batches at step {}.\n"
+      "# {:.1f} % of the products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
+      "{:.4f}\n"
+      "# nats, gradient cosine {:.6f}: harm at most {:.4f} % of the loss, budget {:.4f} %.\n"
+      "# Use it with the config it was made for: quaver train config.toml plan.toml\n",
+      on_one_line(localization.source), localization.batches, localization.step, 100 * chosen.narrow_share,
+      chosen.effect.loss_change, chosen.effect.loss_error, localization.baseline_loss, chosen.effect.gradient_cosine,
+      100 * chosen.harm, 100 * localization.budget);
+  text += fmt::format("\n[precision]\nrecipe = {}\nlocalization = {}\n{}\n[precision.layers]\n",
+                      toml_string(localization.recipe), toml_string(document.string()), other_settings(precision));
+  for (const auto& [name, recipe] : localization.layers) {
+    text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe), remark(worst_of(localization, name)));
+  }
+  return text;
+}
+
+std::string to_json(const Localization& localization) {
+  ordered_json sites = ordered_json::array();
+  for (const SiteSensitivity& site : localization.sites) sites.push_back(site_json(site));
+  ordered_json ranking = ordered_json::array();
+  for (const std::size_t index : localization.ranking) ranking.push_back(localization.sites[index].site);
+  ordered_json trials = ordered_json::array();
+  for (const PlanTrial& trial : localization.trials) trials.push_back(trial_json(trial));
+  return ordered_json{{"baseline_loss", localization.baseline_loss},
+                      {"baseline_error", localization.baseline_error},
+                      {"recipe", localization.recipe},
+                      {"source", localization.source},
+                      {"config_hash", localization.hash},
+                      {"step", localization.step},
+                      {"batches", localization.batches},
+                      {"tokens", localization.tokens},
+                      {"group", name_of(localization.grouping)},
+                      {"budget", localization.budget},
+                      {"chosen", trial_json(localization.chosen)},
+                      {"trials", std::move(trials)},
+                      {"ranking", std::move(ranking)},
+                      {"layers", localization.layers},
+                      {"sites", std::move(sites)}}
+      .dump(1);
+}
+
+}  // namespace quaver

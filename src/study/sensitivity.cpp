@@ -1,0 +1,159 @@
+#include "study/sensitivity.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Student's t, one-sided 95 %, by degrees of freedom.
+double t_quantile(Size degrees) {
+  constexpr std::array<double, 10> table{6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
+  if (degrees < 1) return table.front();
+  if (degrees <= static_cast<Size>(table.size())) return table[static_cast<std::size_t>(degrees - 1)];
+  return 1.645 + 1.55 / static_cast<double>(degrees);  // within 0.02 from 10 degrees on
+}
+
+struct Mean {
+  double value = 0;
+  double error = 0;
+};
+
+Mean mean_of(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return {mean, values.size() > 1 ? std::sqrt(squares / (count - 1) / count) : 0};
+}
+
+// What of the gradients is kept between plans: the rest is computed again.
+constexpr std::size_t most_kept_bytes = std::size_t{2} << 30U;
+
+std::size_t bytes_of(const std::vector<std::vector<float>>& gradients) {
+  std::size_t bytes = 0;
+  for (const auto& gradient : gradients) bytes += gradient.size() * sizeof(float);
+  return bytes;
+}
+
+std::string layer_of(const std::string& site) { return site.substr(0, site.rfind('/')); }
+
+}  // namespace
+
+double Effect::harm(double loss) const {
+  if (!std::isfinite(loss_change) || !std::isfinite(gradient_error)) return infinity;
+  const double signal = loss_change > 0 ? loss_change * std::max(0.0, 1 - std::pow(loss_error / loss_change, 2)) : 0;
+  return signal / loss + descent_per_efold * (1 - gradient_cosine);
+}
+
+double Effect::harm_at_most(double loss) const {
+  if (!std::isfinite(loss_change) || !std::isfinite(gradient_error)) return infinity;
+  const double most = std::max(0.0, loss_change + t_quantile(batches - 1) * loss_error);
+  return most / loss + descent_per_efold * (1 - gradient_cosine);
+}
+
+GradientMatch match_of(const std::vector<float>& exact, const std::vector<float>& other) {
+  double exact2 = 0;
+  double other2 = 0;
+  double product = 0;
+  double difference2 = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double a = exact[i];
+    const double b = other[i];
+    exact2 += a * a;
+    other2 += b * b;
+    product += a * b;
+    difference2 += (b - a) * (b - a);
+  }
+  if (!std::isfinite(other2)) return {0, infinity};
+  if (exact2 == 0) return {1, 0};
+  const double cosine = other2 > 0 ? product / std::sqrt(exact2 * other2) : 0;
+  return {std::clamp(cosine, -1.0, 1.0), std::sqrt(difference2 / exact2)};
+}
+
+Baseline::Baseline(Subject& subject, Size first, Size batches)
+    : subject_(subject),
+      wide_(wide_plan(subject.plan, subject.config.precision)),
+      first_batch_(next_batch(subject.trainer(), first)) {
+  std::size_t kept = 0;
+  for (Size batch = 0; batch < batches; ++batch) {
+    ProbeResult result = probe(wide_, batch);
+    losses_.push_back(result.loss);
+    kept += bytes_of(result.gradients);
+    if (kept <= most_kept_bytes) kept_.push_back(std::move(result.gradients));
+  }
+  if (std::isfinite(loss())) return;
+  throw Error(subject.source + ": the loss is not finite even in high precision",
+              "the model has diverged: take an earlier checkpoint, with --step");
+}
+
+ProbeResult Baseline::probe(const Plan& plan, Size batch) const {
+  Trainer& trainer = subject_.trainer();
+  return trainer.probe(specs_of(trainer, plan), first_batch_ + batch, ProbeWhat::gradients);
+}
+
+double Baseline::loss() const { return mean_of(losses_).value; }
+double Baseline::loss_error() const { return mean_of(losses_).error; }
+
+const Baseline::Gradients& Baseline::gradients(Size batch) {
+  if (batch < static_cast<Size>(kept_.size())) return kept_[static_cast<std::size_t>(batch)];
+  if (again_of_ != batch) again_ = probe(wide_, batch).gradients;
+  again_of_ = batch;
+  return again_;
+}
+
+// Adds each layer's match to the effect; returns the model's.
+GradientMatch Baseline::compare(const Gradients& exact, const Gradients& other, PlanEffect& effect) const {
+  double elements = 0;
+  GradientMatch sum{0, 0};
+  std::size_t index = 0;
+  for (const Parameter& parameter : subject_.trainer().model().parameters().all()) {
+    const std::vector<float>& here = exact[index];
+    const GradientMatch match = match_of(here, other[index]);
+    ++index;
+    if (std::all_of(here.begin(), here.end(), [](float g) { return g == 0; })) continue;
+    const auto count = static_cast<double>(parameter.count());
+    elements += count;
+    sum.cosine += count * match.cosine;
+    sum.error += count * match.error * match.error;
+    if (parameter.site == nullptr) continue;
+    GradientMatch& layer = effect.layers.try_emplace(layer_of(parameter.site->name), GradientMatch{0, 0}).first->second;
+    layer.cosine += match.cosine / static_cast<double>(losses_.size());
+    layer.error += match.error / static_cast<double>(losses_.size());
+  }
+  if (elements == 0) return {1, 0};
+  return {sum.cosine / elements, std::sqrt(sum.error / elements)};
+}
+
+PlanEffect Baseline::effect_of(const Plan& plan) {
+  PlanEffect effect;
+  std::vector<double> changes;
+  effect.whole.gradient_cosine = 0;
+  const auto batches = static_cast<double>(losses_.size());
+  for (std::size_t batch = 0; batch < losses_.size(); ++batch) {
+    const Gradients& exact = gradients(static_cast<Size>(batch));
+    const ProbeResult result = probe(plan, static_cast<Size>(batch));
+    const GradientMatch match = compare(exact, result.gradients, effect);
+    changes.push_back(result.loss - losses_[batch]);
+    effect.whole.gradient_cosine += match.cosine / batches;
+    effect.whole.gradient_error += match.error / batches;
+    std::size_t index = 0;
+    for (const auto& entry : subject_.trainer().book().entries()) {
+      effect.sites[entry->site.name].merge(result.seen[index++]);
+    }
+  }
+  const Mean change = mean_of(changes);
+  effect.whole.loss_change = change.value;
+  effect.whole.loss_error = change.error;
+  effect.whole.batches = static_cast<Size>(losses_.size());
+  return effect;
+}
+
+}  // namespace quaver

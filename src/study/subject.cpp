@@ -1,0 +1,106 @@
+#include "study/subject.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "config/dump.h"
+#include "data/hash.h"
+#include "quaver/error.h"
+#include "train/engine_choice.h"
+
+namespace quaver {
+
+namespace {
+
+Config in_high_precision(Config config) {
+  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
+    config.model.parametrization = Parametrization::umup;  // as the recipe would have chosen
+  }
+  config.precision.recipe = "bf16";
+  config.precision.layers.clear();
+  config.precision.scales.clear();
+  config.precision.switch_to.clear();
+  return config;
+}
+
+}  // namespace
+
+std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice) {
+  auto subject = std::make_unique<Subject>();
+  subject->config = config;
+  subject->run = std::make_unique<OpenedRun>();
+  OpenedRun& run = *subject->run;
+  run.config = in_high_precision(config);
+  const Size context = run.config.train.context > 0 ? run.config.train.context : run.config.model.context;
+  run.data = open_training_data(run.config.data, run.config.train.seed, context);
+  run.engine = make_engine(run.config, notice);
+  run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
+  subject->plan = make_plan(config.precision, layer_shapes(run.trainer->config().model));
+  subject->source = fmt::format("{}, seed {}", config.preset, config.train.seed);
+  return subject;
+}
+
+std::unique_ptr<Subject> open_subject(const std::filesystem::path& directory, const std::vector<std::string>& flags,
+                                      std::optional<Size> step, const Notice& notice) {
+  auto subject = std::make_unique<Subject>();
+  subject->run = open_run(directory, flags, step, notice);
+  subject->config = subject->run->config;
+  subject->plan = make_plan(subject->config.precision, layer_shapes(subject->trainer().config().model));
+  subject->source = fmt::format("{} at step {}", directory.string(), subject->trainer().steps_done());
+  return subject;
+}
+
+void StudyProgress::at(Size done, Size total) const {
+  if (stop != nullptr && *stop) throw StudyInterrupted{};
+  if (told) told(done, total);
+}
+
+std::vector<SiteSpec> specs_of(Trainer& trainer, const Plan& plan) {
+  std::vector<SiteSpec> specs;
+  for (const auto& entry : trainer.book().entries()) specs.push_back(plan.at(entry->site.name).spec);
+  return specs;
+}
+
+Plan wide_plan(const Plan& plan, const PrecisionConfig& options) {
+  Plan wide = plan;
+  for (PlanRow& row : wide.rows) {
+    row.recipe = wide_recipe_for(options.recipe);
+    row.reason = "high precision";
+    row.spec = make_recipe(row.recipe, options).of(row.role);
+  }
+  return wide;
+}
+
+CastStatistics weight_statistics(Trainer& trainer, const std::string& site, const QuantSpec& spec) {
+  const auto& all = trainer.model().parameters().all();
+  const auto parameter = std::find_if(all.begin(), all.end(), [&](const Parameter& candidate) {
+    return candidate.site != nullptr && candidate.site->name == site;
+  });
+  if (parameter == all.end()) throw Error("the model has no weight at " + site, "the plan belongs to another model");
+  std::vector<std::byte> stored(static_cast<std::size_t>(parameter->weight.bytes()));
+  trainer.engine().download(parameter->weight.data, stored.data(), stored.size());
+  std::vector<float> values(static_cast<std::size_t>(parameter->count()));
+  decode_array(parameter->weight.format, stored.data(), 1, parameter->count(), values.data());
+
+  float tensor_scale = 1;
+  CodeMatrix out{spec, parameter->rows, parameter->cols, nullptr, nullptr, &tensor_scale};
+  std::vector<std::byte> codes(static_cast<std::size_t>(out.code_bytes()));
+  std::vector<float> block_scales(static_cast<std::size_t>(out.scale_rows() * out.scale_cols()));
+  out.codes = codes.data();
+  out.block_scales = out.has_block_scales() ? block_scales.data() : nullptr;
+  const float scale = tensor_scale_for(spec, amax(values.data(), parameter->count()).value);
+  const RandomKey random{trainer.config().train.seed, parameter->site->stream, 0};
+  return quantize(values.data(), parameter->rows, parameter->cols, Side::rows, scale, random, Detail::full, out);
+}
+
+Size next_batch(const Trainer& trainer, Size n) {
+  return trainer.steps_done() * trainer.config().train.accumulation + n;
+}
+
+std::string config_hash(const Config& config) {
+  Config same = config;
+  same.run = {};
+  return fmt::format("{:016x}", hash_of(to_toml(same)));
+}
+
+}  // namespace quaver
