@@ -1,0 +1,128 @@
+// The runs of a store: the list, and everything that describes one of them.
+#include <nlohmann/json.hpp>
+
+#include "serve/answers.h"
+
+namespace quaver {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int deepest_environment = 32;
+constexpr std::size_t most_tags = 32;
+constexpr std::size_t longest_tag = 64;  // characters
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json number_or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
+// Where this machine keeps its files is nobody's business: of an absolute path its last part is shown.
+std::string without_folders(const std::string& text) {
+  const std::size_t begin = text.starts_with('"') ? 1 : 0;
+  if (text.size() <= begin + 1 || text[begin] != '/') return text;
+  const std::size_t end = text.find_last_not_of("/\"");
+  if (end == std::string::npos || end <= begin) return text;
+  const std::size_t slash = text.rfind('/', end);
+  return text.substr(0, begin) + "…" + text.substr(slash);
+}
+
+json without_folders(json value) {
+  if (value.is_string()) return without_folders(value.get<std::string>());
+  if (value.is_structured()) {
+    for (auto& part : value) part = without_folders(std::move(part));
+  }
+  return value;
+}
+
+json environment_of(const std::string& text) {
+  bool is_too_deep = false;
+  const auto look = [&](int depth, json::parse_event_t, json&) {
+    is_too_deep = is_too_deep || depth > deepest_environment;
+    return !is_too_deep;
+  };
+  json environment = json::parse(text, look, false);
+  if (is_too_deep || !environment.is_object()) return json::object();
+  return without_folders(std::move(environment));
+}
+
+json summary_of(const RunSummary& run) {
+  return {{"id", run.id},
+          {"name", run.name},
+          {"model", run.model},
+          {"recipe", run.recipe},
+          {"status", name_of(run.status)},
+          {"started", run.started},
+          {"updated", run.updated},
+          {"step", run.step},
+          {"steps", run.steps},
+          {"tokens_per_step", run.tokens_per_step},
+          {"loss", number_or_null(run.loss)},
+          {"validation_loss", number_or_null(run.validation_loss)},
+          {"tokens_per_second", number_or_null(run.tokens_per_second)},
+          {"eta_seconds", number_or_null(run.eta_seconds)},
+          {"tags", run.tags},
+          {"alerts", run.alerts},
+          {"group", run.group},
+          {"seed", run.seed}};
+}
+
+json site_of(const SiteDescription& site) {
+  return {{"site", site.name},           {"layer", site.layer},           {"role", site.role},
+          {"rows", site.state.rows},     {"columns", site.state.columns}, {"block", site.state.block},
+          {"policy", site.state.policy}, {"recipe", site.state.recipe},   {"reason", site.state.reason}};
+}
+
+std::size_t characters_in(std::string_view text) {
+  std::size_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xc0U) != 0x80U ? 1 : 0;
+  return count;
+}
+
+bool is_tag(const json& value) {
+  if (!value.is_string()) return false;
+  const std::string& text = value.get_ref<const std::string&>();
+  return !text.empty() && is_clean_text(text) && characters_in(text) <= longest_tag;
+}
+
+}  // namespace
+
+std::string runs_answer(const StoreReader& store) {
+  json runs = json::array();
+  for (const RunSummary& run : store.runs()) runs.push_back(summary_of(run));
+  return dump({{"runs", std::move(runs)}});
+}
+
+std::string run_answer(const StoreReader& store, const std::string& run) {
+  const RunDetails details = store.run(run);
+  json answer = summary_of(details.summary);
+  json& config = answer["config"] = json::object();
+  for (const auto& [key, value] : details.config) config[key] = without_folders(value);
+  answer["environment"] = environment_of(details.environment_json);
+  json& sites = answer["sites"] = json::array();
+  for (const SiteDescription& site : details.sites) sites.push_back(site_of(site));
+  json& statistics = answer["statistics"] = json::array();
+  for (const StatisticDescription& statistic : details.statistics) {
+    statistics.push_back({{"name", statistic.name}, {"unit", statistic.unit}, {"doc", statistic.doc}});
+  }
+  answer["metrics"] = details.metrics;
+  json& shares = answer["shares"] = json::object();
+  for (const auto& [format, share] : details.shares) shares[format] = share;
+  json& memory = answer["memory"] = json::object();
+  for (const auto& [category, bytes] : details.memory) memory[category] = bytes;
+  answer["roles"] = details.roles;
+  return dump(answer);
+}
+
+std::vector<std::string> tags_in(std::string_view body) {
+  const json parsed = json::parse(body, nullptr, false);
+  const bool has_tags = parsed.is_object() && parsed.contains("tags") && parsed["tags"].is_array();
+  if (!has_tags) throw BadParameter("the body is not a list of tags", R"(send {"tags":["a","b"]})");
+  const json& tags = parsed["tags"];
+  if (tags.size() > most_tags || !std::all_of(tags.begin(), tags.end(), is_tag)) {
+    throw BadParameter("these tags cannot be kept", "send at most 32, each a text of 1 to 64 characters");
+  }
+  return tags.get<std::vector<std::string>>();
+}
+
+}  // namespace quaver

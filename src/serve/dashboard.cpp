@@ -1,0 +1,66 @@
+#include "serve/dashboard.h"
+
+#include <fmt/format.h>
+
+#include "serve/application.h"
+#include "serve/watcher.h"
+
+namespace quaver {
+
+namespace {
+
+std::string token_for(const ServeOptions& options) {
+  const bool is_needed = options.token == TokenUse::always || !is_loopback(options.host);
+  return is_needed ? make_token() : "";
+}
+
+// What a browser on this machine reaches the address by.
+std::string host_in_url(const std::string& host) {
+  if (host == "0.0.0.0") return "127.0.0.1";
+  if (host == "::" || host == "[::]") return "[::1]";
+  const bool is_bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return is_bare_v6 ? "[" + host + "]" : host;
+}
+
+}  // namespace
+
+class Dashboard::Parts {
+ public:
+  Parts(const std::filesystem::path& store, const ServeOptions& options)
+      : host(options.host),
+        token(token_for(options)),
+        door(store),
+        transport(options.host, options.port, options.limits),
+        application(Doorkeeper(host, transport.port(), token), door,
+                    {.open_streams = [this] { return transport.streams(); }, .failed = options.warning}) {}
+
+  const std::string host;
+  const std::string token;
+  StoreDoor door;
+  Transport transport;
+  Application application;
+};
+
+Dashboard::Dashboard(const std::filesystem::path& store, const ServeOptions& options)
+    : parts_(std::make_unique<Parts>(store, options)) {}
+Dashboard::~Dashboard() = default;
+
+void Dashboard::listen(const std::atomic<bool>* stop_flag) {
+  const Watcher watcher(parts_->door, [this](std::string events) { parts_->transport.publish(std::move(events)); });
+  parts_->transport.run({.at_once = [this](const Request& head) { return parts_->application.at_once(head); },
+                         .answer = [this](const Request& request) { return parts_->application.answer(request); }},
+                        stop_flag);
+}
+
+void Dashboard::stop() { parts_->transport.stop(); }
+
+std::uint16_t Dashboard::port() const { return parts_->transport.port(); }
+const std::string& Dashboard::token() const { return parts_->token; }
+std::size_t Dashboard::streams() const { return parts_->transport.streams(); }
+
+std::string Dashboard::url() const {
+  const std::string base = fmt::format("http://{}:{}/", host_in_url(parts_->host), port());
+  return token().empty() ? base : base + "?token=" + token();
+}
+
+}  // namespace quaver

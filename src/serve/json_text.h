@@ -1,0 +1,19 @@
+// Small pieces of JSON: arrays of many numbers, written as short as they read back exactly, and text as a JSON string.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quaver {
+
+// With its quotes. Bytes that are not UTF-8 are replaced.
+std::string json_string(std::string_view text);
+
+// Numbers that are not finite become null.
+void append_array(std::string& json, const std::vector<std::uint64_t>& values);
+void append_array(std::string& json, const std::vector<float>& values);
+void append_array(std::string& json, const std::vector<double>& values);
+
+}  // namespace quaver

@@ -1,0 +1,126 @@
+#include "serve/query.h"
+
+#include <charconv>
+#include <fmt/format.h>
+
+namespace quaver {
+
+namespace {
+
+constexpr std::size_t max_parameters = 64;
+constexpr std::size_t longest_name = 256;  // bytes
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// How many bytes the character at the front takes; 0: it is not well formed, or a control.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  }
+  const unsigned second = byte(1);
+  const bool is_overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool is_surrogate = first == 0xed && second > 0x9f;
+  const bool is_beyond_unicode = first == 0xf4 && second > 0x8f;
+  const bool is_control = first == 0xc2 && second < 0xa0;
+  return is_overlong || is_surrogate || is_beyond_unicode || is_control ? 0 : length;
+}
+
+template <class Use>
+void split(std::string_view text, char mark, Use&& use) {
+  while (true) {
+    const std::size_t end = text.find(mark);
+    use(text.substr(0, end));
+    if (end == std::string_view::npos) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+std::string percent_decoded(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape =
+        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
+    if (is_escape) {
+      result += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+      i += 2;
+    } else {
+      result += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return result;
+}
+
+bool is_clean_text(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+Query::Query(std::string_view text) {
+  split(text, '&', [&](std::string_view part) {
+    if (part.empty() || pairs_.size() == max_parameters) return;
+    const std::size_t mark = part.find('=');
+    const std::string_view value = mark == std::string_view::npos ? std::string_view() : part.substr(mark + 1);
+    pairs_.emplace_back(percent_decoded(part.substr(0, mark)), percent_decoded(value));
+  });
+}
+
+std::optional<std::string_view> Query::text(std::string_view name) const& {
+  for (const auto& [key, value] : pairs_) {
+    if (key == name) return value;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t Query::number(std::string_view name, std::uint64_t fallback, std::uint64_t least,
+                            std::uint64_t most) const {
+  const auto value = text(name);
+  if (!value) return fallback;
+  std::uint64_t result = 0;
+  const char* const last = value->data() + value->size();
+  const auto [end, failure] = std::from_chars(value->data(), last, result);
+  if (failure != std::errc() || end != last || result < least || result > most) {
+    throw BadParameter(fmt::format("the parameter {} is not a whole number it may be", name),
+                       fmt::format("give one from {} to {}", least, most));
+  }
+  return result;
+}
+
+std::string name_in(const Query& query, std::string_view name) {
+  const auto value = query.text(name);
+  if (!value || value->empty()) {
+    throw BadParameter(fmt::format("the parameter {} is missing", name), fmt::format("add {}=… to the address", name));
+  }
+  if (value->size() > longest_name || !is_clean_text(*value)) {
+    throw BadParameter(fmt::format("the parameter {} is no name", name), "give a name that /api/runs/ID lists");
+  }
+  return std::string(*value);
+}
+
+std::vector<std::string> Query::list(std::string_view name, std::size_t most) const {
+  std::vector<std::string> result;
+  if (const auto value = text(name)) {
+    split(*value, ',', [&](std::string_view part) {
+      if (!part.empty() && result.size() < most) result.emplace_back(part);
+    });
+  }
+  return result;
+}
+
+}  // namespace quaver

@@ -1,0 +1,99 @@
+#include "serve/watcher.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr auto pause = std::chrono::milliseconds(250);
+// Even if nothing is written: a run that is not heard of becomes lost.
+constexpr auto full_look_every = std::chrono::seconds(5);
+
+std::string change_event(const RunRevision& run, const std::vector<std::string>& kinds) {
+  const nlohmann::json data{{"run", run.id}, {"kinds", kinds}, {"step", run.step}};
+  // One line: the dump holds no line ends, they are escaped within strings.
+  return "event: change\ndata: " + data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n\n";
+}
+
+}  // namespace
+
+std::vector<std::string> ChangeFinder::changed_kinds(const Seen& before, const RunRevision& run) {
+  std::vector<std::string> kinds;
+  bool tells_status = false;
+  for (const auto& [kind, count] : run.revisions) {
+    const auto old = before.revisions.find(kind);
+    if (old != before.revisions.end() && old->second == count) continue;
+    kinds.push_back(kind);
+    tells_status = tells_status || kind == "status";
+  }
+  const bool is_lost_now = run.status != before.status && !tells_status;  // nothing was written, but time passed
+  if (is_lost_now) kinds.emplace_back("status");
+  return kinds;
+}
+
+std::string ChangeFinder::look() try {
+  const std::shared_ptr<StoreReader> store = door_.reader();
+  const bool is_another = store != store_;
+  store_ = store;
+  if (store == nullptr) {
+    const bool had_runs = !seen_.empty();
+    seen_.clear();
+    return had_runs ? std::string(runs_event) : "";
+  }
+  const auto now = std::chrono::steady_clock::now();
+  const std::uint64_t version = store->data_version();
+  if (!is_another && version == version_ && now < next_full_look_) return "";
+  version_ = version;
+  next_full_look_ = now + full_look_every;
+
+  std::string events;
+  bool has_new_run = false;
+  std::map<std::string, Seen> present;
+  for (const RunRevision& run : store->revisions()) {
+    present[run.id] = {run.revisions, run.status};
+    const auto before = seen_.find(run.id);
+    if (before == seen_.end()) {
+      has_new_run = true;
+      continue;
+    }
+    const std::vector<std::string> kinds = changed_kinds(before->second, run);
+    if (!kinds.empty()) events += change_event(run, kinds);
+  }
+  const bool has_lost_run =
+      std::any_of(seen_.begin(), seen_.end(), [&](const auto& seen) { return !present.contains(seen.first); });
+  seen_ = std::move(present);
+  return has_new_run || has_lost_run ? std::string(runs_event) + events : events;
+} catch (const Error&) {
+  // The file is being made, or is no store: requests say so to who asks.
+  store_.reset();
+  return "";
+}
+
+Watcher::Watcher(StoreDoor& door, std::function<void(std::string events)> publish)
+    : finder_(door), publish_(std::move(publish)), thread_([this] { watch(); }) {}
+
+Watcher::~Watcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Watcher::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    lock.unlock();
+    std::string events = finder_.look();
+    if (!events.empty()) publish_(std::move(events));
+    lock.lock();
+    changed_.wait_for(lock, pause, [&] { return ending_; });
+  }
+}
+
+}  // namespace quaver
