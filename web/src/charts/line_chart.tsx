@@ -1,0 +1,159 @@
+// A chart of lines: uPlot draws, this adds a legend that shows values and hides lines, keys, and updates that keep zoom.
+import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import uPlot from 'uplot';
+import { useWidth } from '../hooks';
+import { align } from '../series';
+import { useTheme } from '../theme';
+import { Legend } from './legend';
+import { optionsOf, readAt, type LineSeries, type PlotLook } from './plot_options';
+
+export interface LineChartProps extends PlotLook {
+  title: string;
+  series: LineSeries[];
+  note?: ComponentChildren;
+  controls?: ComponentChildren;
+  empty?: string; // said instead of the chart when no series has a point
+  describe?: string; // what a reader who cannot see the lines should know
+}
+
+export function LineChart(props: LineChartProps) {
+  const { title, series, note, controls, empty = 'Not recorded in this run.', describe } = props;
+  const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
+  const titleId = useId();
+  const drawn = series.filter((one) => one.x.length > 0);
+  const toggle = (label: string) => {
+    const next = new Set(hidden);
+    if (!next.delete(label)) next.add(label);
+    setHidden(next);
+  };
+  return (
+    <figure class="card chart" aria-labelledby={titleId}>
+      <figcaption class="card-head">
+        <h3 id={titleId}>{title}</h3>
+        {controls}
+      </figcaption>
+      {drawn.length === 0 ? (
+        <p class="quiet chart-empty">{empty}</p>
+      ) : (
+        <Plot {...props} series={drawn} hidden={hidden} toggle={toggle} label={describe ?? title} />
+      )}
+      {note && <p class="note">{note}</p>}
+    </figure>
+  );
+}
+
+interface PlotProps extends LineChartProps {
+  hidden: ReadonlySet<string>;
+  toggle: (label: string) => void;
+  label: string;
+}
+
+function Plot(props: PlotProps) {
+  const { series, hidden, toggle, label, formatX, formatY, height = 200 } = props;
+  const theme = useTheme();
+  const [holder, width] = useWidth<HTMLDivElement>();
+  const target = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot>();
+  const said = useRef<HTMLSpanElement>(null);
+  const [cursor, setCursor] = useState<number | null>(null);
+  const [zoomed, setZoomed] = useState(false);
+
+  const data = useMemo(() => {
+    const { x, columns } = align(series.map(({ x: at, y }) => ({ x: at, y })));
+    return [x, ...columns] as uPlot.AlignedData;
+  }, [series]);
+  const latest = useRef({ props, data });
+  latest.current = { props, data };
+
+  const shape = JSON.stringify([
+    series.map((one) => [one.label, one.colour, one.dash, one.width, one.faint, one.points, one.axis]),
+    props.logX, props.logY, props.bands, props.stacked, props.secondAxis !== undefined, props.syncKey, height, props.rangeOfY,
+  ]);
+
+  useEffect(() => {
+    const host = target.current;
+    if (!host || width === 0) return;
+    const options = optionsOf(latest.current.props, series, { width, height }, {
+      cursorMoved: setCursor,
+      zoomChanged: setZoomed,
+      marks: () => latest.current.props.markers ?? [],
+    });
+    const made = new uPlot(options, latest.current.data, host);
+    plot.current = made;
+    return () => {
+      made.destroy();
+      plot.current = undefined;
+    };
+  }, [shape, theme.version, width === 0]);
+
+  useEffect(() => {
+    const made = plot.current;
+    if (!made) return;
+    // Still the data it was made with: nothing to do.
+    if (made.data === data) return;
+    const { min, max } = made.scales.x ?? {};
+    if (zoomed && min !== undefined && max !== undefined && min !== null && max !== null) {
+      made.setData(data, false);
+      made.setScale('x', { min, max });
+    } else {
+      made.setData(data);
+    }
+  }, [data]);
+
+  useEffect(() => {
+    if (width > 0) plot.current?.setSize({ width, height });
+  }, [width, height]);
+
+  useEffect(() => {
+    const made = plot.current;
+    if (!made) return;
+    made.batch(() => series.forEach((one, i) => {
+      const show = !hidden.has(one.legend ?? one.label);
+      if (made.series[i + 1]?.show !== show) made.setSeries(i + 1, { show });
+    }));
+  }, [hidden, shape, theme.version, width === 0]);
+
+  useEffect(() => plot.current?.redraw(false), [props.markers]);
+
+  const moveBy = (event: KeyboardEvent) => {
+    const made = plot.current;
+    if (!made) return;
+    const x = data[0];
+    const now = cursor ?? x.length - 1;
+    const page = Math.max(1, Math.round(x.length / 20));
+    const steps: Record<string, number> = {
+      ArrowLeft: now - (event.shiftKey ? page : 1), ArrowRight: now + (event.shiftKey ? page : 1), Home: 0, End: x.length - 1,
+    };
+    const to = steps[event.key];
+    if (event.key === 'Escape' && zoomed) resetZoom();
+    if (to === undefined) return;
+    event.preventDefault();
+    const index = Math.min(x.length - 1, Math.max(0, to));
+    made.setCursor({ left: made.valToPos(x[index] as number, 'x'), top: 0 });
+    if (said.current) said.current.textContent = spoken(index);
+  };
+  const spoken = (index: number) => {
+    const values = series.filter((one) => one.legend !== null && !one.faint)
+      .map((one, i) => `${one.label} ${formatOf(one)(readAt(data[i + 1], index))}`);
+    return `${formatX(data[0][index] ?? null)}: ${values.join(', ')}`;
+  };
+  const formatOf = (one: LineSeries) => (one.axis === 'right' && props.secondAxis ? props.secondAxis.format : formatY);
+  const resetZoom = () => {
+    plot.current?.setData(data);
+    setZoomed(false);
+  };
+
+  return (
+    <>
+      <Legend series={series} data={data} cursor={cursor} hidden={hidden} toggle={toggle} formatX={formatX}
+        formatOf={formatOf} />
+      <div class="plot-holder" ref={holder}>
+        <div ref={target} class="plot" tabIndex={0} role="img" onKeyDown={moveBy}
+          aria-label={`${label}. Left and right arrows read values.`} />
+        {zoomed && <button type="button" class="small zoom-reset" onClick={resetZoom}>Reset zoom</button>}
+      </div>
+      <span class="sr-only" aria-live="polite" ref={said} />
+    </>
+  );
+}

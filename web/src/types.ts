@@ -1,0 +1,179 @@
+// What the server sends. A number that was not finite arrives as null.
+export type Maybe = number | null;
+
+export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed' | 'lost';
+
+export interface Run {
+  id: string;
+  name: string;
+  model: string;
+  recipe: string;
+  status: RunStatus;
+  started: number;
+  updated: number;
+  step: number;
+  steps: number;
+  tokens_per_step: number;
+  loss: Maybe;
+  validation_loss: Maybe;
+  tokens_per_second: Maybe;
+  eta_seconds: Maybe;
+  tags: string[];
+  alerts: number;
+  group: string;
+  seed: number;
+}
+
+export interface Site {
+  site: string;
+  layer: string;
+  role: string;
+  rows: string;
+  columns: string;
+  block: string;
+  policy: string;
+  recipe: string;
+  reason: string;
+}
+
+export interface StatisticInfo {
+  name: string;
+  unit: string;
+  doc: string;
+}
+
+export interface RunDetail extends Run {
+  config: Record<string, string>;
+  environment: Record<string, unknown>;
+  sites: Site[];
+  statistics: StatisticInfo[];
+  metrics: string[];
+  shares: Record<string, number>;
+  memory: Record<string, number>;
+  roles: string[];
+}
+
+export interface Series {
+  step: number[];
+  value: Maybe[];
+}
+export type SeriesByName = Record<string, Series>;
+
+export type Aggregate = 'max' | 'min' | 'mean' | 'absmax';
+
+export interface MatrixHeader {
+  statistic: string;
+  role: string;
+  rows: { layer: string | null; first: number; count: number }[];
+  row_names: string[];
+  steps: number[]; // the first of each column
+  last_step?: number; // of the last column
+  steps_per_column: number;
+  layers_per_row: number;
+  aggregate: Aggregate;
+}
+
+export interface Matrix {
+  header: MatrixHeader;
+  rows: number;
+  columns: number;
+  values: Float32Array; // row-major; NaN: not measured
+}
+
+export interface History {
+  site: string;
+  step: number[];
+  statistics: Record<string, Maybe[]>;
+}
+
+export interface WhatIf {
+  format: string;
+  scale: Maybe;
+  underflow_percent: Maybe;
+  saturated_percent: Maybe;
+  sqnr_db: Maybe;
+}
+
+export interface Histogram {
+  site: string;
+  step: number;
+  steps: number[];
+  first_binade: number;
+  counts: number[];
+  format: string;
+  scale: Maybe;
+  range: { zero_below: Maybe; subnormal_below: Maybe; max: Maybe } | null;
+  what_if: WhatIf[];
+}
+
+export interface Change {
+  step: number;
+  site: string;
+  reason: string;
+  scale_before: Maybe;
+  scale_after: Maybe;
+  format_before: string;
+  format_after: string;
+}
+
+export type Severity = 'info' | 'warning' | 'critical';
+
+export interface Alert {
+  run: string;
+  run_name: string;
+  step: number;
+  last_step: number;
+  count: number;
+  rule: string;
+  severity: Severity;
+  site: string | null;
+  value: Maybe;
+  threshold: Maybe;
+  text: string;
+  meaning: string;
+  remedy: string;
+  act: string | null;
+}
+
+export interface RunEvent {
+  step: number;
+  kind: string;
+  text: string;
+}
+
+export interface Sample {
+  step: number;
+  text: string;
+}
+
+export interface LocalizedSite {
+  site: string;
+  layer: string;
+  role: string;
+  recipe: string;
+  loss_change: Maybe;
+  gradient_cosine: Maybe;
+  sqnr_db: Maybe;
+  flops_share: Maybe;
+  kept_wide: boolean;
+}
+
+export interface Localization {
+  baseline_loss: Maybe;
+  sites: LocalizedSite[];
+}
+
+export interface ServerInfo {
+  version: string;
+  store: string;
+  streams: number;
+  token_required: boolean;
+}
+
+export type ChangeKind = 'metrics' | 'numerics' | 'alerts' | 'changes' | 'events' | 'status' | 'samples';
+
+export interface LiveChange {
+  run: string;
+  kinds: ChangeKind[];
+  step: number;
+}

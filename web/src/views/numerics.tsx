@@ -1,0 +1,217 @@
+// Layers by steps, coloured by any statistic; a cell opens what is known of its site.
+import { useMemo } from 'preact/hooks';
+import { api } from '../api';
+import { HeatLegend } from '../charts/heat_legend';
+import { HeatMap } from '../charts/heat_map';
+import type { Cell } from '../charts/heat_draw';
+import { domainOf, kindOf, scaleOf } from '../colour_scale';
+import { count, withUnit, words } from '../format';
+import { useResource, useWidth } from '../hooks';
+import { Segments, Select, Toolbar } from '../parts/controls';
+import { Empty, ErrorBox, Loading, Problem } from '../parts/feedback';
+import { changed, go, type Place } from '../router';
+import type { Matrix, RunDetail } from '../types';
+import { columnEnd, siteOfRow, worstRows } from './numerics_rows';
+import { SitePanel } from './site_panel';
+
+const mostColumns = 1200;
+const mostRows = 800;
+
+interface Wanted {
+  statistic: string;
+  role: string;
+  from: number | undefined;
+  to: number | undefined;
+  tall: boolean;
+}
+
+function wantedOf(place: Place, run: RunDetail): Wanted {
+  const known = run.statistics.map((one) => one.name);
+  const statistic = place.query.get('statistic') ?? '';
+  const role = place.query.get('role') ?? '';
+  const step = (name: string) => {
+    const value = Number(place.query.get(name) ?? NaN);
+    return Number.isInteger(value) && value > 0 ? value : undefined;
+  };
+  return {
+    statistic: known.includes(statistic) ? statistic : known.includes('underflow_percent') ? 'underflow_percent' : (known[0] ?? ''),
+    role: run.roles.includes(role) ? role : run.roles.includes('dy') ? 'dy' : (run.roles[0] ?? 'x'),
+    from: step('from'),
+    to: step('to'),
+    tall: place.query.get('rows') === 'all',
+  };
+}
+
+// How many cells there is room for: a cell smaller than a pixel would not be drawn. In steps, so that a scrollbar that
+// comes and goes does not load everything anew.
+function roomFor(width: number, tall: boolean): { columns: number; rows: number; height: number } {
+  const ratio = window.devicePixelRatio || 1;
+  const height = tall ? mostRows : Math.min(mostRows, Math.max(300, window.innerHeight - 330));
+  const columns = Math.floor(((width - 200) * ratio) / 40) * 40;
+  return { columns: Math.min(mostColumns, Math.max(80, columns)), rows: Math.min(mostRows, Math.floor(height * ratio)), height };
+}
+
+export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
+  const wanted = wantedOf(place, run);
+  const [holder, width] = useWidth<HTMLDivElement>();
+  const room = useMemo(() => roomFor(width, wanted.tall), [width, wanted.tall]);
+  const { statistic, role, from, to } = wanted;
+  const key = width > 0 && statistic !== '' ? `${run.id} ${statistic} ${role} ${from} ${to} ${room.columns} ${room.rows}` : null;
+  const { data: matrix, error, loading, reload } = useResource(key, async (signal) => {
+    const began = performance.now();
+    const loaded = await api.numerics(run.id, { statistic, role, from, to, columns: room.columns, rows: room.rows }, signal);
+    performance.measure('numerics loaded', { start: began, detail: `${loaded.rows} x ${loaded.columns}` });
+    return loaded;
+  }, { run: run.id, kinds: ['numerics'], pause: 3000, keep: true });
+  const site = place.query.get('site');
+  const info = run.statistics.find((one) => one.name === statistic);
+  // The map of before stays in sight while another loads, but under its own name.
+  const current = matrix && matrix.header.statistic === statistic && matrix.header.role === role ? matrix : undefined;
+
+  return (
+    <div class={`page numerics ${site ? 'with-panel' : ''}`}>
+      <div class="numerics-main" ref={holder}>
+        <Controls run={run} place={place} wanted={wanted} />
+        <p class="quiet statistic-doc">{info?.doc}{loading && current ? ' · loading…' : ''}</p>
+        {error && (error.status === 404 ? <Problem error={error} /> : <ErrorBox error={error} retry={reload} />)}
+        {run.statistics.length === 0 ? <NotGathered />
+          : current ? <Map run={run} place={place} matrix={current} unit={info?.unit ?? ''} height={room.height} />
+            : !error && <Loading what="numerics" />}
+      </div>
+      {site && <SitePanel key={site} run={run} site={site} place={place} statistic={statistic} />}
+    </div>
+  );
+}
+
+function Controls({ run, place, wanted }: { run: RunDetail; place: Place; wanted: Wanted }) {
+  const set = (values: Record<string, string | number | null>) => go(changed(place, values), 'replace');
+  const range = (name: 'from' | 'to', text: string) => (
+    <label class="field">{text}
+      <input type="number" min={1} class="step-input" value={wanted[name] ?? ''} placeholder={name === 'from' ? '1' : 'last'}
+        onChange={(event) => set({ [name]: event.currentTarget.value || null })} />
+    </label>
+  );
+  return (
+    <Toolbar label="What the map shows">
+      <Select label="Statistic" value={wanted.statistic} change={(statistic) => set({ statistic })}
+        options={run.statistics.map((one) => ({ value: one.name, text: words(one.name), title: one.doc }))} />
+      <Segments label="Role" value={wanted.role} change={(role) => set({ role })}
+        options={run.roles.map((role) => ({ value: role, text: role, title: roleNames[role] ?? role }))} />
+      {range('from', 'Steps')}
+      {range('to', 'to')}
+      {(wanted.from !== undefined || wanted.to !== undefined) && (
+        <button type="button" class="small" onClick={() => set({ from: null, to: null })}>All steps</button>
+      )}
+      <Segments label="Rows" value={wanted.tall ? 'all' : 'fit'} change={(rows) => set({ rows: rows === 'all' ? 'all' : null })}
+        options={[{ value: 'fit', text: 'fit', title: 'As high as the window' }, { value: 'all', text: 'all', title: `Up to ${mostRows} rows` }]} />
+    </Toolbar>
+  );
+}
+
+export const roleNames: Record<string, string> = { x: 'input of the layer', w: 'weight', dy: 'gradient of the output' };
+
+interface MapProps {
+  run: RunDetail;
+  place: Place;
+  matrix: Matrix;
+  unit: string;
+  height: number;
+}
+
+function Map({ run, place, matrix, unit, height }: MapProps) {
+  const { header } = matrix;
+  const scale = useMemo(() => {
+    const kind = kindOf(header.statistic);
+    return scaleOf(kind, domainOf(matrix.values, kind.transform));
+  }, [matrix]);
+  const measured = useMemo(() => matrix.values.some((value) => value === value), [matrix]);
+  const site = place.query.get('site');
+  const openRow = useMemo(() => rowOfSite(run, matrix, site), [run.sites, matrix, site]);
+
+  if (matrix.rows === 0 || !measured) return <NothingMeasured statistic={header.statistic} role={header.role} />;
+
+  const tell = (cell: Cell) => {
+    const row = header.rows[cell.row];
+    const value = matrix.values[cell.row * matrix.columns + cell.column] ?? NaN;
+    const first = header.steps[cell.column] ?? 0;
+    const last = columnEnd(header, cell.column);
+    const steps = last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`;
+    const more = row && row.count > 1 ? ` and ${row.count - 1} more` : '';
+    return {
+      title: `${header.row_names[cell.row] ?? ''}${more}`,
+      detail: `${steps}: ${Number.isNaN(value) ? 'not measured' : withUnit(value, unit)}${row && row.count > 1 ? ' (worst)' : ''}`,
+    };
+  };
+  const open = (cell: Cell) => go(changed(place, {
+    site: siteOfRow(run, header, cell.row), step: header.steps[cell.column] ?? null,
+  }));
+  const zoom = (from: number, to: number) => go(changed(place, {
+    from: header.steps[from] ?? null, to: columnEnd(header, to),
+  }));
+  const label = `${words(header.statistic)} of ${header.role}, ${matrix.rows} rows of layers by ${matrix.columns} columns of steps. `
+    + 'Arrow keys move, Enter opens the site.';
+  return (
+    <>
+      <HeatLegend scale={scale} unit={unit} aggregate={header.aggregate} />
+      <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} tell={tell} open={open} zoom={zoom} />
+      <p class="note">
+        {summary(matrix)} Click or press Enter on a cell to open its site; drag along the steps to zoom.
+      </p>
+      <Worst run={run} place={place} matrix={matrix} unit={unit} />
+    </>
+  );
+}
+
+function summary({ header, rows, columns }: Matrix): string {
+  const layers = header.layers_per_row > 1 ? `${count(rows)} rows of up to ${header.layers_per_row} layers` : `${count(rows)} layers`;
+  const steps = header.steps_per_column > 1 ? `${count(columns)} columns of ${count(header.steps_per_column)} steps` : `${count(columns)} steps`;
+  const several = header.layers_per_row > 1 || header.steps_per_column > 1;
+  return `${layers}, ${steps}.${several ? ' A cell shows the worst of what it stands for.' : ''}`;
+}
+
+function rowOfSite(run: RunDetail, matrix: Matrix, site: string | null): number | null {
+  if (!site) return null;
+  const layers = run.sites.filter((one) => one.role === matrix.header.role).map((one) => one.site);
+  const index = layers.indexOf(site);
+  const row = matrix.header.rows.findIndex((one) => index >= one.first && index < one.first + one.count);
+  return index < 0 || row < 0 ? null : row;
+}
+
+function Worst({ run, place, matrix, unit }: { run: RunDetail; place: Place; matrix: Matrix; unit: string }) {
+  const worst = useMemo(() => worstRows(matrix, 8), [matrix]);
+  return (
+    <section class="card worst">
+      <div class="card-head"><h3>Worst in these steps</h3></div>
+      <ol>
+        {worst.map(({ row, column, value }) => {
+          const step = matrix.header.steps[column] ?? 0;
+          return (
+            <li key={row}>
+              <a href={changed(place, { site: siteOfRow(run, matrix.header, row), step })}>{matrix.header.row_names[row]}</a>
+              <b class="num">{withUnit(value, unit)}</b>
+              <span class="quiet num">step {count(step)}</span>
+            </li>
+          );
+        })}
+      </ol>
+    </section>
+  );
+}
+
+function NothingMeasured({ statistic, role }: { statistic: string; role: string }) {
+  return (
+    <Empty title={`${words(statistic)} was not measured for ${role} in these steps`}>
+      <p>Update ratio, unmoved share, gradient SNR and the shadow check exist for weights (<code>w</code>) only; the
+        figures beyond amax, underflow and saturation need steps with full statistics (<code>train.statistics_every</code>).</p>
+    </Empty>
+  );
+}
+
+function NotGathered() {
+  return (
+    <Empty title="No statistics yet">
+      <p>If none come, start the run with <code>--train.statistics_every=10</code> to gather them every tenth step.</p>
+    </Empty>
+  );
+}
+

@@ -1,0 +1,180 @@
+// A run at a glance: how far, how well, how fast, and what happened.
+import { useMemo } from 'preact/hooks';
+import { api } from '../api';
+import { LineChart } from '../charts/line_chart';
+import type { LineSeries, Mark } from '../charts/plot_options';
+import { ShareBars } from '../charts/share_bars';
+import { formatColour, isNarrow } from '../parts/badges';
+import { Card, Figure } from '../parts/controls';
+import { ErrorBox } from '../parts/feedback';
+import { Samples } from '../parts/samples';
+import { count, date, duration, loss, number, plain, share, short } from '../format';
+import { useMetrics, useResource } from '../hooks';
+import { href, type Place } from '../router';
+import { halfLifeOf, lastStep, lastValue, xOf } from '../series';
+import type { RunDetail, RunEvent, SeriesByName } from '../types';
+import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+
+const names = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit'];
+
+export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
+  const metrics = useMetrics([run.id], names);
+  const events = useResource(`events ${run.id}`, (signal) => api.events(run.id, signal), { run: run.id, kinds: ['events', 'status'] });
+  const series = metrics.series[run.id] ?? {};
+  const view = curveViewOf(place);
+  const range = lastStep(series);
+  return (
+    <div class="page">
+      <Headline run={run} series={series} />
+      <CurveControls place={place} range={range} fit />
+      {metrics.error && <ErrorBox error={metrics.error} />}
+      <Curves run={run} series={series} view={view} events={events.data ?? []} loading={metrics.loading} />
+      <div class="grid two">
+        <Card title="Products by format"><Shares run={run} /></Card>
+        <Samples run={run.id} />
+        <Card title="Events"><Events events={events.data ?? []} /></Card>
+        <Card title="Config and environment"><Settings run={run} /></Card>
+      </div>
+    </div>
+  );
+}
+
+function narrowShare(shares: Record<string, number>): number {
+  return Object.entries(shares).reduce((sum, [format, part]) => sum + (isNarrow(format) ? part : 0), 0);
+}
+
+function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
+  const part = run.steps > 0 ? Math.min(1, run.step / run.steps) : 0;
+  const speed = run.tokens_per_second ?? lastValue(series.tokens_per_second);
+  return (
+    <dl class="figures">
+      <div class="figure wide">
+        <dt>Progress</dt>
+        <dd>
+          <strong>{share(part)}</strong>
+          <span>{count(run.step)} of {count(run.steps)} steps</span>
+          <progress value={part} max={1} aria-label="Share of planned steps done" />
+        </dd>
+      </div>
+      {run.status === 'running'
+        ? <Figure name="Time left" value={duration(run.eta_seconds)} detail={`started ${date(run.started).slice(5, 16)}`} />
+        : <Figure name="Took" value={duration(run.updated - run.started)} detail={`ended ${date(run.updated).slice(5, 16)}`} />}
+      <Figure name="Training loss" value={loss(run.loss)} detail={`step ${count(run.step)}`} />
+      <Figure name="Validation loss" value={loss(run.validation_loss)}
+        detail={run.validation_loss === null ? 'not evaluated yet' : `perplexity ${number(Math.exp(run.validation_loss), 3)}`} />
+      <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />
+      <Figure name="Products in ≤ 8 bits" value={share(narrowShare(run.shares))} detail="of product FLOPs" />
+      <Figure name="Alerts" value={run.alerts === 0 ? '0' : <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a>}
+        detail={run.alerts === 0 ? 'nothing noticed' : 'see what and why'} />
+    </dl>
+  );
+}
+
+interface CurvesProps {
+  run: RunDetail;
+  series: SeriesByName;
+  view: CurveView;
+  events: RunEvent[];
+  loading: boolean;
+}
+
+function Curves({ run, series, view, events, loading }: CurvesProps) {
+  const halfLife = halfLifeOf(view.smoothing, lastStep(series));
+  const key = JSON.stringify(view);
+  const lines = useMemo(() => {
+    const at = (name: string, half: number) => toCurve(series[name], view, run.tokens_per_step, series.time, half);
+    // Smoothed, with the raw values faint behind; the lot as it is where nothing is smoothed.
+    const both = (name: string, label: string, colour: string): LineSeries[] => {
+      const smoothed: LineSeries = { label, colour, ...at(name, halfLife) };
+      return halfLife > 0 ? [{ label: `${label} raw`, colour, faint: true, legend: label, ...at(name, 0) }, smoothed] : [smoothed];
+    };
+    const few = (series.validation_loss?.step.length ?? 0) < 200;
+    const evaluated: LineSeries = { label: 'validation', colour: 'c1', points: few, ...at('validation_loss', 0) };
+    return {
+      loss: [...both('loss', 'training', 'c0'), evaluated],
+      norm: both('gradient_norm', 'gradient norm', 'c2'),
+      rate: [{ label: 'learning rate', colour: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
+      speed: both('tokens_per_second', 'tokens/s', 'c3'),
+      scale: [{ label: 'loss scale', colour: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
+      logit: both('max_logit', 'largest logit', 'c1'),
+    };
+  }, [series, key, halfLife, run.tokens_per_step]);
+  const markers = useMemo(() => marksOf(events, view, run, series), [events, key, series]);
+  const common = {
+    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], logX: view.logX, logY: view.logY, markers,
+    syncKey: `overview ${run.id}`, empty: loading ? 'Loading…' : 'Not recorded in this run yet.',
+  };
+  const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
+  return (
+    <>
+      <div class="grid">
+        <LineChart {...common} title="Loss" series={lines.loss} formatY={loss} formatTickY={(value) => number(value, 4)} height={300}
+          {...(view.fitEnd ? { rangeOfY: endRange(lines.loss) } : {})}
+          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, skipped).' : undefined} />
+      </div>
+      <div class="grid charts">
+        <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
+        <LineChart {...common} title="Learning rate" series={lines.rate} formatY={(value) => number(value, 3)} height={170} />
+        <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} height={170} />
+        {has('loss_scale') && <LineChart {...common} title="Loss scale" series={lines.scale} formatY={short} height={170} />}
+        {has('max_logit') && (
+          <LineChart {...common} title="Largest attention logit" series={lines.logit} formatY={(value) => number(value, 3)} height={170} />
+        )}
+      </div>
+    </>
+  );
+}
+
+const markedKinds: Record<string, string> = { rewound: 'c1', widened: 'c3', skipped: 'c4', diverged: 'c1', recipe: 'c2' };
+
+function marksOf(events: RunEvent[], view: CurveView, run: RunDetail, series: SeriesByName): Mark[] {
+  const marked = events.filter((event) => markedKinds[event.kind] !== undefined).slice(0, 100);
+  const x = xOf(view.axis, marked.map((event) => event.step), run.tokens_per_step, series.time);
+  return marked.flatMap((event, i) => {
+    const at = x[i];
+    return typeof at === 'number' ? [{ x: at, colour: markedKinds[event.kind] ?? 'c1' }] : [];
+  });
+}
+
+function Shares({ run }: { run: RunDetail }) {
+  const parts = Object.entries(run.shares).map(([name, value]) => ({ name, value }));
+  return (
+    <>
+      <ShareBars parts={parts} format={(value) => share(value, 1)} label="Share of product FLOPs by format" percents={false} colours={formatColour} />
+      <p class="note">By the wider of a product's two operands. <a href={href(['run', run.id, 'precision'])}>Precision map</a></p>
+    </>
+  );
+}
+
+function Events({ events }: { events: RunEvent[] }) {
+  if (events.length === 0) return <p class="quiet">Nothing out of the ordinary so far.</p>;
+  const newest = [...events].sort((a, b) => b.step - a.step).slice(0, 200);
+  return (
+    <div class="scroll-y">
+      <table class="data">
+        <thead><tr><th scope="col" class="num">Step</th><th scope="col">Kind</th><th scope="col">What</th></tr></thead>
+        <tbody>
+          {newest.map((event, i) => (
+            <tr key={i}><td class="num">{count(event.step)}</td><td><span class="tag">{event.kind}</span></td><td class="prose">{event.text}</td></tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Settings({ run }: { run: RunDetail }) {
+  const rows: [string, string][] = [
+    ...Object.entries(run.config).sort(([a], [b]) => a.localeCompare(b)),
+    ...Object.entries(run.environment).map(([key, value]): [string, string] => [`environment.${key}`, plain(value)]),
+  ];
+  return (
+    <div class="scroll-y">
+      <table class="data settings">
+        <tbody>
+          {rows.map(([key, value]) => <tr key={key}><th scope="row"><code>{key}</code></th><td class="prose">{value}</td></tr>)}
+        </tbody>
+      </table>
+    </div>
+  );
+}
