@@ -383,8 +383,10 @@ void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
   alerts.number("harmless_sqnr", &A::harmless_sqnr, at_least(0),
                 "SQNR in dB from which what became zero carried nothing.");
   alerts.number("saturated", &A::saturated, percent, "Percent of a site beyond its format's largest value.");
-  alerts.integer("frozen_steps", &A::frozen_steps, from(1, 1'000'000), "Steps without a change of a delayed scale …");
-  alerts.number("frozen_factor", &A::frozen_factor, any_above(1), "… while the largest value moved by this factor.");
+  alerts.integer("frozen_steps", &A::frozen_steps, from(1, 1'000'000),
+                 "Steps without a change of a delayed scale, while its tensor moved, that make it frozen.");
+  alerts.number("frozen_factor", &A::frozen_factor, any_above(1),
+                "Factor by which the tensor's largest value must have moved away from a frozen scale.");
   alerts.number("stale_above", &A::stale_above, any_above(1),
                 "Largest value times scale beyond the format's largest by this factor.");
   alerts.number("stale_binades", &A::stale_binades, at_least(0),

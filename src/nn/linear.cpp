@@ -30,7 +30,10 @@ QuantizedTensor& Linear::input(Step& step, Producer producer) {
 
 QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
   again_ = false;
-  if (factor == 1.0F && step.takes_as_is(x_site_, wide)) return x_ = QuantizedTensor(x_site_, wide, step.one);
+  if (factor == 1.0F && step.is_own_codes(x_site_, wide)) {
+    if (!step.takes_as_is(x_site_, wide)) step.look_at(x_site_, wide);
+    return x_ = QuantizedTensor(x_site_, wide, step.one);
+  }
   step.engine.quantize(wide, input(step, Producer::can_repeat), step.casting, factor);
   return x_;
 }

@@ -61,10 +61,20 @@ struct Step {
     return {site, tokens(), cols, copies, engine.sharing(), lender()};
   }
 
-  // Whether a wide matrix is its own codes in this site: nothing to cast, nothing to look at.
-  bool takes_as_is(const Site& site, const View& wide) const {
+  // Whether a wide matrix is its own codes in this site: nothing to cast …
+  bool is_own_codes(const Site& site, const View& wide) const {
     return site.spec.rows.format == wide.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
-           !is_narrow(wide.format) && (casting.detail == Detail::counts || !casting.observe);
+           !is_narrow(wide.format);
+  }
+  // … and nothing to look at.
+  bool takes_as_is(const Site& site, const View& wide) const {
+    return is_own_codes(site, wide) && (casting.detail == Detail::counts || !casting.observe);
+  }
+  // Full statistics of a matrix that is its own codes.
+  void look_at(Site& site, const View& wide) {
+    const Arena::Scope scope(arena);
+    QuantizedTensor copy = scratch(site, wide.cols, Copies::rows_only);
+    engine.quantize(wide, copy, casting);
   }
 
   // Whether the columns of an operand whose producer can cast it again are made in backward.

@@ -145,6 +145,7 @@ class Trainer {
   void check_memory() const;
   Step make_step(Pass pass);
   bool is_sampled(Size step) const;
+  void look_at_weights_again();
   void enter_specs(std::span<const SiteSpec> specs);
   ProbeResult run_probe(Size batch, ProbeWhat what);
   double signal_to_noise(double first_square, double mean_square) const;

@@ -158,11 +158,25 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
     // the book, so it must not be counted twice.
     model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+    if (is_sampled(step_)) look_at_weights_again();
   } catch (const json::exception& error) {
     throw Error(fmt::format("{}: state.json is not what a run writes: {}", checkpoint.path().string(), error.what()),
                 "resume from an older checkpoint");
   }
   restart_loader();
+}
+
+// The step to come is sampled: its figures of the weights are those of their last cast, which checkpoints keep the
+// counts of only.
+void Trainer::look_at_weights_again() {
+  std::vector<CastStatistics> before;
+  for (const Site* site : sites_) before.push_back(site->seen);
+  for (Site* site : sites_) site->seen = {};
+  model_->parameters().quantize_all(engine_, weight_casting(Detail::full));
+  engine_.collect(sites_);
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (before[i].count == 0) sites_[i]->seen = {};  // after a skipped step the weights were not cast
+  }
 }
 
 }  // namespace quaver

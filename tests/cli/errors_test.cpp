@@ -91,7 +91,7 @@ TEST(Errors, AFolderThatCannotBeWritten) {
 
 TEST(Errors, AModelThatDoesNotFitSaysWhatWould) {
   const Folder folder;
-  const Words huge{"--preset=gpt-350m", "--data.kind=synthetic", "--train.memory_limit_mb=8000"};
+  const Words huge{"--preset=gpt-350m", "--data.kind=synthetic", "--train.memory_limit_mb=12000"};
   expect_refusal(quaver(folder, Words{"train"} + huge), {"GiB too much", "train.batch = "});
 }
 

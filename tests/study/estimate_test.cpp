@@ -103,7 +103,7 @@ TEST(MemoryPlanTest, AgreesWithMeasuredPeaksOfAGpu) {
                      .texts = {},
                      .flags = {std::string("preset=") + peak.preset, std::string("precision.recipe=") + peak.recipe,
                                "train.batch=" + std::to_string(peak.batch), "train.context=1024",
-                               std::string("train.memory=") + peak.memory}});
+                               std::string("train.memory=") + peak.memory, "train.statistics_every=0"}});
     const MemoryPlan plan = plan_memory(resolve_shape(config, static_cast<int>(config.model.vocab)),
                                         {.kind = HardwareKind::gpu, .architecture = 90});
     const double gib = static_cast<double>(plan.engine_total()) / 0x1p30;
@@ -224,8 +224,8 @@ TEST(EstimateTest, SaysWhereNothingFits) {
 }
 
 TEST(EstimateTest, TakesTheConfigsOwnLimit) {
-  const Estimate limited = memory_of(miniature({"train.memory_limit_mb=20"}));
-  EXPECT_EQ(limited.available, 20 * 1024 * 1024);
+  const Estimate limited = memory_of(miniature({"train.memory_limit_mb=2"}));
+  EXPECT_EQ(limited.available, 2 * 1024 * 1024);
   EXPECT_FALSE(limited.fits());
 }
 

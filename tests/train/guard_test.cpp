@@ -107,8 +107,8 @@ TEST(GuardInARun, DivergenceRewindsToTheLastGoodCheckpoint) {
 TEST(BadSurroundings, AModelThatDoesNotFitSaysByHowMuch) {
   const TemporaryFolder folder;
   Config config = small_config("bf16", folder.path() / "run");
-  config.train.memory_limit_mb = 1;
-  config.train.batch = 64;
+  config.train.memory_limit_mb = 8;
+  config.train.batch = 256;
   try {
     run_training(config, {});
     FAIL() << "it fitted";
