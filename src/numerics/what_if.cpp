@@ -296,6 +296,7 @@ float natural_scale(const Distribution& distribution, Format format) {
   const std::optional<Extent> extent = extent_of(distribution);
   QuantSpec spec;
   spec.format = format;
+  spec.policy = ScalePolicy::current;
   return extent ? tensor_scale_for(spec, static_cast<float>(extent->high)) : 1.0F;
 }
 

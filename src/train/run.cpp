@@ -247,14 +247,24 @@ class Run {
                               .max_logit = report.max_logit,
                               .embedding_rms = trainer_.embedding_rms(),
                               .skipped = report.skipped};
-    for (const Alert& alert : alarms_.watch(figures, trainer_.book(), sample)) {
-      note("alert", fmt::format("step {}: {}: {}. To try: {}", report.step, name_of(alert.severity), alert.text,
-                                alert.remedy()));
-      record_->alert(alert, act_on(alert));
-    }
+    const std::vector<Alert> raised = alarms_.watch(figures, trainer_.book(), sample);
+    tell_of(raised, report.step);
+    for (const Alert& alert : raised) record_->alert(alert, act_on(alert));
     for (const Alert& alert : alarms_.cleared()) record_->alert(alert, std::nullopt);
     if (sample == nullptr) return;
     for (const Alert& alert : alarms_.active()) record_->alert(alert, std::nullopt);
+  }
+
+  // What befalls many sites at once is told once: the dashboard lists them all.
+  void tell_of(const std::vector<Alert>& raised, Size step) {
+    std::map<AlertRule, std::vector<const Alert*>> by_rule;
+    for (const Alert& alert : raised) by_rule[alert.rule].push_back(&alert);
+    for (const auto& [rule, alerts] : by_rule) {
+      const Alert& first = *alerts.front();
+      const std::string others = alerts.size() > 1 ? fmt::format(" (and {} sites more)", alerts.size() - 1) : "";
+      note("alert", fmt::format("step {}: {}: {}{}. To try: {}", step, name_of(first.severity), first.text, others,
+                                first.remedy()));
+    }
   }
 
   // What was done about an alert, in words; nothing where nobody asked for it or nothing can be done.
@@ -266,10 +276,13 @@ class Run {
     switch (alert.act) {
       case Act::none:
         return std::nullopt;
-      case Act::widen_to_bf16:
-        trainer_.change_site(site.name, make_recipe("bf16", trainer_.config().precision).of(site.role), reason);
+      case Act::widen_to_bf16: {
+        const SiteSpec wide = make_recipe("bf16", trainer_.config().precision).of(site.role);
+        if (site.spec == wide) return std::nullopt;  // for another alert
+        trainer_.change_site(site.name, wide, reason);
         done = "stored in bf16 from now on";
         break;
+      }
       case Act::gradient_to_e5m2: {
         SiteSpec spec = site.spec;
         spec.rows.format = spec.columns.format = Format::e5m2;

@@ -57,10 +57,12 @@ SiteState state_of(const SiteSpec& spec, const std::string& recipe, const std::s
           .reason = reason};
 }
 
-// The plan's rows and the book's entries name the same sites; numerics come in the book's order.
-std::vector<SiteDescription> sites_of(const Trainer& trainer) {
+// The plan's rows and the book's entries name the same sites; the store has them in the plan's order, in which layers
+// run.
+std::vector<SiteDescription> sites_of(const Trainer& trainer, const std::vector<std::size_t>& order) {
   std::vector<SiteDescription> sites;
-  for (const auto& entry : trainer.book().entries()) {
+  for (const std::size_t index : order) {
+    const auto& entry = trainer.book().entries()[index];
     const PlanRow& row = trainer.plan().at(entry->site.name);
     const bool as_planned = row.spec == entry->site.spec;
     const std::string reason = as_planned || entry->changes.empty() ? row.reason : entry->changes.back().reason;
@@ -90,7 +92,18 @@ Size tokens_per_step(const Config& config) {
   return config.train.batch * config.train.accumulation * config.train.context;
 }
 
-RunDescription describe(const Trainer& trainer, const fs::path& directory, const std::string& environment_json) {
+// For each row of the plan, where the book has its site.
+std::vector<std::size_t> plan_order(const Trainer& trainer) {
+  std::map<std::string, std::size_t> places;
+  const auto& entries = trainer.book().entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) places[entries[i]->site.name] = i;
+  std::vector<std::size_t> order;
+  for (const PlanRow& row : trainer.plan().rows) order.push_back(places.at(row.site));
+  return order;
+}
+
+RunDescription describe(const Trainer& trainer, const std::vector<std::size_t>& order, const fs::path& directory,
+                        const std::string& environment_json) {
   const Config& config = trainer.config();
   RunDescription run;
   run.id = run_id(directory);
@@ -105,7 +118,7 @@ RunDescription describe(const Trainer& trainer, const fs::path& directory, const
   run.environment_json = environment_json;
   run.steps = static_cast<std::uint64_t>(config.train.steps);
   run.tokens_per_step = static_cast<std::uint64_t>(tokens_per_step(config));
-  run.sites = sites_of(trainer);
+  run.sites = sites_of(trainer, order);
   run.statistics = statistics();
   run.memory = memory_of(trainer.memory());
   for (const auto& [format, share] : trainer.format_shares()) run.shares.emplace_back(format, share);
@@ -141,10 +154,10 @@ std::string run_id(const fs::path& directory) {
 
 RunRecord::RunRecord(const Trainer& trainer, const fs::path& directory, const std::string& environment_json,
                      std::function<void(const std::string&)> warning)
-    : trainer_(trainer) {
+    : trainer_(trainer), order_(plan_order(trainer)) {
   const fs::path store = store_of(trainer.config(), directory);
   if (store.empty()) return;
-  recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, directory, environment_json),
+  recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, order_, directory, environment_json),
                                             static_cast<std::uint64_t>(trainer.steps_done()), std::move(warning));
   for (const auto& entry : trainer.book().entries()) changes_seen_[entry->site.name] = entry->changes.size();
 }
@@ -201,9 +214,16 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
 
 void RunRecord::numerics(const NumericsSample& sample) {
   if (recorder_ == nullptr) return;
-  static_assert(sizeof(SiteFigures) == statistic_count * sizeof(float));
-  const auto* figures = reinterpret_cast<const float*>(sample.sites.data());
-  recorder_->numerics(sample.step, {figures, sample.sites.size() * statistic_count}, sample.binades);
+  std::vector<float> figures;
+  std::vector<Binades> binades;
+  figures.reserve(order_.size() * statistic_count);
+  binades.reserve(order_.size());
+  for (const std::size_t index : order_) {
+    const SiteFigures& site = sample.sites[index];
+    figures.insert(figures.end(), site.values.begin(), site.values.end());
+    binades.push_back(sample.binades[index]);
+  }
+  recorder_->numerics(sample.step, figures, std::move(binades));
 }
 
 void RunRecord::changes(const ScaleBook& book) {

@@ -8,10 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "engine/nvml.h"
 #include "numerics/alerts.h"
 #include "store/recorder.h"
-
-#include "engine/nvml.h"
 #include "train/trainer.h"
 
 namespace quaver {
@@ -49,6 +48,7 @@ class RunRecord {
 
  private:
   const Trainer& trainer_;
+  std::vector<std::size_t> order_;         // of the plan: places in the scale book
   std::unique_ptr<RunRecorder> recorder_;  // null: not recorded
   std::map<std::string, std::size_t> changes_seen_;
   std::map<std::string, std::string> acts_;  // by rule, site and first step of an alert

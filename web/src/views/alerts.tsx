@@ -1,13 +1,12 @@
 // What the rules noticed: how bad, what it means, what to try, and the way to the place.
 import { api } from '../api';
-import { count, number, words } from '../format';
+import { count, number } from '../format';
 import { useResource } from '../hooks';
 import { SeverityBadge } from '../parts/badges';
 import { Segments, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox, Loading, withCode } from '../parts/feedback';
 import { changed, go, href, type Place } from '../router';
 import type { Alert, RunDetail, Severity } from '../types';
-
 
 const severities: Severity[] = ['critical', 'warning', 'info'];
 
