@@ -5,7 +5,7 @@ DEMO ?= demo
 # Looked up when a recipe runs: by then it has been installed.
 LAUNCHERS = $(shell command -v ccache >/dev/null && echo CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 
-.PHONY: demo test build bench dist sanitize fuzz format check clean setup
+.PHONY: demo test build bench dist sanitize fuzz format check web clean setup
 
 build: setup
 	@$(LAUNCHERS) cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
@@ -44,6 +44,14 @@ fuzz:
 	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF >/dev/null
 	@cmake --build $(BUILD)-fuzz -j $(JOBS) --target fuzzers
 	@scripts/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+# The dashboard's page: that web/dist is what its sources give, and every view in a browser, against a mock server and
+# against this build with a recorded and a live run.
+web: build
+	@scripts/setup web
+	@scripts/web check
+	@scripts/web test
+	@scripts/dash-test $(BUILD)/quaver
 
 format:
 	@scripts/setup check

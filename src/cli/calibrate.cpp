@@ -50,7 +50,9 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   refuse_existing(arguments.out);
   constexpr std::uint64_t most_bytes = 256U << 20U;
   const std::string before = arguments.against.empty() ? "" : read_file(arguments.against, most_bytes);
+  if (!before.empty()) drift_since(before, arguments.against, {});  // refuses what is no scale file at once
   const auto subject = open_subject(arguments.study);
+  make_folder(fs::path(arguments.out).parent_path());
   const Size warmup = warmup_steps(arguments.study);
   const bool human = arguments.study.output == Output::human;
   if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
@@ -69,7 +71,6 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   }
   std::optional<Drift> drift;
   if (!arguments.against.empty()) drift = drift_since(before, arguments.against, calibration);
-  if (fs::path(arguments.out).has_parent_path()) fs::create_directories(fs::path(arguments.out).parent_path());
   write_file_atomically(arguments.out, to_scale_file(calibration));
   write_file_atomically(report_beside(arguments.out), calibration_report(calibration, drift, arguments.against));
   if (human) {

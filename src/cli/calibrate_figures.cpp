@@ -4,11 +4,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "numerics/what_if.h"
-
 #include "cli/calibrate.h"
 #include "cli/progress.h"
 #include "cli/study.h"
+#include "numerics/what_if.h"
 #include "report/chart.h"
 #include "report/page.h"
 

@@ -8,12 +8,11 @@
 #include <thread>
 #include <unistd.h>
 
+#include "cli/interrupt.h"
+#include "cli/verbs.h"
 #include "serve/dashboard.h"
 #include "serve/doorkeeper.h"
 #include "serve/store_door.h"
-
-#include "cli/interrupt.h"
-#include "cli/verbs.h"
 
 namespace quaver {
 

@@ -2,10 +2,9 @@
 #include <fmt/ranges.h>
 #include <iostream>
 
-#include "serve/store_door.h"
-
 #include "cli/verbs.h"
 #include "quaver/error.h"
+#include "serve/store_door.h"
 
 namespace quaver {
 

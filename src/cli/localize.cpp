@@ -47,6 +47,7 @@ int localize_verb(const LocalizeArguments& arguments) {
   }
   const double budget = parse_budget(arguments.budget);
   const auto subject = open_subject(arguments.study);
+  make_folder(out);
   const Size warmup = warmup_steps(arguments.study);
   const bool human = arguments.study.output == Output::human;
   if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
@@ -63,7 +64,6 @@ int localize_verb(const LocalizeArguments& arguments) {
   } catch (const StudyInterrupted&) {
     return 130;
   }
-  fs::create_directories(out);
   const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
   write_file_atomically(out / "plan.toml", plan);
   write_file_atomically(out / "report.html", localization_report(localization, plan));

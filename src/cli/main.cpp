@@ -409,16 +409,17 @@ class CommandLine {
     CLI::App& verb = *app_.add_subcommand("localize", "which operands bear the recipe's formats, and a plan from that");
     add_study(verb, localize_config_, localize_.study, 4);
     verb.add_option("--budget", localize_.budget, "of the loss that the plan may cost")->capture_default_str();
-    const std::map<std::string, Grouping> groups{
-        {"site", Grouping::site}, {"layer", Grouping::layer}, {"block", Grouping::block}};
-    verb.add_option("--group", localize_.grouping, "what is tried together: site, layer or block")
-        ->transform(CLI::CheckedTransformer(groups))
-        ->default_str("site");
+    verb.add_option("--group", grouping_, "what is tried together")
+        ->check(CLI::IsMember({"site", "layer", "block"}))
+        ->capture_default_str();
     verb.add_option("--out", localize_.out, "folder for plan.toml, localization.json and report.html")->required();
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         localize_.study.config = localize_config_.arguments(verb);
         localize_.study.output = output();
+        localize_.grouping = grouping_ == "block"   ? Grouping::block
+                             : grouping_ == "layer" ? Grouping::layer
+                                                    : Grouping::site;
         return localize_verb(localize_);
       };
     });
@@ -435,6 +436,7 @@ class CommandLine {
   bool token_ = false;
   bool open_ = false;
   std::string export_format_;
+  std::string grouping_ = "site";
   ConfigOptions train_config_;
   ConfigOptions compare_config_;
   ConfigOptions plan_config_;

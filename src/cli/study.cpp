@@ -7,6 +7,7 @@
 
 #include "config/check.h"
 #include "config/load.h"
+#include "io/file_io.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -39,6 +40,13 @@ std::unique_ptr<Subject> open_subject(const StudyArguments& arguments) {
                 "leave the file out; settings such as --recipe apply on top of the run's config");
   }
   return open_subject(arguments.run, arguments.config.settings, arguments.step, notice);
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  if (folder.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw system_error("cannot make the folder", folder, failure.value());
 }
 
 Size warmup_steps(const StudyArguments& arguments) {

@@ -1,19 +1,22 @@
 // What the verbs that study a model share: opening it, telling how far they are, tables on the terminal.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "study/subject.h"
-
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "study/subject.h"
 
 namespace quaver {
 
 // The run that --run names, or a fresh model of the config. Notices go to standard error.
 std::unique_ptr<Subject> open_subject(const StudyArguments& arguments);
+
+// Makes the folder that results will be written into, before anything is measured.
+void make_folder(const std::filesystem::path& folder);
 
 // As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a run.
 Size warmup_steps(const StudyArguments& arguments);

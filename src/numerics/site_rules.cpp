@@ -325,7 +325,11 @@ void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
   }
   const double snr = look.figures[Statistic::gradient_snr];
   if (std::isfinite(snr) && look.memory.snr.known(snr, config.baseline_samples)) {
-    const double share = snr / look.memory.snr.start();
+    const double start = look.memory.snr.start();
+    double& square = look.memory.snr_square;
+    if (square == 0) square = start * start;
+    square += 0.3 * (snr * snr - square);
+    const double share = std::sqrt(square) / start;
     look.take({.rule = AlertRule::gradient_snr,
                .verdict = below(share, 1 / config.snr_fall, 1.5),
                .value = share,

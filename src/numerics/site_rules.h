@@ -25,6 +25,7 @@ class SiteRules {
     Baseline rms;
     Baseline amax;
     Baseline snr;
+    double snr_square = 0;  // running mean of the square: a single step's figure is an estimate, and often zero
     double scale = 0;      // a delayed scale as last seen …
     double unchanged = 0;  // … and for how many steps it has been that
     double peak = 0;       // largest amax of the latest steps, and of those before
@@ -40,6 +41,7 @@ class SiteRules {
       visit("amax_log", self.amax.log_sum);
       visit("snr_count", self.snr.count);
       visit("snr_log", self.snr.log_sum);
+      visit("snr_square", self.snr_square);
       visit("scale", self.scale);
       visit("unchanged", self.unchanged);
       visit("peak", self.peak);

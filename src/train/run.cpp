@@ -261,7 +261,7 @@ class Run {
     for (const Alert& alert : raised) by_rule[alert.rule].push_back(&alert);
     for (const auto& [rule, alerts] : by_rule) {
       const Alert& first = *alerts.front();
-      const std::string others = alerts.size() > 1 ? fmt::format(" (and {} sites more)", alerts.size() - 1) : "";
+      const std::string others = alerts.size() > 1 ? fmt::format(" (and {} more)", alerts.size() - 1) : "";
       note("alert", fmt::format("step {}: {}: {}{}. To try: {}", step, name_of(first.severity), first.text, others,
                                 first.remedy()));
     }

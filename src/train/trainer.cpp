@@ -94,10 +94,19 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
 
 Trainer::~Trainer() = default;
 
+std::vector<std::string> Trainer::import_scales() {
+  const std::string text = read_text(config_.precision.scales);
+  try {
+    return book_.from_json(text, ScaleBook::Import::scales_only, 0);
+  } catch (const Error& error) {
+    throw Error(config_.precision.scales + ": " + error.what(), error.remedy());
+  }
+}
+
 // fp8-static and warm starts take their scales from a file, or from the config.
 void Trainer::load_scales() {
   if (!config_.precision.scales.empty()) {
-    const auto missing = book_.from_json(read_text(config_.precision.scales), ScaleBook::Import::scales_only, 0);
+    const auto missing = import_scales();
     if (!missing.empty()) {
       notice_(fmt::format("{}: no scale for {} of the sites, the first {}; they start without one",
                           config_.precision.scales, missing.size(), missing.front()));

@@ -158,6 +158,7 @@ class Trainer {
   void look_closely();
   double overall_snr() const;
   void load_scales();
+  std::vector<std::string> import_scales();
   void switch_recipe_when_due();
   void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
   bool loss_scale_overflowed() const;

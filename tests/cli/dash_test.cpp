@@ -8,10 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cli/command.h"
 #include "serve/listener.h"
 #include "store/recorder.h"
-
-#include "cli/command.h"
 
 namespace quaver::test {
 namespace {

@@ -17,7 +17,9 @@ TEST(Help, EveryVerbMentionsItsOptions) {
   const Folder folder;
   const Words config{"--preset", "--recipe", "--data", "--steps", "--batch", "--seed", "--device", "--name", "--dir"};
   const std::vector<std::pair<Words, Words>> verbs{
-      {{}, {"train", "compare", "eval", "sample", "data", "inspect", "bench", "--version"}},
+      {{},
+       {"\n  train ", "\n  compare ", "\n  eval ", "\n  sample ", "\n  data ", "\n  inspect ", "\n  bench ",
+        "\n  calibrate ", "\n  localize ", "\n  estimate ", "\n  doctor ", "\n  dash ", "\n  export ", "--version"}},
       {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
       {{"compare"}, config + Words{"--recipes", "--seeds", "--out", "--json"}},
       {{"eval"}, {"--step", "--batches", "--json"}},
@@ -28,8 +30,16 @@ TEST(Help, EveryVerbMentionsItsOptions) {
       {{"inspect"}, {"config", "recipes", "presets", "plan", "--against"}},
       {{"inspect", "plan"}, config},
       {{"bench"}, {"step"}},
-      {{"bench", "step"},
-       {"--preset", "--recipe", "--batch", "--device", "--tokens", "--steps", "--warmup", "--json"}}};
+      {{"bench", "step"}, {"--preset", "--recipe", "--batch", "--device", "--tokens", "--steps", "--warmup", "--json"}},
+      {{"calibrate"},
+       config + Words{"--run", "--step", "--batches", "--warmup-steps", "--percentile", "--margin", "--against",
+                      "--out", "--json"}},
+      {{"localize"},
+       config + Words{"--run", "--step", "--batches", "--warmup-steps", "--budget", "--group", "--out", "--json"}},
+      {{"estimate"}, config + Words{"--gpu", "--gpu-memory", "--no-time", "--json"}},
+      {{"doctor"}, {"--json"}},
+      {{"dash"}, {"--port", "--host", "--token", "--open"}},
+      {{"export"}, {"--run", "--format", "--statistics", "--out", "jsonl", "csv", "tensorboard"}}};
   for (const auto& [verb, options] : verbs) {
     const Outcome outcome = quaver(folder, verb + Words{"--help"});
     EXPECT_EQ(outcome.status, 0) << outcome.error;

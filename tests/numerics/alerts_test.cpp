@@ -342,7 +342,7 @@ TEST(Alerts, ShadowCosineByTheLayersBits) {
 
 TEST(Alerts, GradientSnr) {
   PlantedRun run = after_healthy_steps();
-  run.steps(50, figure("blocks.0.mlp.up/w", Statistic::gradient_snr, 0.003F));
+  run.steps(150, figure("blocks.0.mlp.up/w", Statistic::gradient_snr, 0.003F));
   expect_only(run, AlertRule::gradient_snr, "blocks.0.mlp.up/w");
 }
 

@@ -235,18 +235,18 @@ export function tailMean(series: Series | undefined, part: number): Maybe {
   return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
 }
 
-// Sum of one series over the sum of another at the steps where both are known.
+// Sum of one series over the sum of another; where the part has no figure it counts as nothing.
 export function totalRatio(part: Series | undefined, whole: Series | undefined): Maybe {
   return bucketRatio(part, whole, 1).value[0] ?? null;
 }
 
 // The same by buckets of equally many rows: what comes every tenth step does not flicker.
 export function bucketRatio(part: Series | undefined, whole: Series | undefined, buckets: number): Series {
-  const known = new Map((whole?.step ?? []).map((step, i) => [step, whole?.value[i] ?? null]));
-  const rows = (part?.step ?? []).flatMap((step, i) => {
-    const over = known.get(step) ?? null;
-    const value = part?.value[i] ?? null;
-    return over !== null && value !== null && over > 0 ? [{ step, value, over }] : [];
+  if (!part?.step.length) return { step: [], value: [] };
+  const known = new Map(part.step.map((step, i) => [step, part.value[i] ?? null]));
+  const rows = (whole?.step ?? []).flatMap((step, i) => {
+    const over = whole?.value[i] ?? null;
+    return over !== null && over > 0 ? [{ step, value: known.get(step) ?? 0, over }] : [];
   });
   const size = Math.max(buckets === 1 ? 1 : 10, Math.ceil(rows.length / buckets));
   const ratio: Series = { step: [], value: [] };

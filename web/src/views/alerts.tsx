@@ -37,7 +37,7 @@ function List({ alerts, place, withRun = false }: { alerts: Alert[]; place: Plac
   if (alerts.length === 0) {
     return (
       <Empty title="No alerts">
-        <p>The rules watch underflow, saturation, scales, gradients, weights and speed while a run trains; nothing has tripped one.</p>
+        <p>The rules watch underflow, saturation, scales, loss, gradients and weights while a run trains; nothing has tripped one.</p>
       </Empty>
     );
   }

@@ -110,7 +110,7 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
       <div class="grid">
         <LineChart {...common} title="Loss" series={lines.loss} formatY={loss} formatTickY={(value) => number(value, 4)} height={300}
           {...(view.fitEnd ? { rangeOfY: endRange(lines.loss) } : {})}
-          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, skipped).' : undefined} />
+          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, another plan, an act of the guard).' : undefined} />
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
@@ -125,7 +125,7 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
   );
 }
 
-const markedKinds: Record<string, string> = { rewound: 'c1', widened: 'c3', skipped: 'c4', diverged: 'c1', recipe: 'c2' };
+const markedKinds: Record<string, string> = { rewound: 'c1', widened: 'c3', act: 'c4', plan: 'c2' };
 
 function marksOf(events: RunEvent[], view: CurveView, run: RunDetail, series: SeriesByName): Mark[] {
   const marked = events.filter((event) => markedKinds[event.kind] !== undefined).slice(0, 100);
