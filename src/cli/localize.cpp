@@ -63,6 +63,10 @@ int localize_verb(const LocalizeArguments& arguments) {
                             .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
   } catch (const StudyInterrupted&) {
     return 130;
+  } catch (const Error&) {
+    std::error_code ignored;
+    fs::remove(out, ignored);  // where it is still empty
+    throw;
   }
   const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
   write_file_atomically(out / "plan.toml", plan);
