@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "numerics/alerts.h"
-
 #include "models/model_config.h"
 #include "nn/step.h"
+#include "numerics/alerts.h"
 #include "optim/optim_config.h"
 #include "precision/precision_config.h"
 

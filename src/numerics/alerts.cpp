@@ -5,7 +5,6 @@
 #include "numerics/alert_ledger.h"
 #include "numerics/run_rules.h"
 #include "numerics/site_rules.h"
-
 #include "quaver/error.h"
 
 namespace quaver {

@@ -26,9 +26,9 @@ class SiteRules {
     Baseline amax;
     Baseline snr;
     double snr_square = 0;  // running mean of the square: a single step's figure is an estimate, and often zero
-    double scale = 0;      // a delayed scale as last seen …
-    double unchanged = 0;  // … and for how many steps it has been that
-    double peak = 0;       // largest amax of the latest steps, and of those before
+    double scale = 0;       // a delayed scale as last seen …
+    double unchanged = 0;   // … and for how many steps it has been that
+    double peak = 0;        // largest amax of the latest steps, and of those before
     double peak_before = 0;
     double filled = 0;  // steps in `peak`
     double zeros = 0;   // steps in a row in which the tensor was all zero

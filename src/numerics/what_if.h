@@ -7,9 +7,9 @@
 // E2M1), or as uniform noise of a step where steps are fine (BF16, F16, TF32). Against real casts of normal, uniform,
 // lognormal, Student, GELU and half-zero data at many scales (tests/numerics/what_if_test.cpp) underflow agrees within
 // 1.5 percentage points (9 for GELU in 4 bits, whose bulk shares a binade with the limit), saturation within 2.5, and
-// SQNR within 1.6 dB; within 3.5 dB where a few elements carry most of the sum of squares (lognormal with σ = 3, Student
-// with 1.5 degrees of freedom); where such outliers saturate only the order of the SQNR is right. Scales by block cannot
-// be judged this way: a histogram does not say which elements share a block.
+// SQNR within 1.6 dB; within 3.5 dB where a few elements carry most of the sum of squares (lognormal with σ = 3,
+// Student with 1.5 degrees of freedom); where such outliers saturate only the order of the SQNR is right. Scales by
+// block cannot be judged this way: a histogram does not say which elements share a block.
 #pragma once
 
 #include <span>

@@ -5,9 +5,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "serve/query.h"
-
 #include "quaver/error.h"
+#include "serve/query.h"
 
 namespace quaver {
 

@@ -16,10 +16,9 @@
 #include <variant>
 #include <vector>
 
+#include "quaver/error.h"
 #include "serve/connection.h"
 #include "serve/workers.h"
-
-#include "quaver/error.h"
 
 namespace quaver {
 

@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "store/tensorboard.h"
-
 #include "io/file_io.h"
 #include "quaver/error.h"
+#include "store/tensorboard.h"
 
 namespace quaver {
 

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "store/records.h"
-
 #include "quaver/error.h"
+#include "store/records.h"
 
 namespace quaver {
 

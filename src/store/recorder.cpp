@@ -8,10 +8,9 @@
 #include <optional>
 #include <thread>
 
+#include "quaver/error.h"
 #include "store/run_writer.h"
 #include "store/schema.h"
-
-#include "quaver/error.h"
 
 namespace quaver {
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "numerics/what_if.h"
-
 #include "quaver/error.h"
 
 namespace quaver {

@@ -5,10 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "study/calibrate.h"
-
 #include "precision/scale_book.h"
 #include "quaver/error.h"
+#include "study/calibrate.h"
 
 namespace quaver {
 

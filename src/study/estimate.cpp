@@ -8,11 +8,10 @@
 #include <omp.h>
 #include <unistd.h>
 
-#include "study/estimate_time.h"
-
 #include "engine/cuda_module.h"
 #include "engine/nvml.h"
 #include "quaver/error.h"
+#include "study/estimate_time.h"
 #include "train/engine_choice.h"
 #include "train/training_data.h"
 

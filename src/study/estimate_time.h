@@ -2,10 +2,9 @@
 // the whole, and the difference is what a layer costs.
 #pragma once
 
-#include "study/estimate.h"
-
 #include "config/config.h"
 #include "engine/engine.h"
+#include "study/estimate.h"
 
 namespace quaver {
 

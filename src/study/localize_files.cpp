@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "study/localize.h"
-
 #include "config/schema.h"
 #include "config/value_text.h"
+#include "study/localize.h"
 
 namespace quaver {
 

@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "numerics/figures.h"
-
 #include "config/config.h"
 #include "data/loader.h"
 #include "models/transformer.h"
+#include "numerics/figures.h"
 #include "optim/optimizer.h"
 #include "precision/loss_scale.h"
 #include "precision/scale_book.h"

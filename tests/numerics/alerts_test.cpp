@@ -6,7 +6,6 @@
 #include <set>
 
 #include "numerics/planted.h"
-
 #include "quaver/error.h"
 
 namespace quaver::test {

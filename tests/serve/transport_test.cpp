@@ -7,9 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "serve/client.h"
-
 #include "quaver/error.h"
+#include "serve/client.h"
 
 namespace quaver::test {
 namespace {

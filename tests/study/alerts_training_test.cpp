@@ -6,7 +6,6 @@
 #include <set>
 
 #include "numerics/alerts.h"
-
 #include "precision/recipe.h"
 #include "train/support.h"
 #include "train/trainer.h"
