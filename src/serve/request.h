@@ -13,10 +13,10 @@
 
 namespace quaver {
 
-inline constexpr std::size_t max_target_bytes = 8 * 1024;
-inline constexpr std::size_t max_head_bytes = 16 * 1024;
+inline constexpr std::size_t max_target_bytes = std::size_t{8} * 1024;
+inline constexpr std::size_t max_head_bytes = std::size_t{16} * 1024;
 inline constexpr std::size_t max_header_count = 100;
-inline constexpr std::size_t max_body_bytes = 64 * 1024;
+inline constexpr std::size_t max_body_bytes = std::size_t{64} * 1024;
 
 enum class KeepAlive : std::uint8_t { no, yes };
 
