@@ -61,9 +61,9 @@ SiteState state_of(const SiteSpec& spec, const std::string& recipe, const std::s
 // run.
 std::vector<SiteDescription> sites_of(const Trainer& trainer, const std::vector<std::size_t>& order) {
   std::vector<SiteDescription> sites;
-  for (const std::size_t index : order) {
-    const auto& entry = trainer.book().entries()[index];
-    const PlanRow& row = trainer.plan().at(entry->site.name);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto& entry = trainer.book().entries()[order[i]];
+    const PlanRow& row = trainer.plan().rows[i];
     const bool as_planned = row.spec == entry->site.spec;
     const std::string reason = as_planned || entry->changes.empty() ? row.reason : entry->changes.back().reason;
     sites.push_back(
@@ -159,7 +159,8 @@ RunRecord::RunRecord(const Trainer& trainer, const fs::path& directory, const st
   if (store.empty()) return;
   recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, order_, directory, environment_json),
                                             static_cast<std::uint64_t>(trainer.steps_done()), std::move(warning));
-  for (const auto& entry : trainer.book().entries()) changes_seen_[entry->site.name] = entry->changes.size();
+  for (const auto& entry : trainer.book().entries()) changes_seen_.push_back(entry->changes.size());
+  narrow_share_ = quaver::narrow_share(trainer.format_shares());
 }
 
 void RunRecord::step(const StepReport& report, const StepExtras& extras) {
@@ -195,7 +196,7 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
   add_spent("phase.shadow", extras.shadow_seconds);
   add_spent("phase.statistics", extras.statistics_seconds);
   if (report.sampled) {
-    add("narrow_share", narrow_share(trainer_.format_shares()));
+    add("narrow_share", narrow_share_);
     add("statistics_seconds", extras.statistics_seconds);
     add_known("gradient_snr", report.gradient_snr);
   }
@@ -228,8 +229,10 @@ void RunRecord::numerics(const NumericsSample& sample) {
 
 void RunRecord::changes(const ScaleBook& book) {
   if (recorder_ == nullptr) return;
-  for (const auto& entry : book.entries()) {
-    std::size_t& seen = changes_seen_[entry->site.name];
+  bool formats_changed = false;
+  for (std::size_t i = 0; i < changes_seen_.size(); ++i) {
+    const auto& entry = book.entries()[i];
+    std::size_t& seen = changes_seen_[i];
     for (; seen < entry->changes.size(); ++seen) {
       const ScaleChange& change = entry->changes[seen];
       recorder_->scale_change({.step = change.step,
@@ -240,10 +243,12 @@ void RunRecord::changes(const ScaleBook& book) {
                                .format_before = std::string(info(change.spec_before.rows.format).name),
                                .format_after = std::string(info(change.spec_after.rows.format).name)});
       if (change.spec_before == change.spec_after) continue;
+      formats_changed = true;
       recorder_->site_state(change.step, entry->site.name,
                             state_of(change.spec_after, trainer_.plan().at(entry->site.name).recipe, change.reason));
     }
   }
+  if (formats_changed) narrow_share_ = quaver::narrow_share(trainer_.format_shares());
 }
 
 void RunRecord::alert(const Alert& alert, const std::optional<std::string>& act) {
@@ -283,7 +288,7 @@ void RunRecord::status(RunStatus status) {
 void RunRecord::rewind(Size last_step, const ScaleBook& book) {
   if (recorder_ == nullptr) return;
   recorder_->rewind(static_cast<std::uint64_t>(last_step));
-  for (const auto& entry : book.entries()) changes_seen_[entry->site.name] = entry->changes.size();
+  for (std::size_t i = 0; i < changes_seen_.size(); ++i) changes_seen_[i] = book.entries()[i]->changes.size();
 }
 
 }  // namespace quaver

@@ -48,9 +48,10 @@ class RunRecord {
 
  private:
   const Trainer& trainer_;
-  std::vector<std::size_t> order_;         // of the plan: places in the scale book
-  std::unique_ptr<RunRecorder> recorder_;  // null: not recorded
-  std::map<std::string, std::size_t> changes_seen_;
+  std::vector<std::size_t> order_;           // of the plan: places in the scale book
+  std::unique_ptr<RunRecorder> recorder_;    // null: not recorded
+  std::vector<std::size_t> changes_seen_;    // of each entry of the book
+  double narrow_share_ = 0;                  // of the products' operations in 8 bits and fewer
   std::map<std::string, std::string> acts_;  // by rule, site and first step of an alert
   GpuMeter meter_;
 };

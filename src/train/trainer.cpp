@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <numeric>
+#include <unordered_map>
 
 #include "optim/schedule.h"
 #include "quaver/error.h"
@@ -412,12 +413,10 @@ MemoryUse Trainer::memory() const {
 }
 
 std::map<std::string, double> Trainer::format_shares() const {
+  std::unordered_map<std::string_view, const SiteSpec*> specs;
+  for (const Site* site : sites_) specs[site->name] = &site->spec;
   Plan now = plan_;
-  for (PlanRow& row : now.rows) {
-    for (const auto& entry : book_.entries()) {
-      if (entry->site.name == row.site) row.spec = entry->site.spec;
-    }
-  }
+  for (PlanRow& row : now.rows) row.spec = *specs.at(row.site);
   return flops_by_format(now, layer_shapes(config_.model));
 }
 

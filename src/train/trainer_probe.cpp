@@ -2,6 +2,8 @@
 // with those of high precision.
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "precision/recipe.h"
 #include "quaver/error.h"
@@ -63,18 +65,15 @@ std::vector<SiteSpec> Trainer::wide_specs() const {
 
 // Casts the weights of sites that changed, and makes room for what the others now need. Nobody sees these casts.
 void Trainer::enter_specs(std::span<const SiteSpec> specs) {
-  std::vector<bool> changed(sites_.size());
+  std::unordered_set<const Site*> changed;
   for (std::size_t i = 0; i < sites_.size(); ++i) {
-    changed[i] = sites_[i]->spec != specs[i];
+    if (sites_[i]->spec != specs[i]) changed.insert(sites_[i]);
     sites_[i]->spec = specs[i];
   }
   engine_.publish(sites_);
   for (Parameter& parameter : model_->parameters().all()) {
-    for (std::size_t i = 0; i < sites_.size(); ++i) {
-      if (changed[i] && sites_[i] == parameter.site) {
-        model_->parameters().quantize(parameter, engine_, weight_casting().unobserved());
-      }
-    }
+    if (!changed.contains(parameter.site)) continue;
+    model_->parameters().quantize(parameter, engine_, weight_casting().unobserved());
   }
   plan_memory();
 }
@@ -170,12 +169,13 @@ double Trainer::embedding_rms() const {
 
 NumericsSample Trainer::numerics() const {
   NumericsSample sample = sample_of(book_, static_cast<std::uint64_t>(step_));
+  std::unordered_map<const Site*, std::size_t> places;
+  for (std::size_t i = 0; i < sites_.size(); ++i) places[sites_[i]] = i;
   const auto& states = optimizer_->states();
   for (std::size_t i = 0; i < states.size(); ++i) {
     const OptimizerState& state = states[i];
     if (state.parameter->site == nullptr) continue;
-    const auto site = std::find(sites_.begin(), sites_.end(), state.parameter->site);
-    SiteFigures& figures = sample.sites[static_cast<std::size_t>(site - sites_.begin())];
+    SiteFigures& figures = sample.sites[places.at(state.parameter->site)];
     const UpdateStatistics& update = state.update;
     if (update.weight2 > 0) {
       figures[Statistic::update_ratio] = static_cast<float>(std::sqrt(update.update2 / update.weight2));
