@@ -149,6 +149,8 @@ class CommandLine {
     CLI::App& verb = *app_.add_subcommand("train", "train a model");
     train_config_.add_to(verb);
     verb.add_option("--resume", train_.resume, "continue the run in this folder");
+    verb.add_option("--take-back", train_.take_back,
+                    "with --resume: undo the latest change of the sites that match, such as 'blocks.3.*/dy'");
     add_json(verb);
     verb.callback([this, &verb] {
       action_ = [this, &verb] {

@@ -4,6 +4,7 @@
 #include "cli/narrator.h"
 #include "cli/verbs.h"
 #include "config/load.h"
+#include "quaver/error.h"
 #include "train/run.h"
 
 namespace quaver {
@@ -27,6 +28,10 @@ int train_verb(const TrainArguments& arguments) {
   Narrator narrator(config, arguments.output);
   RunOptions options;
   options.start = arguments.resume.empty() ? RunStart::fresh : RunStart::resume;
+  if (arguments.resume.empty() && !arguments.take_back.empty()) {
+    throw Error("a fresh run has no changes to take back", "add --resume with the run's folder");
+  }
+  options.take_back = arguments.take_back;
   options.stop = interrupt.flag();
   options.observer = narrator.observer();
   const RunResult result = run_training(config, options);

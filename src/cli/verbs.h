@@ -27,6 +27,7 @@ enum class Output : std::uint8_t { human, json };
 struct TrainArguments {
   ConfigArguments config;
   std::string resume;  // directory of the run; empty: a fresh one
+  std::vector<std::string> take_back;
   Output output = Output::human;
 };
 int train_verb(const TrainArguments& arguments);

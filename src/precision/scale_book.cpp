@@ -31,6 +31,25 @@ void log_change(ScaleEntry& entry, std::uint64_t step, float scale_before, const
   entry.changes.push_back({step, scale_before, entry.site.scale, spec_before, entry.site.spec, reason});
 }
 
+constexpr std::string_view automatic = "amax history";
+constexpr std::string_view taken_back = "took back: ";
+
+// The latest change that somebody made and nobody has taken back; null where there is none.
+const ScaleChange* latest_made(const ScaleEntry& entry) {
+  std::size_t reversals = 0;
+  for (auto change = entry.changes.rbegin(); change != entry.changes.rend(); ++change) {
+    if (change->reason == automatic) continue;
+    if (change->reason.starts_with(taken_back)) {
+      ++reversals;
+    } else if (reversals > 0) {
+      --reversals;
+    } else {
+      return &*change;
+    }
+  }
+  return nullptr;
+}
+
 bool moved_by_two(float from, float to) { return from == 0 || to >= 2 * from || to <= from / 2; }
 
 void take_counts(ScaleEntry& entry) {
@@ -51,7 +70,7 @@ void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
   const float before = site.scale;
   const float logged = entry.changes.empty() ? 0 : entry.changes.back().scale_after;
   site.scale = tensor_scale_for(site.spec.rows, amax);
-  if (moved_by_two(logged, site.scale)) log_change(entry, step, before, site.spec, "amax history");
+  if (moved_by_two(logged, site.scale)) log_change(entry, step, before, site.spec, std::string(automatic));
 }
 
 void ScaleBook::take_samples() {
@@ -108,21 +127,29 @@ void ScaleBook::set_spec(std::string_view site, const SiteSpec& spec, std::uint6
 
 void ScaleBook::reset_history(std::string_view site, std::uint64_t step, const std::string& reason) {
   ScaleEntry& found = entry(site);
+  std::vector<float> history(found.history.begin(), found.history.end());
   found.history.clear();
   set_scale(site, 0, step, reason);
+  found.changes.back().history_before = std::move(history);
 }
 
-void ScaleBook::roll_back(std::string_view site, std::uint64_t step) {
+bool ScaleBook::can_roll_back(std::string_view site) { return latest_made(entry(site)) != nullptr; }
+
+std::string ScaleBook::roll_back(std::string_view site, std::uint64_t step) {
   ScaleEntry& found = entry(site);
-  if (found.changes.empty()) {
+  const ScaleChange* made = latest_made(found);
+  if (made == nullptr) {
     throw Error(std::string(site) + ": there is no change to take back", "`quaver inspect` lists the changes of a run");
   }
-  const ScaleChange last = found.changes.back();
+  const ScaleChange last = *made;
   const float scale = found.site.scale;
   const SiteSpec spec = found.site.spec;
   found.site.scale = last.scale_before;
   found.site.spec = last.spec_before;
-  log_change(found, step, scale, spec, "took back: " + last.reason);
+  found.overflow_streak = 0;
+  if (!last.history_before.empty()) found.history.assign(last.history_before.begin(), last.history_before.end());
+  log_change(found, step, scale, spec, std::string(taken_back) + last.reason);
+  return last.reason;
 }
 
 }  // namespace quaver

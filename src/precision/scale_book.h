@@ -24,6 +24,7 @@ struct ScaleChange {
   SiteSpec spec_before;
   SiteSpec spec_after;
   std::string reason;
+  std::vector<float> history_before = {};  // where the change was that it was reset
 };
 
 struct ScaleEntry {
@@ -67,8 +68,10 @@ class ScaleBook {
   void set_spec(std::string_view site, const SiteSpec& spec, std::uint64_t step, const std::string& reason);
   void reset_history(std::string_view site, std::uint64_t step, const std::string& reason);
 
-  // Takes back the site's latest logged change; the reversal is logged too. Throws Error when there is none.
-  void roll_back(std::string_view site, std::uint64_t step);
+  // Takes back the site's latest change that somebody made (not a delayed scale's own updates) and that has not been
+  // taken back yet; the reversal is logged too. Returns the change's reason; throws Error when there is none.
+  std::string roll_back(std::string_view site, std::uint64_t step);
+  bool can_roll_back(std::string_view site);
 
   std::string to_json() const;
 

@@ -16,12 +16,14 @@ namespace {
 constexpr int book_version = 1;
 
 json to_json_change(const ScaleChange& change) {
-  return {{"step", change.step},
-          {"scale_before", change.scale_before},
-          {"scale_after", change.scale_after},
-          {"spec_before", spec_to_json(change.spec_before)},
-          {"spec_after", spec_to_json(change.spec_after)},
-          {"reason", change.reason}};
+  json value{{"step", change.step},
+             {"scale_before", change.scale_before},
+             {"scale_after", change.scale_after},
+             {"spec_before", spec_to_json(change.spec_before)},
+             {"spec_after", spec_to_json(change.spec_after)},
+             {"reason", change.reason}};
+  if (!change.history_before.empty()) value["history_before"] = change.history_before;
+  return value;
 }
 
 json to_json_entry(const ScaleEntry& entry) {
@@ -81,6 +83,9 @@ void restore_entry(const json& from, ScaleEntry& entry, int history) {
     entry.changes.push_back({change.at("step").get<std::uint64_t>(), change.at("scale_before").get<float>(),
                              change.at("scale_after").get<float>(), spec_from_json(change.at("spec_before")),
                              spec_from_json(change.at("spec_after")), change.at("reason").get<std::string>()});
+    if (!change.contains("history_before")) continue;
+    const std::deque<float> before = finite_history(change.at("history_before"), entry.site.name, history);
+    entry.changes.back().history_before.assign(before.begin(), before.end());
   }
 }
 

@@ -140,6 +140,9 @@ class Run {
     record_.emplace(trainer_, directory_, environment,
                     [this](const std::string& text) { tell(options_.observer.warning, text); });
     record_localization();
+    for (const std::string& line : taken_back_)
+      note("taken back", fmt::format("step {}: {}", trainer_.steps_done(), line));
+    record_->changes(trainer_.book());
     if (trainer_.steps_done() == 0) save();  // proves that the directory can hold one, and is there to rewind to
     if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
@@ -157,6 +160,9 @@ class Run {
     alarms_.restore(trainer_.notes());
     store_.discard_after(checkpoint->step());
     apply_changed_precision();
+    for (const std::string& pattern : options_.take_back) {
+      for (std::string& line : trainer_.take_back(pattern)) taken_back_.push_back(std::move(line));
+    }
     tell(options_.observer.message,
          trainer_.finished()
              ? fmt::format("the run is complete at step {}: raise train.steps to go on", trainer_.steps_done())
@@ -423,6 +429,7 @@ class Run {
   std::optional<RunRecord> record_;
   RunResult result_;
   std::vector<double> seconds_;
+  std::vector<std::string> taken_back_;
   double usual_seconds_ = 0;  // running mean of steps without full statistics
 };
 

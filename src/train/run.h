@@ -26,6 +26,7 @@ enum class RunStart : std::uint8_t { fresh, resume };
 
 struct RunOptions {
   RunStart start = RunStart::fresh;
+  std::vector<std::string> take_back;       // on resuming: patterns of sites whose latest change is undone
   const std::atomic<bool>* stop = nullptr;  // set by Ctrl-C: write a checkpoint and end
   RunObserver observer;
 };

@@ -330,6 +330,10 @@ void Trainer::set_spec(const std::string& site, const SiteSpec& spec, const std:
   if (book_.entry(site).site.spec == spec) return;
   book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
   engine_.publish(sites_);
+  cast_weight_of(site);
+}
+
+void Trainer::cast_weight_of(const std::string& site) {
   for (Parameter& parameter : model_->parameters().all()) {
     if (parameter.site != nullptr && parameter.site->name == site) {
       model_->parameters().quantize(parameter, engine_, weight_casting());
@@ -350,6 +354,25 @@ void Trainer::change_site(const std::string& site, const SiteSpec& spec, const s
   set_spec(layer + "/w", w, why);
   set_spec(layer + "/dy", dy, why);
   plan_memory();
+}
+
+std::vector<std::string> Trainer::take_back(const std::string& pattern) {
+  std::vector<std::string> done;
+  for (const auto& entry : book_.entries()) {
+    const Site& site = entry->site;
+    if (!matches(pattern, site.name) || !book_.can_roll_back(site.name)) continue;
+    const std::string reason = book_.roll_back(site.name, static_cast<std::uint64_t>(step_));
+    engine_.publish(sites_);
+    cast_weight_of(site.name);
+    done.push_back(
+        fmt::format("{}: took back \"{}\"; stored as {} again", site.name, reason, describe(site.spec.rows)));
+  }
+  if (done.empty()) {
+    throw Error("no site that matches '" + pattern + "' has a change to take back",
+                "`quaver inspect` lists a run's sites and their changes");
+  }
+  plan_memory();
+  return done;
 }
 
 void Trainer::apply_plan(const Plan& plan, const std::string& reason) {

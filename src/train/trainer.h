@@ -119,6 +119,10 @@ class Trainer {
   // Stores a site in another way from now on; logged in the scale book.
   void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason);
 
+  // Takes back the latest change that the guard, an alert or a user made to each site whose name matches. Returns what
+  // was done, a line a site; throws Error where there is nothing to take back.
+  std::vector<std::string> take_back(const std::string& pattern);
+
   // Stores every site as this plan says.
   void apply_plan(const Plan& plan, const std::string& reason);
 
@@ -160,6 +164,7 @@ class Trainer {
   std::vector<std::string> import_scales();
   void switch_recipe_when_due();
   void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
+  void cast_weight_of(const std::string& site);
   bool loss_scale_overflowed() const;
   void fill_report(StepReport& report, const GradientSummary& summary);
   void restart_loader();

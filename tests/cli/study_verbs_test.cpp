@@ -392,6 +392,26 @@ TEST(Alerts, TheActIsPrintedAndRecorded) {
   }
 }
 
+TEST(Alerts, AnActIsTakenBackOnResuming) {
+  const Folder folder;
+  ASSERT_EQ(quaver(folder, lost_gradients({"--guard.act_on_alerts=true"})).status, 0);
+  const auto alerts = alerts_of(folder, "underflow");
+  ASSERT_FALSE(alerts.empty());
+  const std::string site = alerts.front().site.value_or("");
+  const Outcome outcome = quaver(folder, {"train", "--resume", "runs/a", "--take-back", site, "--steps=13"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr(site + ": took back \"alert underflow\"; stored as e5m2"));
+  const RunDetails run = StoreReader(folder / "runs/quaver.db").run(run_id_in(folder / "runs/a"));
+  for (const SiteDescription& entry : run.sites) {
+    if (entry.name == site) {
+      EXPECT_EQ(entry.state.rows, "e5m2");
+    }
+  }
+  expect_error(quaver(folder, {"train", "--resume", "runs/a", "--take-back", "head/w", "--steps=14"}),
+               {"head/w", "no site that matches"});
+  expect_error(quaver(folder, tiny("train", {"--take-back", "head/w"})), {"fresh run", "--resume"});
+}
+
 TEST(Alerts, CalibratedScalesRaiseNone) {
   const Folder folder;
   ASSERT_EQ(quaver(folder, short_calibration({"--out", "scales.json"})).status, 0);

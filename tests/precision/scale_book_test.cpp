@@ -185,6 +185,40 @@ TEST_F(ScaleBookTest, ResettingTheHistoryMakesTheNextCastACurrentOne) {
   EXPECT_EQ(entry().site.scale, 64.0F) << "nothing of the old history is left";
 }
 
+TEST_F(ScaleBookTest, AResetHistoryIsTakenBackWithItsValues) {
+  step(1000);
+  step(7);
+  const std::deque<float> before = entry().history;
+  const float scale = entry().site.scale;
+  book.reset_history(site_name, 5, "stale");
+  ScaleBook copy;
+  PrecisionConfig config;
+  config.recipe = "fp8-delayed";
+  for (const PlanRow& row : make_plan(config, some_layers(1)).rows) copy.add(row);
+  copy.from_json(book.to_json(), ScaleBook::Import::everything, 5);
+  for (ScaleBook* each : {&book, &copy}) {
+    EXPECT_EQ(each->roll_back(site_name, 6), "stale");
+    EXPECT_EQ(each->entry(site_name).history, before);
+    EXPECT_EQ(each->entry(site_name).site.scale, scale);
+  }
+}
+
+TEST_F(ScaleBookTest, TakesBackWhatSomebodyDidPastAutomaticUpdates) {
+  step(7);
+  const SiteSpec narrow = entry().site.spec;
+  SiteSpec second = narrow;
+  second.rows.format = second.columns.format = Format::e5m2;
+  book.set_spec(site_name, second, 2, "first act");
+  book.set_scale(site_name, 3, 3, "second act");
+  step(7000);  // logged: the scale moved by more than two
+  ASSERT_EQ(entry().changes.back().reason, "amax history");
+  EXPECT_EQ(book.roll_back(site_name, 5), "second act");
+  EXPECT_EQ(book.roll_back(site_name, 6), "first act");
+  EXPECT_EQ(entry().site.spec, narrow);
+  EXPECT_FALSE(book.can_roll_back(site_name));
+  EXPECT_THROW(book.roll_back(site_name, 7), Error);
+}
+
 TEST_F(ScaleBookTest, NothingToTakeBackIsAnError) {
   EXPECT_THROW(book.roll_back(site_name, 0), Error);
   EXPECT_THROW(book.roll_back("nowhere/x", 0), Error);
