@@ -9,7 +9,7 @@ namespace quaver {
 
 namespace {
 
-constexpr std::size_t chunk = 16 * 1024;
+constexpr std::size_t chunk = std::size_t{16} * 1024;
 
 bool would_block(int number) { return number == EAGAIN || number == EWOULDBLOCK; }
 

@@ -82,7 +82,7 @@ bool is_loopback(std::string_view host) {
   return is_address && name.starts_with("127.");
 }
 
-Doorkeeper::Doorkeeper(std::string host, std::uint16_t port, std::string token)
+Doorkeeper::Doorkeeper(const std::string& host, std::uint16_t port, std::string token)
     : host_(without_brackets(host)), machine_(machine_name()), port_(std::to_string(port)), token_(std::move(token)) {}
 
 bool Doorkeeper::is_own_host(std::string_view host, std::string_view local_address) const {

@@ -24,7 +24,7 @@ bool is_loopback(std::string_view host);
 class Doorkeeper {
  public:
   // `host` as asked for, e.g. "127.0.0.1" or "0.0.0.0"; an empty token lets everyone in who reaches the port.
-  Doorkeeper(std::string host, std::uint16_t port, std::string token);
+  Doorkeeper(const std::string& host, std::uint16_t port, std::string token);
 
   // The answer to a request that is not let in; none where it is. A request that brings the token in its address is
   // answered as well: with the cookie, and a redirection to the page.

@@ -234,7 +234,7 @@ class RunRecorder::Queue {
   std::thread thread_;  // last: it uses all of the above
 };
 
-RunRecorder::RunRecorder(const std::filesystem::path& store, RunDescription description, std::uint64_t last_step,
+RunRecorder::RunRecorder(const std::filesystem::path& store, const RunDescription& description, std::uint64_t last_step,
                          Warning warning, RecorderLimits limits)
     : warning_(std::move(warning)), sites_(description.sites.size()), statistics_(description.statistics.size()) {
   try {

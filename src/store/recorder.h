@@ -35,8 +35,8 @@ class RunRecorder {
   // it recorded beyond last_step is removed: last_step is 0 for a run that starts, else the checkpoint's step. If the
   // store cannot be used (locked, not ours, corrupt, newer, read-only folder) there is one warning, nothing is recorded
   // and every call below returns at once.
-  RunRecorder(const std::filesystem::path& store, RunDescription description, std::uint64_t last_step, Warning warning,
-              RecorderLimits limits = {});
+  RunRecorder(const std::filesystem::path& store, const RunDescription& description, std::uint64_t last_step,
+              Warning warning, RecorderLimits limits = {});
 
   // Writes what is left, for at most a few seconds if the store does not let it.
   ~RunRecorder();
