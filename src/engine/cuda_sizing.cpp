@@ -124,8 +124,8 @@ void CudaSizing::matmul(const Matmul& op) {
 void CudaSizing::embed_backward(const EmbedBackward& op) {
   constexpr Size tile = 32;
   const auto count = static_cast<Size>(op.tokens.size());
-  keep(sorting, 6 * 4 * count);  // three arrays, and about as much for the sort itself
-  keep(sums, 4 * 2 * ceil_div(count, tile) * op.gradient.cols);
+  keep(sorting, Size{6} * 4 * count);  // three arrays, and about as much for the sort itself
+  keep(sums, Size{4} * 2 * ceil_div(count, tile) * op.gradient.cols);
 }
 
 // cuDNN's ordered pass keeps the scores of a chunk of sequences, beside a sum for each row; our own kernels need the
