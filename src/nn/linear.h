@@ -26,7 +26,8 @@ class Linear {
   // Where the producer puts x. Producer::can_repeat says that its backward pass offers to cast x once more.
   enum class Producer : std::uint8_t { cannot_repeat, can_repeat };
   QuantizedTensor& input(Step& step, Producer producer = Producer::cannot_repeat);
-  // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else.
+  // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else and
+  // there is no factor. (Those of unit scaling are still to be found where they are 1.)
   QuantizedTensor& input_from(Step& step, View wide, float factor);
   // The same for dy, its columns summed.
   QuantizedTensor& output_gradient_from(Step& step, View wide, float factor);
