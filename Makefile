@@ -4,6 +4,8 @@ JOBS ?= $(shell nproc)
 DEMO ?= demo
 # Looked up when a recipe runs: by then it has been installed.
 LAUNCHERS = $(shell command -v ccache >/dev/null && echo CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+# Without these ccache passes by whatever uses precompiled headers, as the tests do.
+export CCACHE_SLOPPINESS = pch_defines,time_macros
 
 .PHONY: demo test build bench dist sanitize fuzz format check web clean setup
 

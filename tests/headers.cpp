@@ -1,0 +1,1 @@
+// Carries the precompiled headers of all tests: tests/CMakeLists.txt names them.
