@@ -7,6 +7,7 @@
 #include "cli/calibrate.h"
 #include "cli/progress.h"
 #include "cli/study.h"
+#include "cli/table.h"
 #include "numerics/what_if.h"
 #include "report/chart.h"
 #include "report/page.h"

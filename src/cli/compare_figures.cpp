@@ -8,6 +8,7 @@
 
 #include "cli/compare.h"
 #include "cli/progress.h"
+#include "cli/table.h"
 #include "models/transformer.h"
 #include "precision/recipe.h"
 #include "report/chart.h"
@@ -69,12 +70,6 @@ constexpr std::array<const char*, 11> titles{"recipe",   "loss",    "gap %",    
 std::array<std::string, 11> cells_of(const Row& row) {
   return {row.label,  row.loss,      row.gap,    row.weights,   row.activations, row.optimizer,
           row.narrow, row.step_time, row.tokens, row.overflows, row.skipped};
-}
-
-// Characters, not bytes: titles and dashes are UTF-8.
-std::size_t shown_width(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 std::string footnotes(const std::vector<Contender>& contenders) {
@@ -246,22 +241,13 @@ double gap_percent(const std::vector<Contender>& contenders, std::size_t index) 
 }
 
 std::string comparison_table(const std::vector<Contender>& contenders) {
-  std::vector<std::array<std::string, 11>> lines;
-  lines.emplace_back();
-  std::copy(titles.begin(), titles.end(), lines.front().begin());
-  for (std::size_t i = 0; i < contenders.size(); ++i) lines.push_back(cells_of(row_of(contenders, i)));
-  std::array<std::size_t, 11> widths{};
-  for (const auto& line : lines) {
-    for (std::size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], shown_width(line[c]));
+  std::vector<std::vector<std::string>> lines;
+  lines.emplace_back(titles.begin(), titles.end());
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    const auto cells = cells_of(row_of(contenders, i));
+    lines.emplace_back(cells.begin(), cells.end());
   }
-  std::string text;
-  for (const auto& line : lines) {
-    for (std::size_t c = 0; c < line.size(); ++c) {
-      const std::string padding(widths[c] - shown_width(line[c]), ' ');
-      text += c == 0 ? line[c] + padding : "  " + padding + line[c];
-    }
-    text += "\n";
-  }
+  const std::string text = aligned(lines);
   const std::string notes = footnotes(contenders);
   return notes.empty() ? text : text + notes + "\n";
 }

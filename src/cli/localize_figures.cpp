@@ -6,6 +6,7 @@
 #include "cli/localize.h"
 #include "cli/progress.h"
 #include "cli/study.h"
+#include "cli/table.h"
 #include "report/chart.h"
 #include "report/page.h"
 

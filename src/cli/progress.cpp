@@ -15,10 +15,6 @@ namespace {
 constexpr double redraw_interval = 0.1;
 constexpr std::string_view erase_to_end = "\x1b[K";
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -62,6 +58,10 @@ std::string json_event(std::string_view event, std::string_view text) {
 }
 
 }  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 ProgressOptions progress_options(std::FILE* out, OutputStyle style) {
   ProgressOptions options;

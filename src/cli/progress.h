@@ -30,6 +30,9 @@ enum class ProgressMode : std::uint8_t { bar, lines, json };
 enum class Colors : std::uint8_t { off, on };
 enum class Glyphs : std::uint8_t { ascii, unicode };
 
+// Since some fixed moment.
+double steady_seconds();
+
 struct ProgressOptions {
   std::FILE* out = stdout;
   ProgressMode mode = ProgressMode::lines;

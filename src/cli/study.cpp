@@ -1,27 +1,16 @@
 #include "cli/study.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 
 #include "config/check.h"
 #include "config/load.h"
-#include "io/file_io.h"
 #include "quaver/error.h"
 
 namespace quaver {
 
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::size_t shown_width(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
 
 void notice(const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); }
 
@@ -42,13 +31,6 @@ std::unique_ptr<Subject> open_subject(const StudyArguments& arguments) {
   return open_subject(arguments.run, arguments.config.settings, arguments.step, notice);
 }
 
-void make_folder(const std::filesystem::path& folder) {
-  if (folder.empty()) return;
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) throw system_error("cannot make the folder", folder, failure.value());
-}
-
 Size warmup_steps(const StudyArguments& arguments) {
   constexpr Size fresh_model = 20;
   return arguments.warmup_steps.value_or(arguments.run.empty() ? fresh_model : 0);
@@ -57,7 +39,7 @@ Size warmup_steps(const StudyArguments& arguments) {
 StudyBar::StudyBar(std::string what, Output output)
     : what_(std::move(what)),
       options_(progress_options(stdout, output == Output::json ? OutputStyle::json : OutputStyle::human)),
-      started_(seconds_now()) {}
+      started_(steady_seconds()) {}
 
 StudyBar::~StudyBar() {
   if (is_drawn_) fmt::print(options_.out, "\n");
@@ -66,7 +48,7 @@ StudyBar::~StudyBar() {
 
 void StudyBar::show(Size done, Size total) {
   if (options_.mode == ProgressMode::json || total <= 0) return;
-  const double now = seconds_now();
+  const double now = steady_seconds();
   const double left = done > 0 ? (now - started_) / static_cast<double>(done) * static_cast<double>(total - done) : -1;
   const std::string line = fmt::format("{} {}/{}, {} left", what_, done, total, format_duration(left));
   if (options_.mode == ProgressMode::bar) {
@@ -79,22 +61,6 @@ void StudyBar::show(Size done, Size total) {
     fmt::print(options_.out, "{}\n", line);
   }
   std::fflush(options_.out);
-}
-
-std::string aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], shown_width(row[c]));
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - shown_width(row[c]), ' ');
-      text += c == 0 ? row[c] + padding : "  " + padding + row[c];
-    }
-    text += "\n";
-  }
-  return text;
 }
 
 std::string shown(double value, const char* format) {

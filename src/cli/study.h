@@ -1,4 +1,4 @@
-// What the verbs that study a model share: opening it, telling how far they are, tables on the terminal.
+// What the verbs that study a model share: opening it, and telling how far they are.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +14,6 @@ namespace quaver {
 
 // The run that --run names, or a fresh model of the config. Notices go to standard error.
 std::unique_ptr<Subject> open_subject(const StudyArguments& arguments);
-
-// Makes the folder that results will be written into, before anything is measured.
-void make_folder(const std::filesystem::path& folder);
 
 // As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a run.
 Size warmup_steps(const StudyArguments& arguments);
@@ -39,9 +36,6 @@ class StudyBar {
   Size tenths_ = -1;
   bool is_drawn_ = false;
 };
-
-// Columns padded to the widest cell, the first to the left and the others to the right. The first row is the titles.
-std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
 // "3.2e-05", "–" where it is not finite.
 std::string shown(double value, const char* format = "{:.4g}");

@@ -208,6 +208,13 @@ FileDigest write_file_atomically(const fs::path& target, std::string_view text) 
   return file.commit();
 }
 
+void make_folder(const fs::path& folder) {
+  if (folder.empty()) return;
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw system_error("cannot make the folder", folder, failure.value());
+}
+
 void sync_directory(const fs::path& directory) {
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw system_error("cannot open", directory, errno);

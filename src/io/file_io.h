@@ -67,6 +67,9 @@ FileDigest write_file_atomically(const std::filesystem::path& target, std::strin
 // A whole text file. Error if it is longer than limit_bytes: what reads it keeps it in memory.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes);
 
+// Makes the folder and those above it, where they are not there yet; an empty path is the current one.
+void make_folder(const std::filesystem::path& folder);
+
 // Makes the entries of a directory (names made, renamed or removed in it) durable.
 void sync_directory(const std::filesystem::path& directory);
 

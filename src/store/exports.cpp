@@ -156,9 +156,7 @@ std::vector<fs::path> export_run(const StoreReader& store, const std::string& id
   const RunDetails run = store.run(id);
   const std::vector<std::string> statistics = chosen_statistics(run, options);
   const fs::path target = folder / id;
-  std::error_code failure;
-  fs::create_directories(target, failure);
-  if (failure) throw system_error("cannot make the folder", target, failure.value());
+  make_folder(target);
   switch (options.format) {
     case ExportFormat::jsonl:
       write_metrics_jsonl(store, run, target / "metrics.jsonl");

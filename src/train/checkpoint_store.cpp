@@ -215,8 +215,7 @@ CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep, Access
                 "move it away, or choose another run directory");
   }
   if (access_ == Access::read) return;
-  fs::create_directories(directory_, error);
-  if (error) throw system_error("cannot create", directory_, error.value());
+  make_folder(directory_);
   lock();
   try {
     clean_up();

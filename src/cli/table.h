@@ -1,0 +1,12 @@
+// Tables on the terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace quaver {
+
+// Columns padded to the widest cell, the first to the left and the others to the right. The first row is the titles.
+std::string aligned(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace quaver
