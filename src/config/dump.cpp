@@ -6,6 +6,7 @@
 
 #include "config/schema.h"
 #include "config/value_text.h"
+#include "data/hash.h"
 
 namespace quaver {
 namespace {
@@ -48,6 +49,11 @@ std::string to_toml(const Config& config) {
   }
   flush();
   return text;
+}
+
+std::string fingerprint(Config config) {
+  config.run = {};
+  return fmt::format("{:016x}", hash_of(to_toml(config)));
 }
 
 std::string config_difference(const Config& a, const Config& b) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "quaver/error.h"
 
@@ -22,6 +23,18 @@ ScaleEntry& ScaleBook::entry(std::string_view site) {
     if (entry->site.name == site) return *entry;
   }
   throw Error("the scale book has no site '" + std::string(site) + "'", "the plan lists the sites of this model");
+}
+
+std::vector<std::size_t> ScaleBook::places_of(const Plan& plan) const {
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < entries_.size(); ++i) places[entries_[i]->site.name] = i;
+  std::vector<std::size_t> order;
+  for (const PlanRow& row : plan.rows) {
+    const auto found = places.find(row.site);
+    if (found == places.end()) throw Error("the model has no site " + row.site, "the plan belongs to another model");
+    order.push_back(found->second);
+  }
+  return order;
 }
 
 namespace {
@@ -75,8 +88,7 @@ void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
 
 void ScaleBook::take_samples() {
   for (const auto& entry : entries_) {
-    if (!entry->site.seen.full) continue;
-    entry->sampled = entry->site.seen;
+    entry->sampled = entry->site.seen.full ? entry->site.seen : CastStatistics{};
     entry->sampled_scale = entry->site.scale;
   }
 }

@@ -55,6 +55,9 @@ class ScaleBook {
   ScaleEntry& entry(std::string_view site);
   const std::vector<std::unique_ptr<ScaleEntry>>& entries() const { return entries_; }
 
+  // For each row of the plan, where its site is among the entries. Throws Error where the book has no such site.
+  std::vector<std::size_t> places_of(const Plan& plan) const;
+
   // Keeps what casts with full statistics have just seen, before others add to it.
   void take_samples();
 

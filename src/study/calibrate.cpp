@@ -4,14 +4,13 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "config/dump.h"
 #include "numerics/what_if.h"
 #include "quaver/error.h"
 
 namespace quaver {
 
 namespace {
-
-constexpr int lowest_binade = -40;  // of CastStatistics::binades
 
 bool wants_scale(const SiteSpec& spec) {
   return spec.rows.policy == ScalePolicy::delayed || spec.rows.policy == ScalePolicy::fixed;
@@ -133,19 +132,6 @@ void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibr
   }
 }
 
-// For each row of the plan, the site's place in the book.
-std::vector<std::size_t> book_places(Trainer& trainer, const Plan& plan) {
-  const auto& entries = trainer.book().entries();
-  std::vector<std::size_t> places;
-  for (const PlanRow& row : plan.rows) {
-    const auto found =
-        std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry->site.name == row.site; });
-    if (found == entries.end()) throw Error("the model has no site " + row.site, "the plan belongs to another model");
-    places.push_back(static_cast<std::size_t>(found - entries.begin()));
-  }
-  return places;
-}
-
 void choose_scale(SiteRange& range, const CalibrateOptions& options) {
   range.threshold = magnitude_at(range.seen, options.percentile / 100);
   if (wants_scale(range.spec)) range.scale = scale_for(range.spec, range.threshold, options.margin);
@@ -160,13 +146,13 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   Calibration calibration;
   calibration.recipe = precision.recipe;
   calibration.source = subject.source;
-  calibration.hash = config_hash(subject.config);
+  calibration.hash = fingerprint(subject.config);
   calibration.percentile = options.percentile;
   calibration.margin = options.margin;
   calibration.first_step = trainer.steps_done();
   calibration.tokens = options.batches * subject.tokens_per_batch();
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
-  const std::vector<std::size_t> places = book_places(trainer, plan);
+  const std::vector<std::size_t> places = trainer.book().places_of(plan);
   const std::vector<SiteSpec> wide = specs_of(trainer, wide_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
   const Size total = options.batches + std::max<Size>(0, warmup);

@@ -13,6 +13,7 @@
 #include "quaver/error.h"
 #include "study/estimate_time.h"
 #include "train/engine_choice.h"
+#include "train/resolved_config.h"
 #include "train/training_data.h"
 
 namespace quaver {
@@ -268,15 +269,11 @@ class Fitting {
 
 double narrow_share_of(const Config& config) {
   const std::vector<LayerShape> layers = layer_shapes(config.model);
-  double narrow = 0;
-  for (const auto& [format, share] : flops_by_format(make_plan(config.precision, layers), layers)) {
-    if (format == "e4m3" || format == "e5m2" || format == "e2m1") narrow += share;
-  }
-  return narrow;
+  return narrow_share(flops_by_format(make_plan(config.precision, layers), layers));
 }
 
 Size parameters_of(const Config& config) {
-  ScaleBook book({config.precision.history, config.precision.history_rule, config.guard.overflow_percent});
+  ScaleBook book(scale_rules(config));
   return Transformer(config.model, make_plan(config.precision, layer_shapes(config.model)), book).parameters().count();
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "config/dump.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -125,7 +126,7 @@ class Search {
     Localization result;
     result.recipe = subject_.config.precision.recipe;
     result.source = subject_.source;
-    result.hash = config_hash(subject_.config);
+    result.hash = fingerprint(subject_.config);
     result.step = subject_.trainer().steps_done();
     result.batches = options_.batches;
     result.tokens = options_.batches * subject_.tokens_per_batch();

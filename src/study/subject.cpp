@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "config/dump.h"
-#include "data/hash.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
+#include "train/resolved_config.h"
 
 namespace quaver {
 
 namespace {
 
 Config in_high_precision(Config config) {
-  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
-    config.model.parametrization = Parametrization::umup;  // as the recipe would have chosen
-  }
+  config = resolve_parametrization(std::move(config));  // while the recipe is still its own
   config.precision.recipe = "bf16";
   config.precision.layers.clear();
   config.precision.scales.clear();
@@ -95,12 +92,6 @@ CastStatistics weight_statistics(Trainer& trainer, const std::string& site, cons
 
 Size next_batch(const Trainer& trainer, Size n) {
   return trainer.steps_done() * trainer.config().train.accumulation + n;
-}
-
-std::string config_hash(const Config& config) {
-  Config same = config;
-  same.run = {};
-  return fmt::format("{:016x}", hash_of(to_toml(same)));
 }
 
 }  // namespace quaver

@@ -56,7 +56,4 @@ CastStatistics weight_statistics(Trainer& trainer, const std::string& site, cons
 // The training batch that a study's n-th measurement uses: those that the trainer comes to next.
 Size next_batch(const Trainer& trainer, Size n);
 
-// 16 hexadecimal digits, equal for configs that train alike: where the run is kept does not count.
-std::string config_hash(const Config& config);
-
 }  // namespace quaver

@@ -5,15 +5,11 @@
 #include "optim/optimizer.h"
 #include "precision/plan.h"
 #include "train/engine_choice.h"
-#include "train/training_data.h"
+#include "train/resolved_config.h"
 
 namespace quaver {
 
 namespace {
-
-ScaleRules scale_rules(const Config& config) {
-  return {config.precision.history, config.precision.history_rule, config.guard.overflow_percent};
-}
 
 // Wide operands are copied to be looked at.
 bool looks_closely(const Config& config) {
@@ -40,10 +36,6 @@ void dry_passes(Transformer& model, const Config& config, SizingEngine& engine, 
 Size copied_bytes(const CodeMatrix& moment) {
   const Size scales = moment.has_block_scales() ? moment.scale_rows() * moment.scale_cols() : 0;
   return moment.code_bytes() + 4 * scales;
-}
-
-Format master_format(const Config& config) {
-  return config.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
 }
 
 MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide) {
@@ -84,34 +76,6 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
 }
 
 }  // namespace
-
-Config resolve_shape(Config config, int data_vocab) {
-  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
-    config.model.parametrization = Parametrization::umup;
-  }
-  config.model = resolved(with_vocabulary(config.model, data_vocab));
-  if (config.train.context == 0) config.train.context = config.model.context;
-  return config;
-}
-
-Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine) {
-  const auto all = [](Accumulator accumulator) { return Accumulators{accumulator, accumulator, accumulator}; };
-  switch (choice) {
-    case AccumulatorChoice::automatic:
-      break;
-    case AccumulatorChoice::fp32:
-      return all(Accumulator::fp32);
-    case AccumulatorChoice::hopper:
-      return all(Accumulator::hopper);
-    case AccumulatorChoice::hopper_split:
-      return all(Accumulator::hopper_split);
-    case AccumulatorChoice::fp16:
-      return all(Accumulator::fp16);
-    case AccumulatorChoice::fp8:
-      return all(Accumulator::fp8);
-  }
-  return engine.accumulators();
-}
 
 ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& engine) {
   Arena measure;

@@ -26,12 +26,6 @@ struct MemoryPlan {
   Size engine_total() const { return fixed() + arena() + workspace + passing; }
 };
 
-// The config with vocabulary, parametrisation and context chosen.
-Config resolve_shape(Config config, int data_vocab);
-
-// What each product sums in: as the config says, or as the engine prefers.
-Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine);
-
 // What the arena must hold for a model whose parameters have places in the sizing engine, or none at all: then the
 // workspace of the engine is not counted, and the arena's size is the same.
 struct ArenaPlan {

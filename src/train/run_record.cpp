@@ -35,17 +35,9 @@ std::vector<std::pair<std::string, std::string>> config_texts(const Config& conf
 }
 
 // Equal for runs that differ in seed and name only.
-std::string group_of(const std::vector<std::pair<std::string, std::string>>& config) {
-  std::uint64_t hash = 0xCBF29CE484222325U;
-  const auto mix = [&](const std::string& text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  };
-  for (const auto& [key, value] : config) {
-    if (key == "train.seed" || key.starts_with("run.")) continue;
-    mix(key);
-    mix(value);
-  }
-  return fmt::format("{:016x}", hash);
+std::string group_of(Config config) {
+  config.train.seed = TrainConfig{}.seed;
+  return fingerprint(config);
 }
 
 SiteState state_of(const SiteSpec& spec, const std::string& recipe, const std::string& reason) {
@@ -92,16 +84,6 @@ Size tokens_per_step(const Config& config) {
   return config.train.batch * config.train.accumulation * config.train.context;
 }
 
-// For each row of the plan, where the book has its site.
-std::vector<std::size_t> plan_order(const Trainer& trainer) {
-  std::map<std::string, std::size_t> places;
-  const auto& entries = trainer.book().entries();
-  for (std::size_t i = 0; i < entries.size(); ++i) places[entries[i]->site.name] = i;
-  std::vector<std::size_t> order;
-  for (const PlanRow& row : trainer.plan().rows) order.push_back(places.at(row.site));
-  return order;
-}
-
 RunDescription describe(const Trainer& trainer, const std::vector<std::size_t>& order, const fs::path& directory,
                         const std::string& environment_json) {
   const Config& config = trainer.config();
@@ -111,7 +93,7 @@ RunDescription describe(const Trainer& trainer, const std::vector<std::size_t>& 
   run.model = config.preset;
   run.recipe = config.precision.recipe;
   run.config = config_texts(config);
-  run.group = group_of(run.config);
+  run.group = group_of(config);
   run.seed = config.train.seed;
   run.directory = fs::absolute(directory).lexically_normal().string();
   run.config_toml = to_toml(config);
@@ -154,7 +136,7 @@ std::string run_id(const fs::path& directory) {
 
 RunRecord::RunRecord(const Trainer& trainer, const fs::path& directory, const std::string& environment_json,
                      std::function<void(const std::string&)> warning)
-    : trainer_(trainer), order_(plan_order(trainer)) {
+    : trainer_(trainer), order_(trainer.book().places_of(trainer.plan())) {
   const fs::path store = store_of(trainer.config(), directory);
   if (store.empty()) return;
   recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, order_, directory, environment_json),

@@ -11,6 +11,7 @@
 
 #include "optim/schedule.h"
 #include "quaver/error.h"
+#include "train/resolved_config.h"
 
 namespace quaver {
 
@@ -37,10 +38,6 @@ LossScale make_loss_scale(const PrecisionConfig& precision) {
   LossScaling mode = precision.loss_scaling;
   if (mode == LossScaling::automatic) mode = precision.recipe == "fp16" ? LossScaling::adaptive : LossScaling::off;
   return {mode, precision.loss_scale_log2, precision.loss_scale_window};
-}
-
-ScaleRules scale_rules(const Config& config) {
-  return {config.precision.history, config.precision.history_rule, config.guard.overflow_percent};
 }
 
 // Unit-scaled weights have unit variance whatever the learning rate, so their decay does not follow it.
@@ -77,8 +74,7 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   engine_.publish(sites_);
   tally_memory_ = engine_.allocate(sizeof(Tally));
   plan_memory();
-  const Format master = config_.optim.master == MasterWeights::f32 ? Format::f32 : Format::bf16;
-  model_->parameters().allocate(engine_, master);
+  model_->parameters().allocate(engine_, master_format(config_));
   model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
   model_->parameters().quantize_all(engine_, weight_casting(is_sampled(0) ? Detail::full : Detail::counts));

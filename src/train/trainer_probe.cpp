@@ -13,9 +13,8 @@ namespace quaver {
 
 namespace {
 
-// What a probe changes about a site, to be put back.
+// What a probe changes about a site beside its formats, to be put back.
 struct ProbedSite {
-  SiteSpec spec;
   float scale;
   CastStatistics seen;
 };
@@ -89,7 +88,7 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
   const std::vector<SiteSpec> own = this->specs();
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     Site& site = *sites_[i];
-    before.push_back({site.spec, site.scale, site.seen});
+    before.push_back({site.scale, site.seen});
     if (specs[i] != site.spec) site.scale = 0;  // it was another format's: the cast takes the tensor's own amax
     site.seen = {};
   }

@@ -14,6 +14,7 @@
 #include "config/load.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
+#include "train/resolved_config.h"
 #include "train/run.h"
 
 namespace quaver {

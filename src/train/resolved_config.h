@@ -1,0 +1,25 @@
+// What a config leaves open, chosen: as a run of it would.
+#pragma once
+
+#include "config/config.h"
+#include "engine/engine.h"
+#include "nn/step.h"
+#include "precision/scale_book.h"
+
+namespace quaver {
+
+// The config with the parametrisation that its recipe asks for, where it names none.
+Config resolve_parametrization(Config config);
+
+// The config with vocabulary, parametrisation and context chosen.
+Config resolve_shape(Config config, int data_vocab);
+
+// What each product sums in: as the config says, or as the engine prefers.
+Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine);
+
+ScaleRules scale_rules(const Config& config);
+
+// What the optimiser keeps the weights in.
+Format master_format(const Config& config);
+
+}  // namespace quaver
