@@ -37,6 +37,11 @@ enum class Side : std::uint8_t { rows, columns };
 
 enum class Detail : std::uint8_t { counts, full };
 
+// The powers of two that magnitudes are counted by; what lies beyond counts at the ends.
+inline constexpr int lowest_binade = -40;
+inline constexpr int highest_binade = 23;
+inline constexpr int binade_count = highest_binade - lowest_binade + 1;
+
 // What a cast saw: x after the rotation, where there is one. The first group is always gathered, the second with
 // Detail::full, over the finite elements. (The few units that `saturated` allows are the rounding of a current scale:
 // the largest element of a tensor or block times its own scale may land there, and has lost nothing.)
@@ -48,10 +53,11 @@ struct CastStatistics {
   float amax = 0;                 // over finite elements
 
   float min_nonzero = std::numeric_limits<float>::infinity();
-  double sum = 0, sum2 = 0, sum4 = 0;       // of x; sum4 of x⁴, for kurtosis about zero
-  double error2 = 0;                        // Σ (x − dequantised)²
-  std::array<std::uint64_t, 64> binades{};  // exponent e of |x| ≠ 0 counted at clamp(e, −40, 23) + 40
-  bool full = false;                        // the second group covers everything counted in the first
+  double sum = 0, sum2 = 0, sum4 = 0;  // of x; sum4 of x⁴, for kurtosis about zero
+  double error2 = 0;                   // Σ (x − dequantised)²
+  // Exponent e of |x| ≠ 0 counted at clamp(e, lowest_binade, highest_binade) − lowest_binade.
+  std::array<std::uint64_t, binade_count> binades{};
+  bool full = false;  // the second group covers everything counted in the first
 
   void merge(const CastStatistics& other);
   double mean() const;

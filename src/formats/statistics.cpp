@@ -12,8 +12,6 @@ namespace {
 
 using lane::Bits;
 
-constexpr int lowest_binade = -40;
-constexpr int highest_binade = 23;
 constexpr int lanes = 8;  // fixed, so that the sums do not depend on the machine's vector width
 
 struct Moments {

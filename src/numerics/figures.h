@@ -59,7 +59,7 @@ struct SiteFigures {
   std::array<float, statistic_count> values;
 };
 
-using Binades = std::array<std::uint64_t, 64>;  // as CastStatistics::binades
+using Binades = std::array<std::uint64_t, binade_count>;  // as CastStatistics::binades
 
 // All sites at one step, in the scale book's order.
 struct NumericsSample {

@@ -11,8 +11,6 @@ namespace quaver {
 
 namespace {
 
-constexpr int first_exponent = -40;  // of Binades
-constexpr int bins = 64;
 constexpr int pieces = 8;                   // of a binade
 constexpr double rounding_slack = 0x1p-20;  // as CastStatistics::saturated: the rounding of a scale is no saturation
 
@@ -47,15 +45,16 @@ std::optional<Extent> extent_of(const Distribution& d) {
   const auto last = std::find_if(d.binades.rbegin(), d.binades.rend(), filled);
   Extent extent;
   extent.first = static_cast<int>(first - d.binades.begin());
-  extent.last = bins - 1 - static_cast<int>(last - d.binades.rbegin());
-  extent.low = std::ldexp(1.0, extent.first + first_exponent);
-  extent.high = std::ldexp(1.0, extent.last + first_exponent + 1);
-  // The outermost bins also count what lies beyond them. A figure that contradicts the histogram is not believed.
+  extent.last = binade_count - 1 - static_cast<int>(last - d.binades.rbegin());
+  extent.low = std::ldexp(1.0, extent.first + lowest_binade);
+  extent.high = std::ldexp(1.0, extent.last + lowest_binade + 1);
+  // The outermost binade_count also count what lies beyond them. A figure that contradicts the histogram is not
+  // believed.
   const double lowest = extent.first == 0 ? 0 : extent.low;
-  const double highest = extent.last == bins - 1 ? HUGE_VAL : extent.high;
+  const double highest = extent.last == binade_count - 1 ? HUGE_VAL : extent.high;
   if (usable(d.min_nonzero) && d.min_nonzero >= lowest && d.min_nonzero < extent.high) extent.low = d.min_nonzero;
   extent.knows_largest = usable(d.amax) && d.amax <= highest &&
-                         d.amax >= std::max(extent.low, std::ldexp(1.0, extent.last + first_exponent));
+                         d.amax >= std::max(extent.low, std::ldexp(1.0, extent.last + lowest_binade));
   if (extent.knows_largest) extent.high = d.amax;
   return extent;
 }
@@ -76,7 +75,7 @@ struct Part {  // of a bin that holds data
   double log_high;
   double count;
 
-  double middle() const { return bin + first_exponent + 0.5; }
+  double middle() const { return bin + lowest_binade + 0.5; }
 };
 
 LogDensity density_in(const Binades& binades, const Extent& extent, const Part& part) {
@@ -101,7 +100,7 @@ LogDensity density_in(const Binades& binades, const Extent& extent, const Part& 
 }
 
 void add_pieces(const Part& part, const LogDensity& density, std::vector<Piece>& out) {
-  const bool clamped = part.bin == 0 || part.bin == bins - 1;  // may span many binades: even in the logarithm
+  const bool clamped = part.bin == 0 || part.bin == binade_count - 1;  // may span many binades: even in the logarithm
   const double width = (part.log_high - part.log_low) / pieces;
   double weights[pieces];
   double sum = 0;
@@ -124,8 +123,8 @@ std::vector<Piece> pieces_of(const Binades& binades, const Extent& extent) {
     auto count = static_cast<double>(binades[static_cast<std::size_t>(bin)]);
     if (bin == extent.last && extent.knows_largest) count -= 1;
     if (count <= 0) continue;
-    const double log_low = bin == extent.first ? std::log2(extent.low) : bin + first_exponent;
-    const double log_high = bin == extent.last ? std::log2(extent.high) : bin + first_exponent + 1;
+    const double log_low = bin == extent.first ? std::log2(extent.low) : bin + lowest_binade;
+    const double log_high = bin == extent.last ? std::log2(extent.high) : bin + lowest_binade + 1;
     const Part part{bin, log_low, std::max(log_low, log_high), count};
     add_pieces(part, density_in(binades, extent, part), result);
   }

@@ -49,7 +49,7 @@ json entry_of(const SiteRange& range, const Calibration& calibration) {
              {"format", range.format().name},
              {"batches", calibration.steps.size()},
              {"tokens", calibration.tokens},
-             {"first_binade", -40},
+             {"first_binade", lowest_binade},
              {"binades", seen.binades}};
   if (!range.has_scale()) return entry;
   const PercentileEffect effect = effect_of(range, calibration.percentile, calibration.margin);

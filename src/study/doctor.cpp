@@ -12,9 +12,11 @@
 #include <sstream>
 #include <unistd.h>
 
+#include "engine/cache_folder.h"
 #include "formats/random.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
+#include "train/environment.h"
 
 namespace quaver {
 
@@ -39,10 +41,10 @@ Size kilobytes_of(const std::string& line) { return std::strtoll(value_of(line).
 
 ProcessorReport examine_processor() {
   ProcessorReport report;
+  report.model = processor_model();
   report.cores = omp_get_num_procs();
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (report.model.empty() && line.starts_with("model name")) report.model = value_of(line);
     if (!report.instructions.empty() || !(line.starts_with("flags") || line.starts_with("Features"))) continue;
     std::istringstream words(value_of(line));
     for (std::string word; words >> word;) {
@@ -51,7 +53,6 @@ ProcessorReport examine_processor() {
       }
     }
   }
-  if (report.model.empty()) report.model = "unknown";
   std::ifstream memory("/proc/meminfo");
   for (std::string line; std::getline(memory, line);) {
     if (line.starts_with("MemTotal:")) report.memory = kilobytes_of(line);
@@ -60,23 +61,11 @@ ProcessorReport examine_processor() {
   return report;
 }
 
-// As the CUDA engine looks for it.
-std::string cache_folder() {
-  const auto given = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-  if (std::string own = given("QUAVER_CACHE_DIR"); !own.empty()) return own;
-  if (const std::string shared = given("XDG_CACHE_HOME"); !shared.empty()) return shared + "/quaver";
-  if (const std::string home = given("HOME"); !home.empty()) return home + "/.cache/quaver";
-  return "";
-}
-
 // A file is written there and removed: permissions alone say nothing about a full or read-only disk. Folders that had
 // to be made for it go again.
 CacheReport examine_cache() {
   CacheReport report;
-  report.folder = cache_folder();
+  report.folder = cache_folder().string();
   if (report.folder.empty()) {
     report.problem = "neither QUAVER_CACHE_DIR, XDG_CACHE_HOME nor HOME is set";
     return report;

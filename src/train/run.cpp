@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
+#include "train/environment.h"
 #include "train/guard.h"
 #include "train/metrics.h"
 #include "train/run_record.h"
@@ -28,23 +28,6 @@ namespace {
 
 void tell(const std::function<void(const std::string&)>& listener, const std::string& text) {
   if (listener) listener(text);
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
-
-std::string environment_json(const Engine& engine) {
-  return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
-                                {"compiler", __VERSION__},
-                                {"processor", processor_name()},
-                                {"engine", engine.name()},
-                                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
-      .dump(1);
 }
 
 std::map<std::string, double> notes_of(const Guard::State& state) {
@@ -124,9 +107,7 @@ class Run {
 
  private:
   CheckpointStore make_store(const Config& config) {
-    std::error_code failure;
-    fs::create_directories(directory_, failure);
-    if (failure) throw system_error("cannot make the run directory", directory_, failure.value());
+    make_folder(directory_);
     return {directory_, static_cast<int>(std::max<Size>(1, config.train.keep))};
   }
 
@@ -380,7 +361,7 @@ class Run {
     SampleOptions options;
     options.prompt = trainer_.config().train.sample_prompt;
     result_.sample = sample_text(trainer_, *data_.tokenizer, options);
-    fs::create_directories(directory_ / "samples");
+    make_folder(directory_ / "samples");
     write_file_atomically(directory_ / "samples" / fmt::format("step-{:06}.txt", step), result_.sample + "\n");
     record_->sample(step, result_.sample);
   }

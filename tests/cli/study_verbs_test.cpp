@@ -402,11 +402,9 @@ TEST(Alerts, AnActIsTakenBackOnResuming) {
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr(site + ": took back \"alert underflow\"; stored as e5m2"));
   const RunDetails run = StoreReader(folder / "runs/quaver.db").run(run_id_in(folder / "runs/a"));
-  for (const SiteDescription& entry : run.sites) {
-    if (entry.name == site) {
-      EXPECT_EQ(entry.state.rows, "e5m2");
-    }
-  }
+  const auto entry = std::ranges::find(run.sites, site, &SiteDescription::name);
+  ASSERT_NE(entry, run.sites.end()) << site;
+  EXPECT_EQ(entry->state.rows, "e5m2");
   expect_error(quaver(folder, {"train", "--resume", "runs/a", "--take-back", "head/w", "--steps=14"}),
                {"head/w", "no site that matches"});
   expect_error(quaver(folder, tiny("train", {"--take-back", "head/w"})), {"fresh run", "--resume"});

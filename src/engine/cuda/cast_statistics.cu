@@ -7,10 +7,6 @@ namespace {
 
 using namespace casts;
 
-constexpr int binade_count = 64;
-constexpr int lowest_binade = -40;
-constexpr int highest_binade = 23;
-
 struct Moments {
   double sum = 0;
   double sum2 = 0;

@@ -71,7 +71,7 @@ bool is_wide_pair(const Matmul& op) {
 // Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they
 // can.
 std::string why_not_native(const Gpu& gpu, const Matmul& op) {
-  const std::string formats = cuda::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
+  std::string formats = cuda::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
   if (!formats.empty()) return formats;
   if (op.a.transposed || op.b.transposed) return "an operand is stored along the wrong dimension";
   if (!extents_fit_fp8(op)) return "their sizes are not multiples of 16";

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "engine/cache_folder.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
@@ -153,17 +154,6 @@ bool sums_in_order(const cublasLtMatmulAlgo_t& algorithm) {
          (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-std::filesystem::path cache_directory() {
-  const auto given = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::filesystem::path(value == nullptr ? "" : value);
-  };
-  if (auto own = given("QUAVER_CACHE_DIR"); !own.empty()) return own;
-  if (const auto shared = given("XDG_CACHE_HOME"); !shared.empty()) return shared / "quaver";
-  if (const auto home = given("HOME"); !home.empty()) return home / ".cache" / "quaver";
-  return {};
-}
-
 std::string file_name(const std::string& gpu) {
   std::string name = gpu;
   for (char& c : name) {
@@ -293,7 +283,7 @@ bool write_choices(const std::filesystem::path& path, const Choices& choices) {
 ProductCache::ProductCache(Gpu& gpu) : gpu_(gpu) {
   workspace_ = gpu.workspace(Slot::blas, workspace_limit);
   check_library(cublasLtCreate(&library_), "opening cuBLASLt");
-  if (const std::filesystem::path directory = cache_directory(); !directory.empty()) {
+  if (const std::filesystem::path directory = cache_folder(); !directory.empty()) {
     file_ = directory / file_name(gpu.name());
     known_ = read_choices(file_);
   }

@@ -1,0 +1,16 @@
+// Where a run takes place.
+#pragma once
+
+#include <string>
+
+#include "engine/engine.h"
+
+namespace quaver {
+
+// As the system names it; "unknown" where it does not.
+std::string processor_model();
+
+// The env.json of a run: version, compiler, processor, engine, time.
+std::string environment_json(const Engine& engine);
+
+}  // namespace quaver
