@@ -9,6 +9,8 @@
 #include "cli/verbs.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
+#include "store/recorder.h"
+#include "train/run_record.h"
 
 namespace quaver {
 
@@ -21,6 +23,18 @@ std::string introduction(const Subject& subject, const LocalizeArguments& argume
                                  name_of(arguments.grouping), arguments.study.batches);
   if (warmup > 0) text += fmt::format(", after {} steps of training", warmup);
   return text;
+}
+
+// The dashboard shows the map beside the run it was made of. The files are written by then: a store that cannot take it
+// costs no more than that.
+void record(const Subject& subject, const fs::path& run, const std::string& map) {
+  const fs::path store = store_of(subject.config, run);
+  if (store.empty() || !fs::exists(store)) return;
+  try {
+    store_document(store, run_id(run), "localization", map);
+  } catch (const Error& error) {
+    fmt::print(stderr, "quaver: the dashboard will not show this map: {}; {}\n", error.what(), error.remedy());
+  }
 }
 
 }  // namespace
@@ -72,6 +86,7 @@ int localize_verb(const LocalizeArguments& arguments) {
   write_file_atomically(out / "plan.toml", plan);
   write_file_atomically(out / "report.html", localization_report(localization, plan));
   write_file_atomically(out / "localization.json", to_json(localization));  // last: it says that all is there
+  if (!arguments.study.run.empty()) record(*subject, arguments.study.run, to_json(localization));
   if (!human) {
     fmt::print("{}\n", to_json(localization));
     return 0;

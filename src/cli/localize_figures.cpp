@@ -16,6 +16,9 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
+// What was stored narrowly in each measurement: the figures of an operand are those of its group.
+std::string_view narrowed(Grouping grouping) { return grouping == Grouping::site ? "operand" : name_of(grouping); }
+
 std::string percent(double share) { return shown(100 * share, "{:.4f}"); }
 
 Rows ranking_rows(const Localization& localization, std::size_t most) {
@@ -87,7 +90,8 @@ std::string note_for(const SiteSensitivity& site) {
 
 // Harm on a logarithmic scale: it spans decades.
 report::HeatGrid harm_grid(const Localization& localization) {
-  report::HeatGrid grid = empty_grid(localization, "Harm of each operand alone, % of the loss");
+  report::HeatGrid grid =
+      empty_grid(localization, fmt::format("Harm of each {} alone, % of the loss", narrowed(localization.grouping)));
   grid.value_scale = report::Scale::log;
   for (const SiteSensitivity& site : localization.sites) {
     report::Cell cell;
@@ -129,9 +133,9 @@ report::BarChart ranking_chart(const Localization& localization) {
 
 std::string localization_table(const Localization& localization) {
   constexpr std::size_t most = 12;
-  std::string text =
-      fmt::format("loss in high precision {:.4f} ± {:.4f}; each operand alone, most harmful first:\n{}",
-                  localization.baseline_loss, localization.baseline_error, aligned(ranking_rows(localization, most)));
+  std::string text = fmt::format("loss in high precision {:.4f} ± {:.4f}; each {} alone, most harmful first:\n{}",
+                                 localization.baseline_loss, localization.baseline_error,
+                                 narrowed(localization.grouping), aligned(ranking_rows(localization, most)));
   if (localization.ranking.size() > most) {
     text += fmt::format("… and {} that harm less\n", localization.ranking.size() - most);
   }
@@ -154,8 +158,9 @@ std::string localization_report(const Localization& localization, const std::str
   page.paragraph(verdict(localization) + ".");
   page.heading("Map")
       .paragraph(
-          "Each operand stored as the recipe says with everything else in high precision: x is a layer's input, w "
-          "its weight, dy the gradient of its output.")
+          fmt::format("Each {} stored as the recipe says with everything else in high precision: x is a layer's input, "
+                      "w its weight, dy the gradient of its output.",
+                      narrowed(localization.grouping)))
       .figure(report::to_svg(harm_grid(localization)), "Hover for the figures.")
       .figure(report::to_svg(plan_grid(localization)));
   page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));

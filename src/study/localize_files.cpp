@@ -51,11 +51,13 @@ const SiteSensitivity* worst_of(const Localization& localization, const std::str
   return nullptr;
 }
 
-std::string remark(const SiteSensitivity* site) {
+std::string remark(const SiteSensitivity* site, Grouping grouping) {
   if (site == nullptr) return "";
-  return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}, SQNR {:.1f} dB", name_of(site->role),
+  const std::string narrowed =
+      grouping == Grouping::site ? std::string(name_of(site->role)) : fmt::format("its {}", name_of(grouping));
+  return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}; SQNR of {} {:.1f} dB", narrowed,
                      std::isfinite(site->harm) ? fmt::format("{:.4f} %", 100 * site->harm) : "unbounded",
-                     site->effect.gradient_cosine, site->sqnr_db);
+                     site->effect.gradient_cosine, name_of(site->role), site->sqnr_db);
 }
 
 ordered_json trial_json(const PlanTrial& trial) {
@@ -104,7 +106,8 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
   text += fmt::format("\n[precision]\nrecipe = {}\nlocalization = {}\n{}\n[precision.layers]\n",
                       toml_string(localization.recipe), toml_string(document.string()), other_settings(precision));
   for (const auto& [name, recipe] : localization.layers) {
-    text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe), remark(worst_of(localization, name)));
+    text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe),
+                        remark(worst_of(localization, name), localization.grouping));
   }
   return text;
 }

@@ -199,6 +199,21 @@ TEST(LocalizeVerb, WritesAPlanThatARunTrainsWithAndRecords) {
   EXPECT_EQ(narrow, proposed);
 }
 
+TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
+  const Folder folder;
+  ASSERT_EQ(quaver(folder, tiny("train", {"--steps=3", "--dir=runs/a"})).status, 0);
+  const Words look{"localize", "--run", "runs/a", "--recipe=mxfp4", "--group", "block", "--batches", "2"};
+  const Outcome outcome = quaver(folder, look + Words{"--out", "map"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("each block alone"));
+  const auto recorded = StoreReader(folder / "runs/quaver.db").document(run_id_in(folder / "runs/a"), "localization");
+  ASSERT_TRUE(recorded.has_value());
+  EXPECT_EQ(*recorded, contents_of(folder / "map/localization.json"));
+
+  std::filesystem::remove(folder / "runs/quaver.db");
+  EXPECT_EQ(quaver(folder, look + Words{"--out", "again"}).status, 0) << "a run without a record has nothing to add to";
+}
+
 TEST(LocalizeVerb, ABudgetOfNothingKeepsAllWideAndALargeOneNothing) {
   const Folder folder;
   const json none = parsed(quaver(folder, short_localization({"--budget", "0", "--json", "--out", "none"})));

@@ -159,6 +159,9 @@ export interface LocalizedSite {
 }
 
 export interface Localization {
+  recipe: string;
+  step: number;
+  group: string;
   baseline_loss: Maybe;
   sites: LocalizedSite[];
 }
@@ -170,7 +173,7 @@ export interface ServerInfo {
   token_required: boolean;
 }
 
-export type ChangeKind = 'metrics' | 'numerics' | 'alerts' | 'changes' | 'events' | 'status' | 'samples';
+export type ChangeKind = 'metrics' | 'numerics' | 'alerts' | 'changes' | 'events' | 'status' | 'samples' | 'documents';
 
 export interface LiveChange {
   run: string;

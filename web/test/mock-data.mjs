@@ -273,7 +273,7 @@ export function alertsOf(run) {
 export function localizationOf(run) {
   if (!run.localized) return undefined;
   return {
-    baseline_loss: 3.2412,
+    recipe: 'fp8-delayed', step: 400, group: 'site', baseline_loss: 3.2412,
     sites: sitesOf(run).map((site, i) => ({
       site: site.site, layer: site.layer, role: site.role, recipe: 'fp8-delayed',
       loss_change: 2e-4 * normal('loc', i) + (site.site.endsWith('down/x') ? 0.004 * chance('locd', i) : 0), gradient_cosine: 0.99 - 0.05 * chance('cos', i),

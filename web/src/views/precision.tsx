@@ -13,7 +13,7 @@ import { precisionRows, storageSummary, storageText, type PrecisionCell } from '
 
 export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) {
   const changes = useResource(`changes ${run.id}`, (signal) => api.changes(run.id, signal), { run: run.id, kinds: ['changes'] });
-  const localization = useResource(`localization ${run.id}`, (signal) => api.localization(run.id, signal), { run: run.id, kinds: ['status'] });
+  const localization = useResource(`localization ${run.id}`, (signal) => api.localization(run.id, signal), { run: run.id, kinds: ['documents'] });
   const [pointed, setPointed] = useState<PrecisionCell | null>(null);
   const filter = place.query.get('filter') ?? '';
   const onlyChanged = place.query.get('changed') === '1';
@@ -106,7 +106,8 @@ function Localized({ document }: { document: Localization | null }) {
       <div class="card-head"><h3>Localization</h3></div>
       {document ? (
         <p class="quiet">
-          Loss change when one site alone is cast, against {number(document.baseline_loss)} with none. ◆ kept wide by localization.
+          At step {count(document.step)}, for <code>{document.recipe}</code>: the change of the loss when one {document.group} alone is
+          cast, against {number(document.baseline_loss)} with none. ◆ kept wide by localization.
         </p>
       ) : (
         <p class="quiet">Not made for this run. <code>quaver localize</code> measures which sites can be narrow and which cannot; its map appears beside this one.</p>
