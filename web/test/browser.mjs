@@ -23,6 +23,7 @@ export async function startBrowser() {
     mock, base, runs, recorded, live, browser,
     async open(hash, options = {}) {
       const context = await browser.newContext({ viewport: { width: 1280, height: 720 }, ...options });
+      context.setDefaultTimeout(60000); // a busy machine is no fault of the page
       if (given?.includes('token=')) await (await context.newPage()).goto(given);
       const page = await context.newPage();
       const troubles = [];
