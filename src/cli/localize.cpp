@@ -25,6 +25,11 @@ std::string introduction(const Subject& subject, const LocalizeArguments& argume
   return text;
 }
 
+void remove_empty(const fs::path& folder) {
+  std::error_code ignored;  // it is not empty
+  fs::remove(folder, ignored);
+}
+
 // The dashboard shows the map beside the run it was made of. The files are written by then: a store that cannot take it
 // costs no more than that.
 void record(const Subject& subject, const fs::path& run, const std::string& map) {
@@ -76,19 +81,20 @@ int localize_verb(const LocalizeArguments& arguments) {
                             .grouping = arguments.grouping,
                             .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
   } catch (const StudyInterrupted&) {
+    remove_empty(out);
     return 130;
   } catch (const Error&) {
-    std::error_code ignored;
-    fs::remove(out, ignored);  // where it is still empty
+    remove_empty(out);
     throw;
   }
   const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
   write_file_atomically(out / "plan.toml", plan);
   write_file_atomically(out / "report.html", localization_report(localization, plan));
-  write_file_atomically(out / "localization.json", to_json(localization));  // last: it says that all is there
-  if (!arguments.study.run.empty()) record(*subject, arguments.study.run, to_json(localization));
+  const std::string map = to_json(localization);
+  write_file_atomically(out / "localization.json", map);  // last: it says that all is there
+  if (!arguments.study.run.empty()) record(*subject, arguments.study.run, map);
   if (!human) {
-    fmt::print("{}\n", to_json(localization));
+    fmt::print("{}\n", map);
     return 0;
   }
   fmt::print("\n{}\nplan:   {}\nreport: {}\nuse:    quaver train … {}\n", localization_table(localization),

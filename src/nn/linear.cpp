@@ -30,7 +30,7 @@ QuantizedTensor& Linear::input(Step& step, Producer producer) {
 
 QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
   again_ = false;
-  if (!shape_.unit_scaled && step.is_own_codes(x_site_, wide)) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(x_site_, wide)) {
     if (!step.takes_as_is(x_site_, wide)) step.look_at(x_site_, wide);
     return x_ = QuantizedTensor(x_site_, wide, step.one);
   }
@@ -39,7 +39,7 @@ QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
 }
 
 QuantizedTensor& Linear::output_gradient_from(Step& step, View wide, float factor) {
-  if (!shape_.unit_scaled && step.takes_as_is(dy_site_, wide)) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(dy_site_, wide)) {
     if (bias_ != nullptr) step.engine.sum_columns(wide, bias_->gradient);
     return dy_ = QuantizedTensor(dy_site_, wide, step.one);
   }

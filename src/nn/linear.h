@@ -27,7 +27,7 @@ class Linear {
   enum class Producer : std::uint8_t { cannot_repeat, can_repeat };
   QuantizedTensor& input(Step& step, Producer producer = Producer::cannot_repeat);
   // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else and
-  // there is no factor. (Those of unit scaling are still to be found where they are 1.)
+  // there is no factor. (One of unit scaling is still to be found while it is 1.)
   QuantizedTensor& input_from(Step& step, View wide, float factor);
   // The same for dy, its columns summed.
   QuantizedTensor& output_gradient_from(Step& step, View wide, float factor);

@@ -271,6 +271,7 @@ void RunRecord::rewind(Size last_step, const ScaleBook& book) {
   if (recorder_ == nullptr) return;
   recorder_->rewind(static_cast<std::uint64_t>(last_step));
   for (std::size_t i = 0; i < changes_seen_.size(); ++i) changes_seen_[i] = book.entries()[i]->changes.size();
+  narrow_share_ = quaver::narrow_share(trainer_.format_shares());
 }
 
 }  // namespace quaver

@@ -219,6 +219,29 @@ TEST_F(ScaleBookTest, TakesBackWhatSomebodyDidPastAutomaticUpdates) {
   EXPECT_THROW(book.roll_back(site_name, 7), Error);
 }
 
+TEST_F(ScaleBookTest, ASampleThatWasNotTakenLeavesNoOlderOne) {
+  entry().site.seen = seen(3);
+  entry().site.seen.full = true;
+  book.take_samples();
+  EXPECT_EQ(entry().sampled.amax, 3);
+  entry().site.seen = seen(5);  // counts alone, as of a weight that a skipped step did not cast again
+  book.take_samples();
+  EXPECT_EQ(entry().sampled.count, 0U);
+}
+
+TEST_F(ScaleBookTest, FindsThePlacesOfAPlanInItsOrder) {
+  Plan plan;
+  plan.rows.resize(2);
+  plan.rows[0].site = gradient_name;
+  plan.rows[1].site = site_name;
+  const std::vector<std::size_t> places = book.places_of(plan);
+  ASSERT_EQ(places.size(), 2U);
+  EXPECT_EQ(book.entries()[places[0]]->site.name, gradient_name);
+  EXPECT_EQ(book.entries()[places[1]]->site.name, site_name);
+  plan.rows[1].site = "blocks.7.mlp.up/x";
+  EXPECT_THROW(book.places_of(plan), Error);
+}
+
 TEST_F(ScaleBookTest, NothingToTakeBackIsAnError) {
   EXPECT_THROW(book.roll_back(site_name, 0), Error);
   EXPECT_THROW(book.roll_back("nowhere/x", 0), Error);
