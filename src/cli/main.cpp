@@ -44,12 +44,16 @@ bool takes_config(const std::vector<std::string>& words) {
   if (words.empty()) return false;
   return words[0] == "train" || words[0] == "compare" ||
          (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench" ||
-         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize";
+         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize" || words[0] == "eval";
 }
 
-// A benchmark has steps of its own, and neither data nor a run.
+// A benchmark has steps of its own, and neither data nor a run. A trained model is looked at in another precision, on
+// other data or elsewhere, and stays the model it is.
 bool is_known(const Shortcut& shortcut, const std::string& verb) {
   const std::string_view option = shortcut.option;
+  if (verb == "eval") {
+    return option == "--recipe" || option == "--data" || option == "--batch" || option == "--device";
+  }
   return verb != "bench" || (option != "--steps" && option != "--data" && option != "--name" && option != "--dir");
 }
 
@@ -81,21 +85,25 @@ std::vector<std::string> join_settings(const std::vector<std::string>& words) {
   return joined;
 }
 
+void add_settings(CLI::App& verb) {
+  verb.allow_extras();
+  const std::string& name =
+      verb.get_parent()->get_parent() == nullptr ? verb.get_name() : verb.get_parent()->get_name();
+  std::string footer = "Settings, of which later ones win:\n";
+  for (const Shortcut& shortcut : shortcuts) {
+    if (!is_known(shortcut, name)) continue;
+    footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
+  }
+  verb.footer(footer + "  --section.key=value       any key of docs/config.md");
+}
+
 // Config files and settings of a verb that takes them.
 struct ConfigOptions {
   std::vector<std::string> files;
 
   void add_to(CLI::App& verb) {
     verb.add_option("config", files, "TOML files; later ones win")->check(CLI::ExistingFile);
-    verb.allow_extras();
-    const std::string& name =
-        verb.get_parent()->get_parent() == nullptr ? verb.get_name() : verb.get_parent()->get_name();
-    std::string footer = "Settings, of which later ones win:\n";
-    for (const Shortcut& shortcut : shortcuts) {
-      if (!is_known(shortcut, name)) continue;
-      footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
-    }
-    verb.footer(footer + "  --section.key=value       any key of docs/config.md");
+    add_settings(verb);
   }
   ConfigArguments arguments(const CLI::App& verb) const { return {files, settings_from(verb.remaining())}; }
 };
@@ -181,12 +189,12 @@ class CommandLine {
   }
 
   void add_eval() {
-    CLI::App& verb = *app_.add_subcommand("eval", "validation loss of a trained model");
+    CLI::App& verb = *app_.add_subcommand("eval", "validation loss of a trained model, in its own precision or another");
     verb.add_option("run", eval_.run, "folder of the run")->required();
     verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default");
     verb.add_option("--batches", eval_.batches, "how many; all by default")->check(CLI::PositiveNumber);
     add_json(verb);
-    verb.allow_extras();
+    add_settings(verb);
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         eval_.settings = settings_from(verb.remaining());

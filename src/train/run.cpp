@@ -78,6 +78,17 @@ void refuse_existing(const fs::path& directory) {
 }
 
 // One run from its start to its end.
+// A checkpoint's sites are as the guard left them; they change only where the user asks for another plan now.
+bool apply_asked_plan(Trainer& trainer, const fs::path& directory, const std::string& reason) {
+  const Config before = load_run_config(directory, {});
+  const Plan then = make_plan(before.precision, layer_shapes(trainer.config().model));
+  const Plan& now = trainer.plan();
+  const bool same = std::equal(then.rows.begin(), then.rows.end(), now.rows.begin(), now.rows.end(),
+                               [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
+  if (!same) trainer.apply_plan(now, reason + trainer.config().precision.recipe);
+  return !same;
+}
+
 class Run {
  public:
   Run(const Config& config, const RunOptions& options)
@@ -150,15 +161,8 @@ class Run {
              : fmt::format("resumed at step {}", trainer_.steps_done()));
   }
 
-  // The checkpoint's sites are as the guard left them; they change only where the user asks for another plan now.
   void apply_changed_precision() {
-    const Config before = load_run_config(directory_, {});
-    const Plan then = make_plan(before.precision, layer_shapes(trainer_.config().model));
-    const Plan& now = trainer_.plan();
-    const bool same = std::equal(then.rows.begin(), then.rows.end(), now.rows.begin(), now.rows.end(),
-                                 [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
-    if (same) return;
-    trainer_.apply_plan(now, "resumed with " + trainer_.config().precision.recipe);
+    if (!apply_asked_plan(trainer_, directory_, "resumed with ")) return;
     note("plan",
          fmt::format("step {}: the plan changed to {}", trainer_.steps_done(), trainer_.config().precision.recipe));
   }
@@ -451,13 +455,14 @@ std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector
   const CheckpointStore store = CheckpointStore::read_only(directory);
   if (step) {
     run->trainer->restore(store.load(static_cast<std::uint64_t>(*step)));
-    return run;
+  } else {
+    const auto checkpoint = store.latest_good([&](const fs::path& path, const std::string& why) {
+      notice(fmt::format("{} is not usable: {}", path.string(), why));
+    });
+    if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
+    run->trainer->restore(*checkpoint);
   }
-  const auto checkpoint = store.latest_good([&](const fs::path& path, const std::string& why) {
-    notice(fmt::format("{} is not usable: {}", path.string(), why));
-  });
-  if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
-  run->trainer->restore(*checkpoint);
+  apply_asked_plan(*run->trainer, directory, "looked at with ");
   return run;
 }
 

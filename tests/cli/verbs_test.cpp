@@ -118,6 +118,27 @@ TEST(EvalVerb, AgreesWithTheRunsOwnValidation) {
   EXPECT_THAT(missing.error, HasSubstr("the newest step is 6"));
 }
 
+TEST(EvalVerb, LooksAtTheModelInAnotherPrecision) {
+  const Folder folder;
+  ASSERT_EQ(quaver(folder, tiny_training({"--dir=run", "--recipe=bf16"})).status, 0);
+  const auto loss_in = [&](Words more) {
+    Words words{"eval", "run", "--batches=1", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = quaver(folder, words);
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return json::parse(outcome.out);
+  };
+  const json own = loss_in({});
+  EXPECT_EQ(own["recipe"], "bf16");
+  const json narrow = loss_in({"--recipe", "fp8-row"});
+  EXPECT_EQ(narrow["recipe"], "fp8-row");
+  EXPECT_NE(narrow["validation_loss"], own["validation_loss"]);
+  const json one_role = loss_in({"--precision.layers.\"blocks.*/w\"=fp8-row"});
+  EXPECT_NE(one_role["validation_loss"], own["validation_loss"]);
+  EXPECT_NE(one_role["validation_loss"], narrow["validation_loss"]);
+  EXPECT_EQ(loss_in({})["validation_loss"], own["validation_loss"]);
+}
+
 TEST(CompareVerb, WritesAReportAndTheFigures) {
   const Folder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32,bf16,fp8-delayed", "--seeds=1,2"});
