@@ -189,7 +189,8 @@ class CommandLine {
   }
 
   void add_eval() {
-    CLI::App& verb = *app_.add_subcommand("eval", "validation loss of a trained model, in its own precision or another");
+    CLI::App& verb =
+        *app_.add_subcommand("eval", "validation loss of a trained model, in its own precision or another");
     verb.add_option("run", eval_.run, "folder of the run")->required();
     verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default");
     verb.add_option("--batches", eval_.batches, "how many; all by default")->check(CLI::PositiveNumber);

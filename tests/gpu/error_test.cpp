@@ -3,6 +3,8 @@
 
 #include "gpu/compare.h"
 
+#include "engine/cuda_module.h"
+
 namespace quaver::test {
 namespace {
 
@@ -47,6 +49,31 @@ TEST_P(ErrorTest, TooWideARowForTheNormsIsAnErrorWithARemedy) {
     EXPECT_NE(std::string(error.what()).find("9000"), std::string::npos) << error.what();
     EXPECT_NE(error.remedy().find("model.width"), std::string::npos) << error.remedy();
   }
+}
+
+class NoticeTest : public GpuTest {};
+
+// A model that writes text has another shape for every length of it.
+TEST_F(NoticeTest, AShapeThatTensorCoresDoNotTakeIsToldOnceWhateverItsLength) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine takes any shape";
+  std::vector<std::string> told;
+  Pair own{.wide = Format::bf16, .cpu = make_reference_engine(), .gpu = {}};
+  own.gpu = make_cuda_engine({.notice = [&](const std::string& text) { told.push_back(text); }});
+  const SiteSpec spec = both({.format = Format::e4m3, .policy = ScalePolicy::none});
+  Twin w(own, normal_matrix(16, 32, 2));
+  TwinTensor weight(own, spec, 16, 32);
+  store(own, w, weight);
+  for (const Size length : {Size{1}, Size{2}, Size{3}}) {
+    Twin x(own, normal_matrix(length, 32, 1));
+    TwinTensor tensor(own, spec, length, 32);
+    store(own, x, tensor);
+    Twin out(own, length, 16, 0);
+    own.gpu->matmul({.a = tensor.gpu().rows(), .b = weight.gpu().rows(), .out = out.gpu()});
+  }
+  own.gpu->synchronize();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].find("FP8 products of 1 × 16 × 32"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("multiples of 16"), std::string::npos) << told[0];
 }
 
 QUAVER_BOTH_WIDE_FORMATS(ErrorTest);

@@ -24,10 +24,6 @@ std::string find_why_no_gpu() {
   }
 }
 
-std::unique_ptr<Engine> make_reference_engine() {
-  return make_cpu_engine(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)));
-}
-
 Size bytes_of(Format format, Size count) { return count * info(format).storage_bits / 8; }
 
 std::uint32_t code_at(const std::byte* row, Format format, Size c) {
@@ -88,6 +84,10 @@ bool is_rehearsal() {
 const std::string& why_no_gpu() {
   static const std::string reason = find_why_no_gpu();
   return reason;
+}
+
+std::unique_ptr<Engine> make_reference_engine() {
+  return make_cpu_engine(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)));
 }
 
 std::unique_ptr<Engine> make_tested_engine(Format wide) {

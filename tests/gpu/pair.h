@@ -31,6 +31,9 @@ const std::string& why_no_gpu();
 // Whether a CPU engine stands in for the GPU's.
 bool is_rehearsal();
 
+// A new engine of the CPU, which says what is right.
+std::unique_ptr<Engine> make_reference_engine();
+
 // A new engine of the GPU, or of what stands in for it.
 std::unique_ptr<Engine> make_tested_engine(Format wide);
 

@@ -6,6 +6,7 @@
 #include "engine/cuda/cast.h"
 #include "engine/cuda/cast_activation.cuh"
 #include "engine/cuda/cast_launch.cuh"
+#include "engine/cuda/cast_lines.cuh"
 #include "engine/cuda/cast_statistics.h"
 #include "engine/cuda/cast_survey.h"
 #include "engine/cuda/cast_tile.cuh"
@@ -62,7 +63,17 @@ __device__ void survey_squares(const Source& x, const TilePlace& place, const T*
   }
 }
 
-// The factor of the group's block, whose scale is stored by the thread that has the block's first group.
+// The factor for a block with this amax, whose scale is stored by the thread that has the block's first group.
+__device__ float block_factor_for(const SideJob& side, const GroupPlace& at, float tensor_scale, Bits amax) {
+  const float stored = stored_block_scale(side.rule, tensor_scale, amax);
+  const bool first_line = (at.line & ((1 << side.block_rows_shift) - 1)) == 0;
+  const bool first_group =
+      side.block_cols == 0 ? at.out_first == 0 : ((at.group * group_size) & (side.block_cols - 1)) == 0;
+  if (at.count > 0 && first_line && first_group) side.block_scales[side.scale_index(at)] = stored;
+  return block_factor(side.rule, tensor_scale, stored);
+}
+
+// The factor of the group's block; amax is the group's own.
 template <Side S>
 __device__ float group_factor(const SideJob& side, const GroupPlace& at, const Squares& squares, float tensor_scale,
                               Bits amax) {
@@ -75,12 +86,7 @@ __device__ float group_factor(const SideJob& side, const GroupPlace& at, const S
       amax = lane::larger(amax, __shfl_xor_sync(~0U, amax, step));
     }
   }
-  const float stored = stored_block_scale(side.rule, tensor_scale, amax);
-  const bool first_line = (at.line & ((1 << side.block_rows_shift) - 1)) == 0;
-  const bool first_group =
-      side.block_cols == 0 ? at.out_first == 0 : ((at.group * group_size) & (side.block_cols - 1)) == 0;
-  if (at.count > 0 && first_line && first_group) side.block_scales[side.scale_index(at)] = stored;
-  return block_factor(side.rule, tensor_scale, stored);
+  return block_factor_for(side, at, tensor_scale, amax);
 }
 
 // The first `count` codes, one by one: rows that no vector fits.
@@ -148,13 +154,20 @@ __device__ void cast_group(const SideJob& side, const SideState& state, const Gr
   if (at.count > 0) store_group<F>(side, at, packed);
 }
 
-// A column's sum over the tile, by eight lanes; the one with the column's first group stores it.
-__device__ inline void add_column(const Source& x, const GroupPlace& at, const float (&v)[group_size], float* sums) {
+// A column's sum over the tile, from the parts that kLanes neighbouring lanes have of it; the one with the column's
+// first group stores it.
+template <int kLanes>
+__device__ inline void add_column(const Source& x, const GroupPlace& at, float sum, float* sums) {
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
+  if (at.group == 0 && at.count > 0) sums[at.out_first / tile_size * x.cols + at.out_line] = sum;
+}
+
+__device__ inline float sum_of(const float (&v)[group_size]) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < group_size; ++i) sum += v[i];
-  for (int step = 1; step < lane_groups; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
-  if (at.group == 0 && at.count > 0) sums[at.out_first / tile_size * x.cols + at.out_line] = sum;
+  return sum;
 }
 
 template <class T, Format F>
@@ -179,7 +192,7 @@ __device__ void cast_columns(const CastJob& job, const TilePlace& place, const T
     const GroupPlace at = group_place<Side::columns>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::columns, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
-    if (job.partial_sums != nullptr) add_column(job.x, at, v, job.partial_sums);
+    if (job.partial_sums != nullptr) add_column<lane_groups>(job.x, at, sum_of(v), job.partial_sums);
     cast_group<F, Side::columns>(job.columns, state, at, squares, false, v, ignored);
   }
 }
@@ -191,7 +204,52 @@ __device__ void sum_columns(const CastJob& job, const TilePlace& place, const T*
     const GroupPlace at = group_place<Side::columns>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::columns>(tile, at, job.x.factor, v);
-    add_column(job.x, at, v, job.partial_sums);
+    add_column<lane_groups>(job.x, at, sum_of(v), job.partial_sums);
+  }
+}
+
+// ---- whole lines: FP8 from BF16 as it lies, rounded to nearest, whose scales are of tensors, rows or 128 elements
+
+// The factor of the line's elements; amax is that of the thread's own.
+__device__ float line_factor(const SideJob& side, const SideState& state, const GroupPlace& at, Bits amax) {
+  if (!side.has_blocks) return state.tensor_factor;
+  if (side.block_cols == 0) {
+    amax = at.count > 0 ? side.line_amax[at.out_line] : 0;
+  } else {
+    amax = line_largest(amax);
+  }
+  return block_factor_for(side, at, state.tensor_scale, amax);
+}
+
+template <Format F, Side S>
+__device__ void cast_lines(const CastJob& job, const SideJob& side, const TilePlace& place, const __nv_bfloat16* tile,
+                           GroupCounts& counts) {
+  const SideState state(side);
+  const bool counting = S == Side::rows && job.statistics != nullptr;
+  const bool summing = S == Side::columns && job.partial_sums != nullptr;
+  LinePlaces<S> places(job.x, place);
+#pragma unroll 1
+  for (int pass = 0; pass < line_passes; ++pass) {
+    const GroupPlace& first = places.groups[0];
+    LinePairs pairs;
+    read_line<S>(tile, first.line, pairs);
+    const Bits largest = largest_magnitude(pairs);
+    const Bits amax = is_finite(largest) ? largest : finite_amax(pairs);
+    const float factor = line_factor(side, state, first, amax);
+    float sum = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float v[group_size];
+      unpack(pairs[half], v);
+      Packed<F> packed;
+      encode_group<F, Rounding::nearest_even>(v, factor, state.key, 0, packed);
+      if (!is_finite(largest)) patch_nonfinite<F>(v, packed);
+      if (counting) count_group<F>(v, packed, factor, largest, amax, counts);
+      if (places.groups[half].count > 0) store_group<F>(side, places.groups[half], packed);
+      if (summing) sum += sum_of(v);
+    }
+    if (summing) add_column<line_lanes>(job.x, first, sum, job.partial_sums);
+    places.next_pass();
   }
 }
 
@@ -244,6 +302,24 @@ __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_const
   if (job.rows.codes != nullptr) cast_rows<T, F>(job, place, tile, squares, counts);
   if (job.columns.codes != nullptr) {
     cast_columns<T, F>(job, place, tile, squares);
+  } else if (job.partial_sums != nullptr) {
+    sum_columns(job, place, tile);
+  }
+  if (job.statistics != nullptr) add_counts(job.x, counts, job.statistics);
+}
+
+template <Format F, class Fill>
+__global__ void __launch_bounds__(tile_threads, 3)
+    cast_line_tiles(const __grid_constant__ CastJob job, const Fill fill) {
+  extern __shared__ uint4 memory[];
+  auto* tile = reinterpret_cast<__nv_bfloat16*>(memory);
+  const TilePlace place = tile_place(job.x);
+  fill(job.x, place, tile);
+  __syncthreads();
+  GroupCounts counts;
+  if (job.rows.codes != nullptr) cast_lines<F, Side::rows>(job, job.rows, place, tile, counts);
+  if (job.columns.codes != nullptr) {
+    cast_lines<F, Side::columns>(job, job.columns, place, tile, counts);
   } else if (job.partial_sums != nullptr) {
     sum_columns(job, place, tile);
   }
@@ -348,7 +424,30 @@ bool plan_survey(Gpu& gpu, const CastTarget& target, CastJob& job, SurveyJob& su
   return true;
 }
 
-void run_cast(Gpu& gpu, const CastJob& job, Format format) {
+bool has_fp8_lines(const SideJob& side, const CodeMatrix& matrix) {
+  const QuantSpec& spec = matrix.spec;
+  const bool is_fp8 = spec.format == Format::e4m3 || spec.format == Format::e5m2;
+  const bool whole = spec.block == block::tensor || spec.block == block::row || spec.block == block::b1x128;
+  return side.codes == nullptr ||
+         (is_fp8 && whole && spec.rounding == Rounding::nearest_even && spec.rotation == Rotation::none);
+}
+
+// Calls launch with the format as a constant, and returns true, where the job is one of whole lines.
+template <class Launch>
+bool with_lines(const CastJob& job, const CastTarget& target, Format format, const Launch& launch) {
+  if (job.x.format != Format::bf16 || !job.x.aligned || job.x.factor != 1) return false;
+  if (!has_fp8_lines(job.rows, target.rows) || !has_fp8_lines(job.columns, target.columns)) return false;
+  if (format == Format::e4m3) launch(FormatConstant<Format::e4m3>{});
+  if (format == Format::e5m2) launch(FormatConstant<Format::e5m2>{});
+  return true;
+}
+
+void run_cast(Gpu& gpu, const CastJob& job, const CastTarget& target, Format format) {
+  const bool done = with_lines(job, target, format, [&](auto constant) {
+    launch_tiles<__nv_bfloat16>(gpu, cast_line_tiles<decltype(constant)::value, MatrixFill>, job.x, "cast_line_tiles",
+                                job, MatrixFill{});
+  });
+  if (done) return;
   with_tile_type(job.x, [&](auto element) {
     using T = decltype(element);
     with_format(format, [&](auto constant) {
@@ -363,16 +462,16 @@ void run_sides(Gpu& gpu, const CastJob& job, const CastTarget& target) {
   const bool rows = job.rows.codes != nullptr;
   const bool columns = job.columns.codes != nullptr;
   if (!rows || !columns || target.rows.spec.format == target.columns.spec.format) {
-    return run_cast(gpu, job, rows ? target.rows.spec.format : target.columns.spec.format);
+    return run_cast(gpu, job, target, rows ? target.rows.spec.format : target.columns.spec.format);
   }
   CastJob first = job;
   first.columns = {};
   first.partial_sums = nullptr;
-  run_cast(gpu, first, target.rows.spec.format);
+  run_cast(gpu, first, target, target.rows.spec.format);
   CastJob second = job;
   second.rows = {};
   second.statistics = nullptr;
-  run_cast(gpu, second, target.columns.spec.format);
+  run_cast(gpu, second, target, target.columns.spec.format);
 }
 
 CastTarget resolved(CastTarget target) {
@@ -421,16 +520,18 @@ void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
 template <class Fill>
 void cast_filled(Gpu& gpu, const View& shape, const CastTarget& given, const Fill& fill) {
   const CastTarget target = resolved(given);
-  const CastJob job = cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, false}, target);
+  const CastJob job = cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, true}, target);
+  const Format format = target.rows.spec.format;
+  const bool done = with_lines(job, target, format, [&](auto constant) {
+    launch_tiles<__nv_bfloat16>(gpu, cast_line_tiles<decltype(constant)::value, Fill>, job.x,
+                                "cast_line_tiles, activation", job, fill);
+  });
   const auto launch = [&](auto constant) {
     launch_tiles<__nv_bfloat16>(gpu, cast_tiles<__nv_bfloat16, decltype(constant)::value, Fill>, job.x,
                                 "cast_tiles, activation", job, fill);
   };
-  if (target.rows.spec.format == Format::e4m3) {
-    launch(FormatConstant<Format::e4m3>{});
-  } else {
-    launch(FormatConstant<Format::e5m2>{});
-  }
+  if (!done && format == Format::e4m3) launch(FormatConstant<Format::e4m3>{});
+  if (!done && format == Format::e5m2) launch(FormatConstant<Format::e5m2>{});
   finish_sums(gpu, job, target);
 }
 

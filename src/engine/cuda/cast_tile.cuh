@@ -37,16 +37,22 @@ __device__ inline TilePlace tile_place(const Source& x) {
   return {tile / across * tile_size, tile % across * tile_size};
 }
 
-// Sixteen rows on, the same column lies four banks further: eight lanes reading down a column, sixteen rows apart, and
-// their neighbours in three more columns meet in no bank.
+// Where an element lies in the tile, so that neither rows nor columns meet in a bank.
+// FP32: sixteen rows on, the same column lies four banks further: eight lanes reading down a column, sixteen rows
+// apart, and their neighbours in three more columns meet in no bank. BF16: the 16-byte chunks of a row are turned
+// against those of other rows, by other amounts for the eight rows that lie sixteen apart, for the two neighbours of
+// four such rows (as ldmatrix reads them), and for even chunks of two neighbouring rows.
 template <class T>
-inline constexpr int tile_skew = 16 / sizeof(T);
+inline constexpr int tile_skew = sizeof(T) == 4 ? 4 : 0;
 
 template <class T>
 inline constexpr int tile_bytes = (tile_size * tile_size + lane_groups * tile_skew<T>)*sizeof(T);
 
+QUAVER_DEVICE int tile_turn(int row) { return (row / group_size) ^ (row % 2 * 5); }
+
 template <class T>
 QUAVER_DEVICE int tile_offset(int row, int col) {
+  if constexpr (sizeof(T) == 2) return row * tile_size + ((col / 8) ^ tile_turn(row)) * 8 + col % 8;
   return row * tile_size + (row / group_size) * tile_skew<T> + col;
 }
 
@@ -133,13 +139,8 @@ struct GroupPlace {
   int count;       // elements inside the matrix
 };
 
-// The thread's group in this pass. Lanes 8k … 8k + 7 have a line together, so that eight times sixteen codes are stored
-// side by side.
 template <Side S>
-__device__ GroupPlace group_place(const Source& x, const TilePlace& place, int pass) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int line = pass * (tile_size / tile_passes) + thread / lane_groups;
-  const int group = thread % lane_groups;
+__device__ GroupPlace group_at(const Source& x, const TilePlace& place, int line, int group) {
   const Size lines = S == Side::rows ? x.rows : x.cols;
   const Size length = S == Side::rows ? x.cols : x.rows;
   const Size out_line = (S == Side::rows ? place.row : place.col) + line;
@@ -147,6 +148,15 @@ __device__ GroupPlace group_place(const Source& x, const TilePlace& place, int p
   const Size left = length - out_first;
   const int inside = left >= group_size ? group_size : (left > 0 ? static_cast<int>(left) : 0);
   return {line, group, out_line, out_first, out_line < lines ? inside : 0};
+}
+
+// The thread's group in this pass. Lanes 8k … 8k + 7 have a line together, so that eight times sixteen codes are stored
+// side by side.
+template <Side S>
+__device__ GroupPlace group_place(const Source& x, const TilePlace& place, int pass) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int line = pass * (tile_size / tile_passes) + thread / lane_groups;
+  return group_at<S>(x, place, line, thread % lane_groups);
 }
 
 // factor · x. A NaN keeps its payload as it does on the CPU, which only f32 codes show.
@@ -164,13 +174,16 @@ template <class T, Side S, Payload P = Payload::any>
 __device__ void read_group(const T* tile, const GroupPlace& at, float factor, float (&v)[group_size]) {
   if constexpr (S == Side::rows) {
     constexpr int width = 16 / sizeof(T);
-    const auto* chunks = reinterpret_cast<const uint4*>(tile + tile_offset<T>(at.line, at.group * group_size));
 #pragma unroll
-    for (int i = 0; i < group_size / width; ++i) unpack16(chunks[i], v + i * width, T{});
+    for (int i = 0; i < group_size; i += width) {
+      const T* chunk = tile + tile_offset<T>(at.line, at.group * group_size + i);
+      unpack16(*reinterpret_cast<const uint4*>(chunk), v + i, T{});
+    }
   } else {
-    const T* column = tile + tile_offset<T>(at.group * group_size, at.line);
 #pragma unroll
-    for (int i = 0; i < group_size; ++i) v[i] = static_cast<float>(column[i * tile_size]);
+    for (int i = 0; i < group_size; ++i) {
+      v[i] = static_cast<float>(tile[tile_offset<T>(at.group * group_size + i, at.line)]);
+    }
   }
 #pragma unroll
   for (int i = 0; i < group_size; ++i) v[i] = scaled_value<P>(v[i], factor);

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/cuda/gpu.h"
+#include "engine/cuda/turned.cuh"
 
 namespace quaver::cuda {
 
@@ -40,7 +41,7 @@ struct CodeTile {
          chunk += static_cast<int>(blockDim.x) / 32) {
       unsigned pairs[kMatrices];
 #pragma unroll
-      for (int m = 0; m < kMatrices; m += 4) load_turned(chunk_offset(m * 8 + lane, chunk), pairs + m);
+      for (int m = 0; m < kMatrices; m += 4) load_turned(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
       const int col = chunk * 16 + lane / 4 * 2;
       std::uint8_t* to = out + (col0 + col) * total_rows + row0 + first_row;
       unsigned words[kRun / 4];
@@ -58,13 +59,6 @@ struct CodeTile {
   __device__ int chunk_offset(int place, int chunk) const {
     const int turn = pitch == 64 ? place / 2 % 4 : place % 8;
     return place * pitch + (chunk ^ turn) * 16;
-  }
-
-  __device__ void load_turned(int offset, unsigned* pairs) const {
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(memory + offset));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
-                 : "r"(address));
   }
 
   __device__ static void store(std::uint8_t* to, const unsigned (&words)[kRun / 4], bool whole, int valid) {

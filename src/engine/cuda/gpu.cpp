@@ -56,8 +56,8 @@ std::size_t Gpu::workspace_bytes() const {
 
 void Gpu::synchronize() { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
 
-void Gpu::notice(const std::string& text) {
-  if (told_.insert(text).second && listener_) listener_(text);
+void Gpu::notice(const std::string& text, const std::string& subject) {
+  if (told_.insert(subject).second && listener_) listener_(text);
 }
 
 }  // namespace quaver::cuda

@@ -71,8 +71,9 @@ class Gpu {
   bool recording() const { return recording_; }
   void set_recording(bool recording) { recording_ = recording; }
 
-  // Told once for each text: what is slower or other than a user may think, with the remedy.
-  void notice(const std::string& text);
+  // Told once for each subject: what is slower or other than a user may think, with the remedy.
+  void notice(const std::string& text, const std::string& subject);
+  void notice(const std::string& text) { notice(text, text); }
 
  private:
   struct Block {

@@ -125,8 +125,9 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
   for (Size t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Size row0 = t * norm_tile_rows;
     const int rows = static_cast<int>(min(static_cast<Size>(norm_tile_rows), op.rows - row0));
-    for (int r = team.index; r < rows; r += team.count) {
+    for (int r = team.index; team.has_round(r, rows); r += team.count) {
       const Size row = row0 + r;
+      const int cols = r < rows ? op.cols : 0;
       const Loaded<T, V> now = loaded;
       cursor = RowCursor{t, r}.next(team.count, norm_tile_rows, op.rows);
       load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
@@ -136,7 +137,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = team.column(i);
-        const int valid = op.cols - col;
+        const int valid = cols - col;
         if (valid <= 0) continue;
         float v[8];
         float d[8];

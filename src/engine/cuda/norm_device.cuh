@@ -19,6 +19,10 @@ struct Team {
 
   __device__ int column(int vector) const { return ((vector * kWarps + warp) * 32 + lane) * 8; }
 
+  // Whether the team goes round once more, for row r of a tile of so many. All teams go round as often, the last ones
+  // with no row where the tile ends early: racecheck takes barriers that some teams pass and others do not for races.
+  __device__ bool has_round(int r, int rows) const { return r - index < rows; }
+
   // Sums over the team's threads, which all call it. Two buffers take turns, so that one barrier a call is enough.
   __device__ float2 sum(float2 value) {
 #pragma unroll

@@ -72,9 +72,9 @@ __device__ void load_row(const Forward<T>& op, const Team<V, W>& team, Size row,
   }
 }
 
-// sum, stored and returned.
+// sum, its first `cols` elements stored, and returned.
 template <class T, int V, int W>
-__device__ void join(const Forward<T>& op, const Team<V, W>& team, Size row, const Loaded<T, V>& from,
+__device__ void join(const Forward<T>& op, const Team<V, W>& team, Size row, int cols, const Loaded<T, V>& from,
                      Packed8<T> (&x)[V]) {
 #pragma unroll
   for (int i = 0; i < V; ++i) {
@@ -89,7 +89,7 @@ __device__ void join(const Forward<T>& op, const Team<V, W>& team, Size row, con
       x[i] = Packed8<T>::pack(a);
     }
     if (op.sum == nullptr) continue;
-    store_packed(x[i], op.sum + row * op.cols + team.column(i), op.cols - team.column(i), op.aligned);
+    store_packed(x[i], op.sum + row * op.cols + team.column(i), cols - team.column(i), op.aligned);
   }
 }
 
@@ -109,18 +109,19 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
   for (Size t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Size row0 = t * norm_tile_rows;
     const int rows = static_cast<int>(min(static_cast<Size>(norm_tile_rows), op.rows - row0));
-    for (int r = team.index; r < rows; r += team.count) {
+    for (int r = team.index; team.has_round(r, rows); r += team.count) {
       const Size row = row0 + r;
+      const int cols = r < rows ? op.cols : 0;
       Packed8<T> x[V];
-      join<T, V, W>(op, team, row, loaded, x);
+      join<T, V, W>(op, team, row, cols, loaded, x);
       cursor = RowCursor{t, r}.next(team.count, norm_tile_rows, op.rows);
       load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
       const NormRow norm = measure<T, V, W>(op, team, x);
-      if (team.warp == 0 && team.lane == 0) op.stats[row] = make_float2(norm.mean, norm.inverse_std);
+      if (r < rows && team.warp == 0 && team.lane == 0) op.stats[row] = make_float2(norm.mean, norm.inverse_std);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const int col = team.column(i);
-        const int valid = op.cols - col;
+        const int valid = cols - col;
         if (valid <= 0) continue;
         float v[8];
         float gain[8];

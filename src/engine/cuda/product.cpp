@@ -79,13 +79,16 @@ std::string why_not_native(const Gpu& gpu, const Matmul& op) {
   return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
 }
 
-// Notices about a format name no shape, so that each is told once.
-std::string notice_of(const Matmul& op, Format as, const std::string& reason) {
+// Each reason is told once for each pair of formats, with the first shape that it kept from the tensor cores: a model
+// that writes text has another shape for every length.
+void tell_decoded(Gpu& gpu, const Matmul& op, Format as, const std::string& reason) {
   const std::string through = as == Format::bf16 ? "BF16" : "FP32";
   std::string what = name_of(op.a.matrix) + " × " + name_of(op.b.matrix) + " products";
   if (is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) what = "FP8 products";
-  if (reason.starts_with("their ")) what += " of " + shape_of(op);
-  return what + " run through " + through + ", exactly but at its speed: " + reason;
+  const bool of_shape = reason.starts_with("their ");
+  gpu.notice(what + (of_shape ? " of " + shape_of(op) + ", and others like them, run through " : " run through ") +
+                 through + ", exactly but at its speed: " + reason,
+             what + through + reason);
 }
 
 Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, cublasOperation_t as_it_lies,
@@ -210,7 +213,7 @@ bool Products::multiply_native(const Matmul& op) { return multiply(op, native_so
 
 void Products::multiply_decoded(const Matmul& op, const std::string& reason) {
   const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
-  gpu_.notice(notice_of(op, as, reason));
+  tell_decoded(gpu_, op, as, reason);
   const Sources sources{.a = decoded(op.a.matrix, as, Slot::operand_a),
                         .b = decoded(op.b.matrix, as, Slot::operand_b),
                         .compute = CUBLAS_COMPUTE_32F,
