@@ -70,15 +70,20 @@ std::vector<Stretch> stretches(const CastStatistics& seen) {
   return list;
 }
 
-void check_seen(const std::vector<SiteRange>& sites) {
+}  // namespace
+
+void check_ranges(const std::vector<SiteRange>& sites) {
   for (const SiteRange& range : sites) {
     if (range.seen.count > range.seen.nonfinite) continue;
-    throw Error(range.site + ": no finite value was seen there",
-                "the model has diverged: calibrate an earlier checkpoint, with --step");
+    if (range.seen.count > 0) {
+      throw Error(range.site + ": no finite value was seen there",
+                  "the model has diverged: calibrate an earlier checkpoint, with --step");
+    }
+    if (!wants_scale(range.spec)) continue;
+    throw Error(range.site + ": the engine does not look at it while it is wide, so that it has no range",
+                "calibrate with --device cpu");
   }
 }
-
-}  // namespace
 
 double share_above(const CastStatistics& seen, double magnitude) {
   const std::vector<Stretch> list = stretches(seen);
@@ -164,7 +169,7 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
     options.progress.at(++done, total);
   }
   calibration.last_step = trainer.steps_done();
-  check_seen(calibration.sites);
+  check_ranges(calibration.sites);
   for (SiteRange& range : calibration.sites) choose_scale(range, options);
   return calibration;
 }

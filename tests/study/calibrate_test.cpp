@@ -149,6 +149,31 @@ TEST_F(Calibrated, LeavesTheTrainerAsItWas) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(looked_at->trainer().step().loss, left_alone->trainer().step().loss);
 }
 
+TEST(Ranges, AreNeededWhereThereWillBeAScale) {
+  const auto ranges_of = [](Format format, std::uint64_t count, std::uint64_t nonfinite) {
+    SiteRange range;
+    range.site = "head/dy";
+    range.spec.rows = {.format = format, .policy = format == Format::bf16 ? ScalePolicy::none : ScalePolicy::fixed};
+    range.spec.columns = range.spec.rows;
+    range.seen.count = count;
+    range.seen.nonfinite = nonfinite;
+    return std::vector<SiteRange>{range};
+  };
+  const auto remedy_for = [](const std::vector<SiteRange>& ranges) -> std::string {
+    try {
+      check_ranges(ranges);
+    } catch (const Error& error) {
+      return error.remedy();
+    }
+    return "";
+  };
+  EXPECT_EQ(remedy_for(ranges_of(Format::bf16, 0, 0)), "") << "not looked at, and not needed";
+  EXPECT_EQ(remedy_for(ranges_of(Format::e5m2, 8, 7)), "");
+  EXPECT_THAT(remedy_for(ranges_of(Format::e5m2, 0, 0)), HasSubstr("--device cpu"));
+  EXPECT_THAT(remedy_for(ranges_of(Format::e5m2, 8, 8)), HasSubstr("diverged"));
+  EXPECT_THAT(remedy_for(ranges_of(Format::bf16, 8, 8)), HasSubstr("diverged"));
+}
+
 TEST_F(Calibrated, ScaleFileCanBeImportedAndTakenBack) {
   const Calibration calibration = calibrated("fp8-static");
   const std::string text = to_scale_file(calibration);
