@@ -31,6 +31,9 @@ const std::string& why_no_gpu();
 // Whether a CPU engine stands in for the GPU's.
 bool is_rehearsal();
 
+// Whether tests shall do with fewer shapes and steps: a sanitizer makes kernels hundreds of times slower.
+bool is_brief();
+
 // A new engine of the CPU, which says what is right.
 std::unique_ptr<Engine> make_reference_engine();
 

@@ -14,9 +14,9 @@
 namespace quaver::test {
 namespace {
 
-constexpr Size steps = 20;
-constexpr Size memory_steps = 5;
-constexpr Size resume_step = 10;
+const Size steps = is_brief() ? 6 : 20;
+const Size memory_steps = is_brief() ? 3 : 5;
+const Size resume_step = is_brief() ? 3 : 10;
 
 // |Δloss| / loss at any step. FP32 between operations: sums in another order, which twenty updates amplify.
 constexpr double loss_bound_f32 = 5e-4;
@@ -27,7 +27,7 @@ Config config_of(const std::string& recipe) {
   Config config = small_config(recipe, "unused");
   config.train.steps = steps;
   config.train.eval_every = 0;
-  config.train.statistics_every = 7;  // full statistics take another way through the casts
+  config.train.statistics_every = is_brief() ? 2 : 7;  // full statistics take another way through the casts
   return config;
 }
 
