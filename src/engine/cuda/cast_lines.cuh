@@ -1,6 +1,6 @@
 // Lines of a BF16 tile, rows or columns, as threads have them when nothing is asked for but amaxes and codes: 32
 // elements each, packed in pairs, four lanes to a line. Columns come turned out of shared memory, so that both kinds of
-// line are worked on alike, with a quarter of the shuffles and half of the scales that sixteen elements a thread take.
+// line are worked on alike, with a third of the shuffles and half of the scales that sixteen elements a thread take.
 #pragma once
 
 #include "engine/cuda/cast_tile.cuh"
