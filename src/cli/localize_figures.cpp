@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
 
 #include "cli/localize.h"
 #include "cli/progress.h"
@@ -21,14 +22,56 @@ std::string_view narrowed(Grouping grouping) { return grouping == Grouping::site
 
 std::string percent(double share) { return shown(100 * share, "{:.4f}"); }
 
+// What was tried, most harmful first: an operand of each group stands for it.
+std::vector<std::size_t> groups_by_harm(const Localization& localization) {
+  std::vector<std::size_t> first;
+  std::set<std::string> known;
+  for (const std::size_t index : localization.ranking) {
+    if (known.insert(localization.sites[index].group).second) first.push_back(index);
+  }
+  return first;
+}
+
+std::vector<std::string> row_of(const std::string& name, const SiteSensitivity& site, double own_cosine,
+                                double sqnr_db) {
+  return {name,
+          percent(site.harm),
+          shown(site.effect.loss_change, "{:+.2e}"),
+          shown(site.effect.loss_error, "{:.1e}"),
+          shown(site.effect.gradient_cosine, "{:.6f}"),
+          shown(site.effect.gradient_error, "{:.4f}"),
+          shown(own_cosine, "{:.6f}"),
+          shown(sqnr_db, "{:.1f}"),
+          site.kept_wide ? "wide" : site.recipe};
+}
+
+Rows titled(std::string_view first) {
+  return {{std::string(first), "harm %", "loss change", "±", "cosine", "error", "own cosine", "SQNR dB", "plan"}};
+}
+
+// The most harmful groups; own cosine and SQNR are those of the worst operand.
 Rows ranking_rows(const Localization& localization, std::size_t most) {
-  Rows rows{{"site", "harm %", "loss change", "±", "cosine", "error", "own cosine", "SQNR dB", "plan"}};
-  for (std::size_t i = 0; i < std::min(most, localization.ranking.size()); ++i) {
-    const SiteSensitivity& site = localization.sites[localization.ranking[i]];
-    rows.push_back({site.site, percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
-                    shown(site.effect.loss_error, "{:.1e}"), shown(site.effect.gradient_cosine, "{:.6f}"),
-                    shown(site.effect.gradient_error, "{:.4f}"), shown(site.own.cosine, "{:.6f}"),
-                    shown(site.sqnr_db, "{:.1f}"), site.kept_wide ? "wide" : site.recipe});
+  Rows rows = titled(name_of(localization.grouping));
+  const std::vector<std::size_t> groups = groups_by_harm(localization);
+  for (std::size_t i = 0; i < std::min(most, groups.size()); ++i) {
+    const SiteSensitivity& one = localization.sites[groups[i]];
+    double own_cosine = one.own.cosine;
+    double sqnr_db = one.sqnr_db;
+    for (const SiteSensitivity& site : localization.sites) {
+      if (site.group != one.group) continue;
+      own_cosine = std::fmin(own_cosine, site.own.cosine);
+      sqnr_db = std::fmin(sqnr_db, site.sqnr_db);
+    }
+    rows.push_back(row_of(one.group, one, own_cosine, sqnr_db));
+  }
+  return rows;
+}
+
+Rows operand_rows(const Localization& localization) {
+  Rows rows = titled("site");
+  for (const std::size_t index : localization.ranking) {
+    const SiteSensitivity& site = localization.sites[index];
+    rows.push_back(row_of(site.site, site, site.own.cosine, site.sqnr_db));
   }
   return rows;
 }
@@ -118,13 +161,14 @@ report::HeatGrid plan_grid(const Localization& localization) {
 
 report::BarChart ranking_chart(const Localization& localization) {
   report::BarChart chart;
-  chart.title = "Most harmful operands";
+  chart.title = fmt::format("Most harmful {}s", narrowed(localization.grouping));
   chart.x_label = "% of the loss";
   constexpr std::size_t most = 20;
-  for (std::size_t i = 0; i < std::min(most, localization.ranking.size()); ++i) {
-    const SiteSensitivity& site = localization.sites[localization.ranking[i]];
+  const std::vector<std::size_t> groups = groups_by_harm(localization);
+  for (std::size_t i = 0; i < std::min(most, groups.size()); ++i) {
+    const SiteSensitivity& site = localization.sites[groups[i]];
     if (!std::isfinite(site.harm)) continue;
-    chart.bars.push_back({site.site, {100 * site.harm}, site.kept_wide ? "kept wide" : ""});
+    chart.bars.push_back({site.group, {100 * site.harm}, site.kept_wide ? "kept wide" : ""});
   }
   return chart;
 }
@@ -136,9 +180,8 @@ std::string localization_table(const Localization& localization) {
   std::string text = fmt::format("loss in high precision {:.4f} ± {:.4f}; each {} alone, most harmful first:\n{}",
                                  localization.baseline_loss, localization.baseline_error,
                                  narrowed(localization.grouping), aligned(ranking_rows(localization, most)));
-  if (localization.ranking.size() > most) {
-    text += fmt::format("… and {} that harm less\n", localization.ranking.size() - most);
-  }
+  const std::size_t groups = groups_by_harm(localization).size();
+  if (groups > most) text += fmt::format("… and {} that harm less\n", groups - most);
   text += fmt::format("\nplans measured whole:\n{}\n{}\n", aligned(trial_rows(localization)), verdict(localization));
   return text;
 }
@@ -164,9 +207,7 @@ std::string localization_report(const Localization& localization, const std::str
       .figure(report::to_svg(harm_grid(localization)), "Hover for the figures.")
       .figure(report::to_svg(plan_grid(localization)));
   page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));
-  page.details("All operands", [&](report::Page& inner) {
-    inner.table(table_of(ranking_rows(localization, localization.ranking.size())));
-  });
+  page.details("All operands", [&](report::Page& inner) { inner.table(table_of(operand_rows(localization))); });
   page.heading("Plans measured")
       .paragraph(
           "Effects of single operands do not add up exactly, so plans are measured whole. The first has all that "

@@ -14,7 +14,8 @@ namespace {
 
 // Sites that are tried together, and what that showed.
 struct Unit {
-  std::vector<std::size_t> rows;  // of the plan
+  std::string name;
+  std::vector<std::size_t> rows = {};  // of the plan
   double harm = 0;
 };
 
@@ -32,7 +33,9 @@ struct Increment {
 
 bool is_narrow_anywhere(const SiteSpec& spec) { return is_narrow(spec.rows.format) || is_narrow(spec.columns.format); }
 
-std::string block_of(const LayerShape& layer) { return layer.block < 0 ? layer.name : std::to_string(layer.block); }
+std::string block_of(const LayerShape& layer) {
+  return layer.block < 0 ? layer.name : "blocks." + std::to_string(layer.block);
+}
 
 class Search {
  public:
@@ -67,7 +70,7 @@ class Search {
                                                                       : block;
       const auto [found, is_new] = unit_of.try_emplace(unit, units_.size());
       if (is_new) {
-        units_.emplace_back();
+        units_.push_back({unit});
         const std::string bundle = options_.grouping == Grouping::block ? block : row.layer;
         const auto place = bundle_of.try_emplace(bundle, bundles_.size());
         if (place.second) bundles_.emplace_back();
@@ -157,6 +160,7 @@ class Search {
       for (const std::size_t row : units_[u].rows) {
         SiteSensitivity& site = result.sites[row];
         site.tried = true;
+        site.group = units_[u].name;
         site.recipe = subject_.plan.rows[row].recipe;
         site.effect = effect.whole;
         const auto own = effect.layers.find(site.layer);

@@ -39,6 +39,7 @@ struct SiteSensitivity {
   std::string site;
   std::string layer;
   Role role = Role::x;
+  std::string group = {};  // what was tried together: the site itself, its layer or its block
   std::string recipe;      // that was tried; where it was not, the wide one
   bool tried = false;      // false: wide in the recipe's own plan
   bool kept_wide = true;   // in the plan proposed

@@ -206,6 +206,12 @@ TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
   const Outcome outcome = quaver(folder, look + Words{"--out", "map"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("each block alone"));
+  for (const char* block : {"\nblocks.0 ", "\nblocks.1 "}) {
+    const std::size_t place = outcome.out.find(block);
+    ASSERT_NE(place, std::string::npos) << block << outcome.out;
+    EXPECT_EQ(outcome.out.find(block, place + 1), std::string::npos) << "a line a block";
+  }
+  EXPECT_THAT(outcome.out, Not(HasSubstr("blocks.0.attn"))) << "its operands were not tried by themselves";
   const auto recorded = StoreReader(folder / "runs/quaver.db").document(run_id_in(folder / "runs/a"), "localization");
   ASSERT_TRUE(recorded.has_value());
   EXPECT_EQ(*recorded, contents_of(folder / "map/localization.json"));
