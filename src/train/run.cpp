@@ -77,7 +77,6 @@ void refuse_existing(const fs::path& directory) {
               "add --resume to continue it, or choose another run.name or run.dir");
 }
 
-// One run from its start to its end.
 // A checkpoint's sites are as the guard left them; they change only where the user asks for another plan now.
 bool apply_asked_plan(Trainer& trainer, const fs::path& directory, const std::string& reason) {
   const Config before = load_run_config(directory, {});
@@ -89,6 +88,7 @@ bool apply_asked_plan(Trainer& trainer, const fs::path& directory, const std::st
   return !same;
 }
 
+// One run from its start to its end.
 class Run {
  public:
   Run(const Config& config, const RunOptions& options)
