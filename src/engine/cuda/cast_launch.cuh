@@ -54,6 +54,12 @@ void with_format(Format format, Work work) {
   }
 }
 
+template <class Work>
+void with_fp8(Format format, Work work) {
+  if (format == Format::e5m2) return work(FormatConstant<Format::e5m2>{});
+  work(FormatConstant<Format::e4m3>{});
+}
+
 // One thread block a tile; a matrix without elements gets one too, which stores its scales.
 inline unsigned tile_count(const Source& x) {
   const Size tiles = x.tiles_across() * x.tiles_down();
