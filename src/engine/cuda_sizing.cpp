@@ -129,8 +129,13 @@ void CudaSizing::embed_backward(const EmbedBackward& op) {
 }
 
 // cuDNN's ordered pass keeps the scores of a chunk of sequences, beside a sum for each row; our own kernels need the
-// sums alone.
+// sums alone, Hopper's a little more.
 void CudaSizing::attention_backward(const AttentionBackward& op) {
+  if (wide_format() == Format::bf16 && cuda::hopper_attention_takes(architecture_, op.layout) &&
+      cuda::hopper_attention_pays(op.layout)) {
+    keep(large, cuda::HopperAttentionMemory(op.layout, cuda::hopper_multiprocessors).total());
+    return;
+  }
   HeadLayout part = op.layout;
   constexpr Size most_scores = Size{2} << 30;
   const bool library = wide_format() == Format::bf16 && part.head_size % 8 == 0 && part.head_size <= 256 &&

@@ -2,20 +2,30 @@
 
 #include <cstdlib>
 
+#include "engine/cuda/attention_hopper.h"
 #include "engine/cuda/attention_kernels.h"
+#include "engine/gpu_rules.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
 
 AttentionLibrary::AttentionLibrary(Gpu& gpu) : gpu_(gpu) {
-  const char* wish = std::getenv("QUAVER_ATTENTION");
-  if (wish != nullptr && std::string(wish) == "own") {
+  const char* value = std::getenv("QUAVER_ATTENTION");
+  const std::string wish = value == nullptr ? "" : value;
+  if (wish == "own") {
+    wish_ = Wish::own;
     why_own_ = "QUAVER_ATTENTION=own";
     return;
+  }
+  if (wish == "cudnn") {
+    wish_ = Wish::cudnn;
+  } else if (!wish.empty()) {
+    throw Error("QUAVER_ATTENTION=" + wish + " is not known", "choose own or cudnn, or leave it unset for the fastest");
   }
   try {
     cudnn_ = std::make_unique<CudnnAttention>(gpu, Determinism::required);
   } catch (const Error& error) {
+    if (wish_ == Wish::cudnn) throw;
     why_own_ = error.what();
     gpu.notice("attention runs on kernels slower than cuDNN's: " + why_own_ + "; " + error.remedy());
   }
@@ -25,7 +35,12 @@ std::string AttentionLibrary::describe() const {
   return cudnn_ ? "cuDNN " + cudnn_->version() : "own kernels (" + why_own_ + ")";
 }
 
-bool AttentionLibrary::takes(Pass pass, const HeadLayout& layout, Format format) {
+bool AttentionLibrary::hopper_takes(const HeadLayout& layout, Format format) const {
+  if (wish_ == Wish::cudnn || format != Format::bf16 || layout.tokens() == 0) return false;
+  return hopper_attention_takes(gpu_.architecture(), layout) && (!cudnn_ || hopper_attention_pays(layout));
+}
+
+bool AttentionLibrary::cudnn_takes(Pass pass, const HeadLayout& layout, Format format) {
   if (!cudnn_ || format != Format::bf16) return false;
   const std::string& obstacle = cudnn_->obstacle(pass, layout);
   if (obstacle.empty()) return true;
@@ -34,7 +49,7 @@ bool AttentionLibrary::takes(Pass pass, const HeadLayout& layout, Format format)
 }
 
 void AttentionLibrary::forward(const Attention& op) {
-  if (takes(Pass::forward, op.layout, op.qkv.format)) {
+  if (cudnn_takes(Pass::forward, op.layout, op.qkv.format)) {
     cudnn_->forward(op);
   } else {
     own_attention(gpu_, op);
@@ -43,7 +58,9 @@ void AttentionLibrary::forward(const Attention& op) {
 }
 
 void AttentionLibrary::backward(const AttentionBackward& op) {
-  if (takes(Pass::backward, op.layout, op.qkv.format)) {
+  if (hopper_takes(op.layout, op.qkv.format)) {
+    hopper_attention_backward(gpu_, op);
+  } else if (cudnn_takes(Pass::backward, op.layout, op.qkv.format)) {
     cudnn_->backward(op);
   } else {
     own_attention_backward(gpu_, op);

@@ -1,7 +1,9 @@
-// Attention on the GPU: cuDNN for BF16 where it is installed and has a plan for the shape, our own kernels elsewhere.
-// QUAVER_ATTENTION=own forces the latter. Each gives the same bits whenever it is given the same input.
+// Attention on the GPU. In BF16: the backward pass of many heads of 64 on Hopper by a kernel of its own, the rest by
+// cuDNN where it is installed and has a plan for the shape. All else by our kernels for any GPU. QUAVER_ATTENTION=own
+// does without cuDNN, QUAVER_ATTENTION=cudnn without Hopper's kernel. Each gives the same bits for the same input.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,9 +23,13 @@ class AttentionLibrary {
   std::string describe() const;  // "cuDNN 9.19.0", or "own kernels (…)" with the reason
 
  private:
-  bool takes(Pass pass, const HeadLayout& layout, Format format);
+  enum class Wish : std::uint8_t { fastest, own, cudnn };
+
+  bool hopper_takes(const HeadLayout& layout, Format format) const;
+  bool cudnn_takes(Pass pass, const HeadLayout& layout, Format format);
 
   Gpu& gpu_;
+  Wish wish_ = Wish::fastest;
   std::unique_ptr<CudnnAttention> cudnn_;
   std::string why_own_;
 };
