@@ -1,6 +1,8 @@
 // What the GPU engine cannot do is an error that says what to do instead.
 #include "quaver/error.h"
 
+#include <cstdlib>
+
 #include "gpu/compare.h"
 
 #include "engine/cuda_module.h"
@@ -49,6 +51,21 @@ TEST_P(ErrorTest, TooWideARowForTheNormsIsAnErrorWithARemedy) {
     EXPECT_NE(std::string(error.what()).find("9000"), std::string::npos) << error.what();
     EXPECT_NE(error.remedy().find("model.width"), std::string::npos) << error.remedy();
   }
+}
+
+class AttentionChoiceTest : public GpuTest {};
+
+TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has one way";
+  setenv("QUAVER_ATTENTION", "flash", 1);
+  try {
+    make_tested_engine(Format::bf16);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("flash"), std::string::npos) << error.what();
+    EXPECT_NE(error.remedy().find("cudnn"), std::string::npos) << error.remedy();
+  }
+  unsetenv("QUAVER_ATTENTION");
 }
 
 class NoticeTest : public GpuTest {};
