@@ -115,10 +115,9 @@ inline Size attention_chunk(const HeadLayout& layout) {
 
 // Hopper's own backward pass of attention: a block of threads has a head to itself, so there must be as many as keep
 // more than half of the GPU busy, or cuDNN is faster.
-inline constexpr Size hopper_head = 64;
 inline constexpr Size hopper_multiprocessors = 132;  // 114 on PCIe cards
 inline bool hopper_attention_takes(int architecture, const HeadLayout& layout) {
-  return architecture == 90 && layout.head_size == hopper_head;
+  return architecture == 90 && (layout.head_size == 64 || layout.head_size == 128);
 }
 inline bool hopper_attention_pays(const HeadLayout& layout) {
   return 2 * layout.batch * layout.heads >= hopper_multiprocessors;
@@ -127,16 +126,21 @@ inline bool hopper_attention_pays(const HeadLayout& layout) {
 // Bytes of what it keeps: two figures of each query, sums for the queries that a block is at, and, where heads share
 // keys, their gradients for each head by itself.
 struct HopperAttentionMemory {
-  static constexpr Size tile_rows = 128;
-  static Size tiles(const HeadLayout& layout) { return (layout.sequence + tile_rows - 1) / tile_rows; }
+  static constexpr Size key_rows = 128;  // of a tile
+  static constexpr Size query_rows(Size head_size) { return 128 * 64 / head_size; }
+  static Size query_tiles(const HeadLayout& layout) {
+    const Size rows = query_rows(layout.head_size);
+    return (layout.sequence + rows - 1) / rows;
+  }
   static Size blocks(const HeadLayout& layout, Size multiprocessors) {
     return std::min(layout.batch * layout.heads, multiprocessors);
   }
 
   HopperAttentionMemory(const HeadLayout& layout, Size multiprocessors)
-      : figures(layout.batch * layout.heads * tiles(layout) * tile_rows * 2 * 4),
-        partial(blocks(layout, multiprocessors) * tiles(layout) * tile_rows * hopper_head * 4),
-        groups(layout.heads == layout.kv_heads ? 0 : layout.tokens() * layout.heads * hopper_head * 2 * 2) {}
+      : figures(layout.batch * layout.heads * query_tiles(layout) * query_rows(layout.head_size) * 2 * 4),
+        partial(blocks(layout, multiprocessors) * query_tiles(layout) * query_rows(layout.head_size) *
+                layout.head_size * 4),
+        groups(layout.heads == layout.kv_heads ? 0 : layout.tokens() * layout.heads * layout.head_size * 2 * 2) {}
   Size total() const { return figures + partial + groups; }
 
   Size figures;

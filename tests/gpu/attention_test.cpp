@@ -14,10 +14,11 @@ class AttentionTest : public GpuTest, public testing::WithParamInterface<Way> {
   Pair& pair() const { return pair_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
 };
 
-constexpr HeadLayout layouts[] = {{1, 1, 1, 1, 24},   {3, 1, 4, 2, 64},     {2, 37, 3, 1, 24},   {2, 37, 4, 4, 64},
-                                  {1, 37, 6, 2, 128}, {2, 128, 4, 2, 64},   {1, 128, 2, 2, 128}, {1, 128, 3, 3, 24},
-                                  {1, 200, 4, 1, 64}, {1, 200, 2, 1, 128},  {1, 256, 14, 2, 64}, {2, 256, 2, 2, 24},
-                                  {1, 400, 2, 2, 64}, {10, 140, 14, 2, 64}, {9, 129, 16, 16, 64}};
+constexpr HeadLayout layouts[] = {{1, 1, 1, 1, 24},     {3, 1, 4, 2, 64},     {2, 37, 3, 1, 24},    {2, 37, 4, 4, 64},
+                                  {1, 37, 6, 2, 128},   {2, 128, 4, 2, 64},   {1, 128, 2, 2, 128},  {1, 128, 3, 3, 24},
+                                  {1, 200, 4, 1, 64},   {1, 200, 2, 1, 128},  {1, 256, 14, 2, 64},  {2, 256, 2, 2, 24},
+                                  {1, 400, 2, 2, 64},   {10, 140, 14, 2, 64}, {9, 129, 16, 16, 64}, {2, 400, 3, 3, 128},
+                                  {12, 130, 12, 2, 128}};
 
 std::string text_of(const HeadLayout& layout) {
   return std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) + ", " + std::to_string(layout.heads) +
@@ -99,8 +100,11 @@ TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
 }
 
 TEST_P(AttentionTest, TenTimesTheSameBytes) {
-  for (const HeadLayout& layout :
-       {HeadLayout{2, 200, 4, 2, 64}, {1, 256, 6, 2, 128}, {1, 130, 2, 1, 24}, {10, 260, 14, 7, 64}}) {
+  for (const HeadLayout& layout : {HeadLayout{2, 200, 4, 2, 64},
+                                   {1, 256, 6, 2, 128},
+                                   {1, 130, 2, 1, 24},
+                                   {10, 260, 14, 7, 64},
+                                   {12, 200, 12, 6, 128}}) {
     const Size out = layout.heads * layout.head_size;
     Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));

@@ -1,6 +1,7 @@
-// Attention on the GPU. In BF16: the backward pass of many heads of 64 on Hopper by a kernel of its own, the rest by
-// cuDNN where it is installed and has a plan for the shape. All else by our kernels for any GPU. QUAVER_ATTENTION=own
-// does without cuDNN, QUAVER_ATTENTION=cudnn without Hopper's kernel. Each gives the same bits for the same input.
+// Attention on the GPU. In BF16: the backward pass of many heads of 64 or 128 on Hopper by a kernel of its own, the
+// rest by cuDNN where it is installed and has a plan for the shape. All else by our kernels for any GPU.
+// QUAVER_ATTENTION=own does without cuDNN, QUAVER_ATTENTION=cudnn without Hopper's kernel. Each gives the same bits for
+// the same input.
 #pragma once
 
 #include <cstdint>

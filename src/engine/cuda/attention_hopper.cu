@@ -1,13 +1,11 @@
-// The backward pass of attention on Hopper, for heads of 64. One block has a head of a sequence to itself: it takes the
-// keys 128 at a time, holds their gradients in registers while the queries pass by, and adds to the queries' gradients
-// in memory of its own, that stays in the L2 cache. Every element is added to by one thread in one order, so the same
-// input gives the same bits, without the scores ever leaving the chip.
+// The backward pass of attention on Hopper, for heads of 64 and 128. One block has a head of a sequence to itself: it
+// takes the keys 128 at a time, holds their gradients in registers while the queries pass by, and adds to the queries'
+// gradients in memory of its own. Every element is added to by one thread in one order, so the same input gives the
+// same bits, without the scores ever leaving the chip.
 //
 // A warpgroup copies tiles ahead; two others have 64 keys each. Scores are computed with keys as rows, so that they
 // are, in registers, the left factors of the keys' and values' gradients; only their own gradients go through shared
 // memory, for the queries, where the two warpgroups meet.
-#include <string>
-
 #include "engine/cuda/attention_hopper.h"
 #include "engine/cuda/hopper.cuh"
 #include "engine/gpu_rules.h"
@@ -21,45 +19,57 @@ using bf16 = __nv_bfloat16;
 
 constexpr float log2_e = 1.4426950408889634F;
 
-constexpr int head = static_cast<int>(hopper_head);
-constexpr int tile_rows = static_cast<int>(HopperAttentionMemory::tile_rows);
-constexpr int tile_bytes = tile_rows * head * 2;
-constexpr int figures_of_tile = 2 * tile_rows;  // log2 of the sum of each query's row, then its dot
-constexpr int figures_bytes = figures_of_tile * 4;
+constexpr int key_rows = static_cast<int>(HopperAttentionMemory::key_rows);
+constexpr int part = 64;  // elements of a head that lie together: a tile has one part after the other
+constexpr int row_bytes = part * 2;
 constexpr int warpgroup = 128;
 constexpr int workers = 2 * warpgroup;
 constexpr int block_threads = workers + warpgroup;
 
-// What lies where in shared memory, from an address on that is a multiple of 1024. There are two of each: one is worked
-// on while the other is filled.
-struct Shared {
+// Tiles for heads of E elements. There are two places for each: one is worked on while the other is filled.
+template <int E>
+struct Tiles {
+  static constexpr int parts = E / part;
+  static constexpr int query_rows = static_cast<int>(HopperAttentionMemory::query_rows(E));
+  static constexpr int queries_of_keys = key_rows / query_rows;  // tiles as long as one of keys
+  static constexpr int blocks = query_rows / 8;                  // of 8 columns of scores
+  static constexpr int figures_count = 2 * query_rows;           // log2 of the sum of each query's row, then its dot
+
+  static constexpr int keys_part = key_rows * row_bytes;
+  static constexpr int keys_bytes = parts * keys_part;
+  static constexpr int queries_part = query_rows * row_bytes;
+  static constexpr int queries_bytes = parts * queries_part;
+  static constexpr int scores_part = key_rows * row_bytes;  // of 64 queries, keys as rows
+  static constexpr int scores_bytes = query_rows / 64 * scores_part;
+  static constexpr int figures_bytes = figures_count * 4;
+
+  // Where they lie in shared memory, from an address on that is a multiple of 1024.
   static constexpr int keys = 0;
-  static constexpr int values = keys + 2 * tile_bytes;
-  static constexpr int queries = values + 2 * tile_bytes;
-  static constexpr int result_gradients = queries + 2 * tile_bytes;
-  static constexpr int score_gradients = result_gradients + 2 * tile_bytes;  // keys as rows, queries 0 to 63, 64 to 127
-  static constexpr int lines = score_gradients + 2 * 2 * tile_bytes;         // one: 16 rows for each warp
-  static constexpr int figures = lines + tile_bytes;
+  static constexpr int values = keys + 2 * keys_bytes;
+  static constexpr int queries = values + 2 * keys_bytes;
+  static constexpr int result_gradients = queries + 2 * queries_bytes;
+  static constexpr int score_gradients = result_gradients + 2 * queries_bytes;
+  static constexpr int figures = score_gradients + 2 * scores_bytes;
   static constexpr int keys_here = figures + 2 * figures_bytes;
   static constexpr int keys_done = keys_here + 2 * hopper::barrier_bytes;
   static constexpr int queries_here = keys_done + 2 * hopper::barrier_bytes;
   static constexpr int queries_done = queries_here + 2 * hopper::barrier_bytes;
   static constexpr int scores_here = queries_done + 2 * hopper::barrier_bytes;
   static constexpr int scores_done = scores_here + 2 * hopper::barrier_bytes;
-  static constexpr int bytes = scores_done + 2 * hopper::barrier_bytes;
+  static constexpr int shared_bytes = scores_done + 2 * hopper::barrier_bytes + 1024;
 };
-constexpr int shared_bytes = Shared::bytes + 1024;
 
 struct Work {
   int heads;
   int group;  // query heads that share one of keys
   int sequence;
-  int tiles;  // of a sequence
+  int key_tiles;  // of a sequence
+  int query_tiles;
   int items;  // heads of all sequences
   float scale;
-  const float* figures;  // [items][tiles][figures_of_tile]
-  float4* partial;       // [blocks][tiles][8][workers]
-  bf16* query_gradient;  // of the first token and head; a token is `stride` on, a head 64
+  const float* figures;  // [items][query_tiles][Tiles::figures_count]
+  float4* partial;       // [blocks][query_tiles][8][workers]
+  bf16* query_gradient;  // of the first token and head; a token is `stride` on, a head E
   Size query_stride;
   bf16* key_gradient;  // these too, by query head
   bf16* value_gradient;
@@ -82,7 +92,8 @@ __device__ float exp2_fast(float x) {
 // ---- figures of each query ----------------------------------------------------------------------------------------
 
 constexpr int figures_threads = 256;
-constexpr int figures_rows = figures_threads / 8;  // eight threads read the 64 elements of a row
+template <int E>
+constexpr int figures_rows = figures_threads / (E / 8);  // a thread reads eight elements
 
 __device__ float dot(uint4 a, uint4 b) {
   const std::uint32_t x[] = {a.x, a.y, a.z, a.w};
@@ -93,25 +104,27 @@ __device__ float dot(uint4 a, uint4 b) {
   return sum;
 }
 
+template <int E>
 __global__ void __launch_bounds__(figures_threads)
-    figures_kernel(const bf16* result, const bf16* result_gradient, const float* log_sum, int heads, int sequence,
-                   int tiles, float* figures) {
+    figures_kernel(const bf16* result, const bf16* result_gradient, const float* log_sum, Work work, float* figures) {
+  constexpr int threads = E / 8;  // of a row
   const int h = static_cast<int>(blockIdx.x);
-  const int row = static_cast<int>(blockIdx.y) * figures_rows + static_cast<int>(threadIdx.x) / 8;
-  const Size b = blockIdx.z;
-  const int part = static_cast<int>(threadIdx.x) % 8;
+  const int row = static_cast<int>(blockIdx.y) * figures_rows<E> + static_cast<int>(threadIdx.x) / threads;
+  const Size item = Size{blockIdx.z} * work.heads + h;
+  const int piece = static_cast<int>(threadIdx.x) % threads;
   float log_2 = INFINITY;  // past the sequence: no score is above zero
   float sum = 0;
-  if (row < sequence) {
-    const Size at = ((b * sequence + row) * heads + h) * head + part * 8;
+  if (row < work.sequence) {
+    const Size at = ((Size{blockIdx.z} * work.sequence + row) * work.heads + h) * E + piece * 8;
     sum = dot(*reinterpret_cast<const uint4*>(result + at), *reinterpret_cast<const uint4*>(result_gradient + at));
-    if (part == 0) log_2 = log_sum[(b * heads + h) * sequence + row] * log2_e;
+    if (piece == 0) log_2 = log_sum[item * work.sequence + row] * log2_e;
   }
-  for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
-  if (part != 0) return;
-  float* to = figures + ((b * heads + h) * tiles + row / tile_rows) * figures_of_tile + row % tile_rows;
+  for (int offset = threads / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+  constexpr int tile = Tiles<E>::query_rows;
+  if (piece != 0 || row >= work.query_tiles * tile) return;
+  float* to = figures + (item * work.query_tiles + row / tile) * Tiles<E>::figures_count + row % tile;
   to[0] = log_2;
-  to[tile_rows] = sum;
+  to[tile] = sum;
 }
 
 // ---- gradients ----------------------------------------------------------------------------------------------------
@@ -121,25 +134,29 @@ __global__ void __launch_bounds__(figures_threads)
 using namespace hopper;
 
 // A tile of keys and one of queries that is not before it.
+template <int E>
 struct Pair {
   int item;
-  int j;
-  int i;
-  __device__ bool diagonal() const { return i == j; }
-  // Queries pass by upwards and downwards in turn: those that were last are still in the cache. With their own keys
-  // they have the last part of their gradient.
+  int j;  // of the keys' tile
+  int i;  // of the queries'
+
+  // Where they are of the same positions, the queries get the last part of their gradient.
+  __device__ bool diagonal() const { return i / Tiles<E>::queries_of_keys == j; }
+  // Queries pass by upwards and downwards in turn: those that were last are still in the cache.
   __device__ bool upwards() const { return j % 2 == 0; }
-  __device__ bool first(int tiles) const { return i == (upwards() ? j : tiles - 1); }
-  __device__ bool last(int tiles) const { return i == (upwards() ? tiles - 1 : j); }
+  __device__ int low() const { return j * Tiles<E>::queries_of_keys; }
+  __device__ bool first(const Work& work) const { return i == (upwards() ? low() : work.query_tiles - 1); }
+  __device__ bool last(const Work& work) const { return i == (upwards() ? work.query_tiles - 1 : low()); }
 };
 
-template <class Body>
+template <int E, class Body>
 __device__ void for_all_pairs(const Work& work, Body body) {
   for (int item = static_cast<int>(blockIdx.x); item < work.items; item += static_cast<int>(gridDim.x)) {
-    for (int j = 0; j < work.tiles; ++j) {
-      for (int n = j; n < work.tiles; ++n) {
-        Pair pair{item, j, n};
-        if (!pair.upwards()) pair.i = work.tiles - 1 - (n - j);
+    for (int j = 0; j < work.key_tiles; ++j) {
+      const int low = j * Tiles<E>::queries_of_keys;
+      for (int n = low; n < work.query_tiles; ++n) {
+        Pair<E> pair{item, j, n};
+        if (!pair.upwards()) pair.i = work.query_tiles - 1 - (n - low);
         body(pair);
       }
     }
@@ -155,60 +172,117 @@ struct Turn {
   __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // when this place was used last
 };
 
+// `Rows` positions of a head, in boxes of 64 by 64.
+template <int E, int Rows>
+__device__ void copy_tile(Address to, const CUtensorMap& map, int column, int row, int b, Address here,
+                          std::uint64_t hint) {
+#pragma unroll
+  for (int p = 0; p < E / part; ++p) {
+#pragma unroll
+    for (int r = 0; r < Rows; r += 64) {
+      copy_box(to + (p * Rows + r) * row_bytes, map, column + p * part, row + r, b, here, hint);
+    }
+  }
+}
+
+template <int E>
 __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& qkv, const CUtensorMap& gradient) {
+  using T = Tiles<E>;
   Turn keys;
   Turn queries;
   const int kv_heads = work.heads / work.group;
-  for_all_pairs(work, [&](const Pair& pair) {
+  for_all_pairs<E>(work, [&](const Pair<E>& pair) {
     const int b = pair.item / work.heads;
     const int h = pair.item % work.heads;
-    if (pair.first(work.tiles)) {
+    if (pair.first(work)) {
       const int kv = h / work.group;
-      const Address here = keys.of(shared + Shared::keys_here);
-      const Address to = shared + keys.slot() * tile_bytes;
-      wait(keys.of(shared + Shared::keys_done), keys.parity_before());
-      arrive_expecting(here, 2 * tile_bytes);
-      copy_box(to + Shared::keys, qkv, (work.heads + kv) * head, pair.j * tile_rows, b, here, read_once);
-      copy_box(to + Shared::values, qkv, (work.heads + kv_heads + kv) * head, pair.j * tile_rows, b, here, read_once);
+      const Address here = keys.of(shared + T::keys_here);
+      const Address to = shared + keys.slot() * T::keys_bytes;
+      const int row = pair.j * key_rows;
+      wait(keys.of(shared + T::keys_done), keys.parity_before());
+      arrive_expecting(here, 2 * T::keys_bytes);
+      copy_tile<E, key_rows>(to + T::keys, qkv, (work.heads + kv) * E, row, b, here, read_once);
+      copy_tile<E, key_rows>(to + T::values, qkv, (work.heads + kv_heads + kv) * E, row, b, here, read_once);
       ++keys.count;
     }
-    const Address here = queries.of(shared + Shared::queries_here);
-    const Address to = shared + queries.slot() * tile_bytes;
-    wait(queries.of(shared + Shared::queries_done), queries.parity_before());
-    arrive_expecting(here, 2 * tile_bytes + figures_bytes);
-    copy_box(to + Shared::queries, qkv, h * head, pair.i * tile_rows, b, here, read_again);
-    copy_box(to + Shared::result_gradients, gradient, h * head, pair.i * tile_rows, b, here, read_again);
-    copy_bytes(shared + Shared::figures + queries.slot() * figures_bytes,
-               work.figures + (Size{pair.item} * work.tiles + pair.i) * figures_of_tile, figures_bytes, here);
+    const Address here = queries.of(shared + T::queries_here);
+    const Address to = shared + queries.slot() * T::queries_bytes;
+    const int row = pair.i * T::query_rows;
+    wait(queries.of(shared + T::queries_done), queries.parity_before());
+    arrive_expecting(here, 2 * T::queries_bytes + T::figures_bytes);
+    copy_tile<E, T::query_rows>(to + T::queries, qkv, h * E, row, b, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, h * E, row, b, here, read_again);
+    copy_bytes(shared + T::figures + queries.slot() * T::figures_bytes,
+               work.figures + (Size{pair.item} * work.query_tiles + pair.i) * T::figures_count, T::figures_bytes, here);
     ++queries.count;
   });
 }
 
+// Turns 4 × 4 words among four neighbouring threads: thread t has word t of each.
+__device__ uint4 turned(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  const auto exchange = [](std::uint32_t& low, std::uint32_t& high, unsigned int distance) {
+    const bool upper = (threadIdx.x & distance) != 0;
+    const std::uint32_t got = __shfl_xor_sync(~0U, upper ? low : high, distance);
+    (upper ? low : high) = got;
+  };
+  exchange(a, b, 1);
+  exchange(c, d, 1);
+  exchange(a, c, 2);
+  exchange(b, d, 2);
+  return {a, b, c, d};
+}
+
+// 64 rows and 64 columns of a gradient by a warpgroup; `to` is their first, rows_left of the rows are there.
+__device__ void write_gradient(bf16* to, Size stride, int rows_left, const Sums<8>& sums, float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+    const int row = first + 8 * upper;
+#pragma unroll
+    for (int n = 0; n < 8; n += 4) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float(&x)[4] = sums[n + k];
+        words[k] = pack(x[2 * upper] * factor, x[2 * upper + 1] * factor);
+      }
+      const uint4 line = turned(words[0], words[1], words[2], words[3]);
+      if (row < rows_left) __stcs(reinterpret_cast<uint4*>(to + row * stride + (n + lane % 4) * 8), line);
+    }
+  }
+}
+
 // One of two warpgroups. It is a pair of tiles behind with the gradients of queries, which need what the other has
 // computed: so neither waits for the other at once, and one multiplies while the other has its exponentials.
+template <int E>
 struct Worker {
+  using T = Tiles<E>;
+  using Scores = Sums<T::blocks>;
+  using Packed = std::uint32_t[2 * T::blocks];  // BF16, as the left factor of a product
+
   Address shared;
   const Work& work;
   int index;            // of this thread among the workers
-  int half;             // which 64 keys, and which 64 queries' gradients
+  int half;             // which 64 keys, and which half of the queries' gradients
   std::uint64_t tiles;  // the factor that begins where shared memory does
   Turn keys;
   Turn pairs;
-  Pair before;             // the pair before; none where pairs.count is 0
+  Pair<E> before;          // the pair before; none where pairs.count is 0
   float4* partial_before;  // what there is of its queries' gradients
-  Sums<8> key_sums;
-  Sums<8> value_sums;
+  Sums<8> key_sums[T::parts];
+  Sums<8> value_sums[T::parts];
 
   __device__ int lane() const { return index % 32; }
-  __device__ int warp_row() const { return index / 32 * 16; }  // of a tile, the warp's first
+  __device__ int warp_row() const { return index / 32 * 16; }  // of the keys, the warp's first
 
-  // Probabilities, rounded and packed as the left factor of a product; keys after the query have none.
+  // Probabilities; keys after the query have none.
   template <bool Diagonal>
-  __device__ void probabilities(std::uint32_t (&p)[32], const Sums<16>& scores, Address figures) const {
-    const int row = warp_row() + lane() / 4;
+  __device__ void probabilities(Packed& p, const Scores& scores, Address figures, int queries_before) const {
+    const int row = warp_row() + lane() / 4 - queries_before;
     const float factor = work.scale * log2_e;
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < T::blocks; ++n) {
       const int column = n * 8 + lane() % 4 * 2;
       const float2 log_2 = load_pair(figures + column * 4);
       float x[4];
@@ -227,55 +301,31 @@ struct Worker {
     }
   }
 
-  __device__ void score_gradients(std::uint32_t (&out)[32], const std::uint32_t (&p)[32], const Sums<16>& x,
-                                  Address dots) const {
+  __device__ void score_gradients(Packed& out, const Packed& p, const Scores& x, Address dots) const {
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < T::blocks; ++n) {
       const float2 d = load_pair(dots + n * 32 + lane() % 4 * 8);
       out[2 * n] = pack(low_of(p[2 * n]) * (x[n][0] - d.x), high_of(p[2 * n]) * (x[n][1] - d.y));
       out[2 * n + 1] = pack(low_of(p[2 * n + 1]) * (x[n][2] - d.x), high_of(p[2 * n + 1]) * (x[n][3] - d.y));
     }
   }
 
-  __device__ void store_scores(const std::uint32_t (&x)[32]) const {
-    const Address to = shared + Shared::score_gradients + pairs.slot() * 2 * tile_bytes;
+  __device__ void store_scores(const Packed& x) const {
+    const Address to = shared + T::score_gradients + pairs.slot() * T::scores_bytes;
     const int row = warp_row() + lane() % 16;
-    wait(pairs.of(shared + Shared::scores_done), pairs.parity_before());
+    wait(pairs.of(shared + T::scores_done), pairs.parity_before());
 #pragma unroll
-    for (int m = 0; m < 8; ++m) {
-      store_matrices(to + m / 4 * tile_bytes + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
+    for (int m = 0; m < T::blocks / 2; ++m) {
+      store_matrices(to + m / 4 * T::scores_part + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
     }
     publish_shared();
-    arrive(pairs.of(shared + Shared::scores_here));
+    arrive(pairs.of(shared + T::scores_here));
   }
 
-  // The warp's 16 rows of a head's gradient, `to` being the tile's first, as whole lines.
-  __device__ void write_rows(bf16* to, Size stride, int rows_left, const Sums<8>& sums, float factor) const {
-    const Address lines = shared + Shared::lines;
-    to += (warp_row() + lane() / 8) * stride + lane() % 8 * 8;
-    __syncwarp();
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      const float(&a)[4] = sums[2 * m];
-      const float(&b)[4] = sums[2 * m + 1];
-      const std::uint32_t x[4] = {pack(a[0] * factor, a[1] * factor), pack(a[2] * factor, a[3] * factor),
-                                  pack(b[0] * factor, b[1] * factor), pack(b[2] * factor, b[3] * factor)};
-      store_matrices(lines + Tile::piece(warp_row() + lane() % 16, m * 2 + lane() / 16), x);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      const int row = warp_row() + m * 4 + lane() / 8;
-      const uint4 x = load_16(lines + Tile::piece(row, lane() % 8));
-      if (row < rows_left) __stcs(reinterpret_cast<uint4*>(to), x);
-      to += 4 * stride;
-    }
+  __device__ Size token(const Pair<E>& pair, int row) const {
+    return Size{pair.item / work.heads} * work.sequence + row;
   }
-
-  __device__ Size token(const Pair& pair, int tile) const {
-    return Size{pair.item / work.heads} * work.sequence + tile * tile_rows;
-  }
-  __device__ int column(const Pair& pair) const { return pair.item % work.heads * head; }
+  __device__ int column(const Pair<E>& pair) const { return pair.item % work.heads * E; }
 
   // The gradients of the queries of the pair before begin with what there is of them ...
   __device__ void begin_queries(Sums<8>& sums) const {
@@ -294,29 +344,32 @@ struct Worker {
       sums[n][3] = x.w;
     }
   }
-  // ... are multiplied with their keys ...
+  // ... are multiplied with their keys: this half of the queries, or of the head's elements ...
   __device__ void multiply_queries(Sums<8>& sums) const {
-    Turn turn{pairs.count - 1};
-    Turn key_turn{before.last(work.tiles) ? keys.count - 1 : keys.count};
-    if (pairs.count > 0) wait(turn.of(shared + Shared::scores_here), turn.parity());
-    const std::uint64_t scores =
-        tiles + Tile::on(Shared::score_gradients + turn.slot() * 2 * tile_bytes + half * tile_bytes);
-    const std::uint64_t tile = tiles + Tile::on(Shared::keys + key_turn.slot() * tile_bytes);
+    constexpr bool half_of_queries = T::parts == 1;
+    const Turn turn{pairs.count - 1};
+    const Turn key_turn{before.last(work) ? keys.count - 1 : keys.count};
+    if (pairs.count > 0) wait(turn.of(shared + T::scores_here), turn.parity());
+    const std::uint64_t scores = tiles + Tile::on(T::score_gradients + turn.slot() * T::scores_bytes +
+                                                  (half_of_queries ? half * T::scores_part : 0));
+    const std::uint64_t tile =
+        tiles + Tile::on(T::keys + key_turn.slot() * T::keys_bytes + (half_of_queries ? 0 : half * T::keys_part));
     begin_products();
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
+    for (int k = 0; k < key_rows / 16; ++k) {
       multiply_columns(sums, scores + k * Tile::step_down, tile + k * Tile::step_down, true);
     }
   }
   // ... and written, added to what there is, or begin it.
   __device__ void finish_queries(const Sums<8>& sums) const {
     if (pairs.count == 0) return;
-    Turn turn{pairs.count - 1};
-    arrive(turn.of(shared + Shared::scores_done));
-    if (before.last(work.tiles)) arrive(Turn{keys.count - 1}.of(shared + Shared::keys_done));
+    arrive(Turn{pairs.count - 1}.of(shared + T::scores_done));
+    if (before.last(work)) arrive(Turn{keys.count - 1}.of(shared + T::keys_done));
     if (before.diagonal()) {
-      write_rows(work.query_gradient + token(before, before.i) * work.query_stride + column(before), work.query_stride,
-                 work.sequence - before.i * tile_rows, sums, work.scale);
+      const int row = before.i * T::query_rows + (T::parts == 1 ? half * 64 : 0);
+      const int element = T::parts == 1 ? 0 : half * part;
+      write_gradient(work.query_gradient + token(before, row) * work.query_stride + column(before) + element,
+                     work.query_stride, work.sequence - row, sums, work.scale);
       if (before.j > 0) discard_line(partial_before - lane() + lane() / 4 * workers + lane() % 4 * 8);
     } else if (before.j == 0) {
 #pragma unroll
@@ -331,76 +384,89 @@ struct Worker {
     }
   }
 
-  template <bool Diagonal>
-  __device__ void pass(const Pair& pair) {
-    const bool first = pair.first(work.tiles);
-    const std::uint64_t own_keys = tiles + Tile::on(Shared::keys + keys.slot() * tile_bytes + half * tile_bytes / 2);
-    const std::uint64_t own_values = own_keys + Tile::on(Shared::values - Shared::keys);
-    const std::uint64_t queries = tiles + Tile::on(Shared::queries + pairs.slot() * tile_bytes);
-    const std::uint64_t gradients = queries + Tile::on(Shared::result_gradients - Shared::queries);
-    const Address figures = shared + Shared::figures + pairs.slot() * figures_bytes;
-    if (first) wait(keys.of(shared + Shared::keys_here), keys.parity());
-    wait(pairs.of(shared + Shared::queries_here), pairs.parity());
+  // sums (+)= left · tile
+  __device__ static void multiply_parts(Sums<8> (&sums)[T::parts], const Packed& left, std::uint64_t tile, bool add) {
+#pragma unroll
+    for (int p = 0; p < T::parts; ++p) {
+#pragma unroll
+      for (int k = 0; k < T::query_rows / 16; ++k) {
+        multiply_columns(sums[p], left + 4 * k, tile + Tile::on(p * T::queries_part) + k * Tile::step_down,
+                         add || k > 0);
+      }
+    }
+    end_products();
+  }
+  // scores = rows · columnsᵀ
+  __device__ static void multiply_tiles(Scores& scores, std::uint64_t rows, std::uint64_t columns) {
+#pragma unroll
+    for (int p = 0; p < T::parts; ++p) {
+#pragma unroll
+      for (int k = 0; k < part / 16; ++k) {
+        multiply_rows(scores, rows + Tile::on(p * T::keys_part) + k * Tile::step_across,
+                      columns + Tile::on(p * T::queries_part) + k * Tile::step_across, p + k > 0);
+      }
+    }
+    end_products();
+  }
 
-    Sums<16> scores;
-    Sums<16> outer;  // result gradients · values
+  template <bool Diagonal>
+  __device__ void pass(const Pair<E>& pair) {
+    const bool first = pair.first(work);
+    const std::uint64_t own_keys = tiles + Tile::on(T::keys + keys.slot() * T::keys_bytes + half * T::keys_part / 2);
+    const std::uint64_t own_values = own_keys + Tile::on(T::values - T::keys);
+    const std::uint64_t queries = tiles + Tile::on(T::queries + pairs.slot() * T::queries_bytes);
+    const std::uint64_t gradients = queries + Tile::on(T::result_gradients - T::queries);
+    const Address figures = shared + T::figures + pairs.slot() * T::figures_bytes;
+    if (first) wait(keys.of(shared + T::keys_here), keys.parity());
+    wait(pairs.of(shared + T::queries_here), pairs.parity());
+
+    Scores scores;
+    Scores outer;  // result gradients · values
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      multiply_rows(scores, own_keys + k * Tile::step_across, queries + k * Tile::step_across, k > 0);
-    }
-    end_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      multiply_rows(outer, own_values + k * Tile::step_across, gradients + k * Tile::step_across, k > 0);
-    }
-    end_products();
+    multiply_tiles(scores, own_keys, queries);
+    multiply_tiles(outer, own_values, gradients);
     wait_for_products<1>();
     pin(scores);
-    std::uint32_t p[32];
-    probabilities<Diagonal>(p, scores, figures);
+    Packed p;
+    probabilities<Diagonal>(p, scores, figures, (pair.i - pair.low()) * T::query_rows);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      multiply_columns(value_sums, p + 4 * k, gradients + k * Tile::step_down, !first || k > 0);
-    }
-    end_products();
+    multiply_parts(value_sums, p, gradients, !first);
     wait_for_products<1>();
     pin(outer);
-    std::uint32_t ds[32];
-    score_gradients(ds, p, outer, figures + tile_rows * 4);
+    Packed ds;
+    score_gradients(ds, p, outer, figures + T::query_rows * 4);
     store_scores(ds);
 
     Sums<8> query_sums;
     begin_queries(query_sums);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      multiply_columns(key_sums, ds + 4 * k, queries + k * Tile::step_down, !first || k > 0);
-    }
-    end_products();
+    multiply_parts(key_sums, ds, queries, !first);
     multiply_queries(query_sums);
     end_products();
     wait_for_products<0>();
-    pin(value_sums);
-    pin(key_sums);
+    for (auto& sums : value_sums) pin(sums);
+    for (auto& sums : key_sums) pin(sums);
     pin(query_sums);
-    arrive(pairs.of(shared + Shared::queries_done));
+    arrive(pairs.of(shared + T::queries_done));
     finish_queries(query_sums);
-    if (pair.last(work.tiles)) {
-      const Size at = token(pair, pair.j) * work.key_stride + column(pair);
-      const int rows_left = work.sequence - pair.j * tile_rows;
-      write_rows(work.key_gradient + at, work.key_stride, rows_left, key_sums, work.scale);
-      write_rows(work.value_gradient + at, work.key_stride, rows_left, value_sums, 1);
+    if (pair.last(work)) {
+      const int row = pair.j * key_rows + half * 64;
+      const Size at = token(pair, row) * work.key_stride + column(pair);
+#pragma unroll
+      for (int q = 0; q < T::parts; ++q) {
+        write_gradient(work.key_gradient + at + q * part, work.key_stride, work.sequence - row, key_sums[q],
+                       work.scale);
+        write_gradient(work.value_gradient + at + q * part, work.key_stride, work.sequence - row, value_sums[q], 1);
+      }
       ++keys.count;
     }
     ++pairs.count;
     before = pair;
-    partial_before = work.partial + (Size{blockIdx.x} * work.tiles + pair.i) * 8 * workers + index;
+    partial_before = work.partial + (Size{blockIdx.x} * work.query_tiles + pair.i) * 8 * workers + index;
   }
 
   __device__ void run() {
-    for_all_pairs(work, [&](const Pair& pair) { pair.diagonal() ? pass<true>(pair) : pass<false>(pair); });
+    for_all_pairs<E>(work, [&](const Pair<E>& pair) { pair.diagonal() ? pass<true>(pair) : pass<false>(pair); });
     Sums<8> query_sums;
     begin_queries(query_sums);
     multiply_queries(query_sums);
@@ -413,9 +479,11 @@ struct Worker {
 
 #endif
 
+template <int E>
 __global__ void __launch_bounds__(block_threads, 1)
     gradients_kernel(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap gradient, Work work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = Tiles<E>;
   extern __shared__ std::byte memory[];
   const Address shared = (shared_address(memory) + 1023) / 1024 * 1024;
   const int thread = static_cast<int>(threadIdx.x);
@@ -424,23 +492,23 @@ __global__ void __launch_bounds__(block_threads, 1)
     prefetch_map(gradient);
     for (int slot = 0; slot < 2; ++slot) {
       const Address barriers = shared + slot * barrier_bytes;
-      start(barriers + Shared::keys_here, 1);
-      start(barriers + Shared::keys_done, workers);
-      start(barriers + Shared::queries_here, 1);
-      start(barriers + Shared::queries_done, workers);
-      start(barriers + Shared::scores_here, workers);
-      start(barriers + Shared::scores_done, workers);
+      start(barriers + T::keys_here, 1);
+      start(barriers + T::keys_done, workers);
+      start(barriers + T::queries_here, 1);
+      start(barriers + T::queries_done, workers);
+      start(barriers + T::scores_here, workers);
+      start(barriers + T::scores_done, workers);
     }
     publish_barriers();
   }
   __syncthreads();
   if (thread < warpgroup) {
     give_registers<24>();
-    if (thread == 0) copy_tiles(shared, work, qkv, gradient);
+    if (thread == 0) copy_tiles<E>(shared, work, qkv, gradient);
   } else {
     take_registers<240>();
     const int index = thread - warpgroup;
-    Worker worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
+    Worker<E> worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
     worker.run();
   }
 #endif
@@ -451,8 +519,8 @@ __global__ void __launch_bounds__(block_threads, 1)
 constexpr int sum_threads = 256;
 
 // The gradients of keys, or values, of one head for each of queries, summed over those that share one.
-__global__ void __launch_bounds__(sum_threads)
-    sum_groups_kernel(const bf16* by_query_head, bf16* to, Size to_stride, Size tokens, int heads, int group) {
+__global__ void __launch_bounds__(sum_threads) sum_groups_kernel(const bf16* by_query_head, bf16* to, Size to_stride,
+                                                                 Size tokens, int heads, int group, int head) {
   const int kv_width = heads / group * head;
   const Size index = (Size{blockIdx.x} * sum_threads + threadIdx.x) * 8;
   const Size token = index / (2 * kv_width);
@@ -478,7 +546,7 @@ __global__ void __launch_bounds__(sum_threads)
 
 // ---- launching ----------------------------------------------------------------------------------------------------
 
-// [batch × sequence × width] of BF16, read in tiles of 128 positions and 64 elements.
+// [batch × sequence × width] of BF16, read in boxes of 64 positions and 64 elements.
 CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
   static const auto encode = [] {
     void* found = nullptr;
@@ -494,7 +562,7 @@ CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
                                 static_cast<cuuint64_t>(layout.batch)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(width) * 2,
                                 static_cast<cuuint64_t>(width * layout.sequence) * 2};
-  const cuuint32_t box[] = {head, tile_rows, 1};
+  const cuuint32_t box[] = {part, 64, 1};
   const cuuint32_t steps[] = {1, 1, 1};
   CUtensorMap map;
   const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), extents, strides,
@@ -509,54 +577,60 @@ CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
   return map;
 }
 
-}  // namespace
-
-void hopper_attention_backward(Gpu& gpu, const AttentionBackward& op) {
+template <int E>
+void run(Gpu& gpu, const AttentionBackward& op) {
+  using T = Tiles<E>;
   const HeadLayout& layout = op.layout;
-  const Size heads_width = layout.heads * head;
+  const Size heads_width = layout.heads * E;
   const bool grouped = layout.heads != layout.kv_heads;
-  const int tiles = static_cast<int>(HopperAttentionMemory::tiles(layout));
-  const Size items = layout.batch * layout.heads;
-  const Size blocks = HopperAttentionMemory::blocks(layout, gpu.multiprocessors());
   const HopperAttentionMemory sizes(layout, gpu.multiprocessors());
   std::byte* memory = gpu.workspace(Slot::large, static_cast<std::size_t>(sizes.total()));
+  auto* figures = reinterpret_cast<float*>(memory);
+  auto* by_query_head = reinterpret_cast<bf16*>(memory + sizes.figures + sizes.partial);
+  auto* gradient = static_cast<bf16*>(op.qkv_gradient.data);
 
   Work work{};
   work.heads = static_cast<int>(layout.heads);
   work.group = static_cast<int>(layout.heads / layout.kv_heads);
   work.sequence = static_cast<int>(layout.sequence);
-  work.tiles = tiles;
-  work.items = static_cast<int>(items);
+  work.key_tiles = static_cast<int>(ceil_div(layout.sequence, key_rows));
+  work.query_tiles = static_cast<int>(HopperAttentionMemory::query_tiles(layout));
+  work.items = static_cast<int>(layout.batch * layout.heads);
   work.scale = op.scale;
-  auto* figures = reinterpret_cast<float*>(memory);
   work.figures = figures;
   work.partial = reinterpret_cast<float4*>(memory + sizes.figures);
-  auto* gradient = static_cast<bf16*>(op.qkv_gradient.data);
-  auto* by_query_head = reinterpret_cast<bf16*>(memory + sizes.figures + sizes.partial);
   work.query_gradient = gradient;
   work.query_stride = layout.width();
   work.key_gradient = grouped ? by_query_head : gradient + heads_width;
   work.value_gradient = work.key_gradient + heads_width;
   work.key_stride = grouped ? 2 * heads_width : layout.width();
 
-  const dim3 grid(static_cast<unsigned int>(layout.heads), static_cast<unsigned int>(tiles * tile_rows / figures_rows),
+  const dim3 grid(static_cast<unsigned int>(layout.heads),
+                  static_cast<unsigned int>(ceil_div(work.query_tiles * T::query_rows, figures_rows<E>)),
                   static_cast<unsigned int>(layout.batch));
-  figures_kernel<<<grid, figures_threads, 0, gpu.stream()>>>(
+  figures_kernel<E><<<grid, figures_threads, 0, gpu.stream()>>>(
       static_cast<const bf16*>(op.result.data), static_cast<const bf16*>(op.result_gradient.data),
-      static_cast<const float*>(op.log_sum.data), work.heads, work.sequence, tiles, figures);
+      static_cast<const float*>(op.log_sum.data), work, figures);
   check_launch("attention, figures of queries");
 
   const char* name = "attention, gradients";
-  check(cudaFuncSetAttribute(gradients_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), name);
-  gradients_kernel<<<static_cast<unsigned int>(blocks), block_threads, shared_bytes, gpu.stream()>>>(
+  const Size blocks = HopperAttentionMemory::blocks(layout, gpu.multiprocessors());
+  check(cudaFuncSetAttribute(gradients_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes), name);
+  gradients_kernel<E><<<static_cast<unsigned int>(blocks), block_threads, T::shared_bytes, gpu.stream()>>>(
       map_of(op.qkv.data, layout, layout.width()), map_of(op.result_gradient.data, layout, heads_width), work);
   check_launch(name);
 
   if (!grouped) return;
-  const Size pieces = layout.tokens() * 2 * layout.kv_heads * head / 8;
+  const Size pieces = layout.tokens() * 2 * layout.kv_heads * E / 8;
   sum_groups_kernel<<<static_cast<unsigned int>(ceil_div(pieces, sum_threads)), sum_threads, 0, gpu.stream()>>>(
-      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), work.heads, work.group);
+      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), work.heads, work.group, E);
   check_launch("attention, sums over groups of heads");
+}
+
+}  // namespace
+
+void hopper_attention_backward(Gpu& gpu, const AttentionBackward& op) {
+  op.layout.head_size == 64 ? run<64>(gpu, op) : run<128>(gpu, op);
 }
 
 }  // namespace quaver::cuda

@@ -1,4 +1,5 @@
-// The backward pass of attention on Hopper's own instructions, in BF16, for heads of 64: grouped or not, any sequence.
+// The backward pass of attention on Hopper's own instructions, in BF16, for heads of 64 and 128: grouped or not, any
+// sequence.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -83,14 +83,6 @@ inline __device__ float2 load_pair(Address address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
   return x;
 }
-inline __device__ uint4 load_16(Address address) {
-  uint4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
 
 // *to += x, each by itself, in the order in which a thread says so.
 inline __device__ void add_to(float4* to, float a, float b, float c, float d) {
@@ -176,6 +168,15 @@ inline __device__ void multiply_rows(Sums<16>& sums, std::uint64_t a, std::uint6
       "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUAVER_NAMES_64 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
       : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4), QUAVER_SUMS_4(sums, 8), QUAVER_SUMS_4(sums, 12)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// sums (+)= a[64 × 16] · b[64 × 16]ᵀ
+inline __device__ void multiply_rows(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, 0, 0;\n}\n"
+      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
