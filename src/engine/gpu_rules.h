@@ -113,14 +113,14 @@ inline Size attention_chunk(const HeadLayout& layout) {
   return (layout.batch + parts - 1) / parts;
 }
 
-// Hopper's own backward pass of attention: a block of threads has a head to itself, so there must be as many as keep
-// more than half of the GPU busy, or cuDNN is faster.
+// Hopper's own backward pass of attention. A block of threads has a head to itself, so there must be as many as keep
+// more than half of the GPU busy, or cuDNN is faster; and it is as fast for heads of 128.
 inline constexpr Size hopper_multiprocessors = 132;  // 114 on PCIe cards
 inline bool hopper_attention_takes(int architecture, const HeadLayout& layout) {
   return architecture == 90 && (layout.head_size == 64 || layout.head_size == 128);
 }
 inline bool hopper_attention_pays(const HeadLayout& layout) {
-  return 2 * layout.batch * layout.heads >= hopper_multiprocessors;
+  return layout.head_size == 64 && 2 * layout.batch * layout.heads >= hopper_multiprocessors;
 }
 
 // Bytes of what it keeps: two figures of each query, sums for the queries that a block is at, and, where heads share

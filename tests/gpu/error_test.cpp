@@ -57,6 +57,8 @@ class AttentionChoiceTest : public GpuTest {};
 
 TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
   if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has one way";
+  const char* wish = std::getenv("QUAVER_ATTENTION");
+  const std::string before = wish == nullptr ? "" : wish;
   setenv("QUAVER_ATTENTION", "flash", 1);
   try {
     make_tested_engine(Format::bf16);
@@ -65,7 +67,7 @@ TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
     EXPECT_NE(std::string(error.what()).find("flash"), std::string::npos) << error.what();
     EXPECT_NE(error.remedy().find("cudnn"), std::string::npos) << error.remedy();
   }
-  unsetenv("QUAVER_ATTENTION");
+  setenv("QUAVER_ATTENTION", before.c_str(), 1);
 }
 
 class NoticeTest : public GpuTest {};

@@ -105,9 +105,11 @@ Pair& pair_of(Format wide, AttentionBy attention) {
   if (pair.gpu != nullptr) return pair;
   pair.wide = wide;
   pair.cpu = make_reference_engine();
+  const char* wish = std::getenv("QUAVER_ATTENTION");
+  const std::string before = wish == nullptr ? "" : wish;
   if (attention == AttentionBy::own) setenv("QUAVER_ATTENTION", "own", 1);
   pair.gpu = make_tested_engine(wide);
-  if (attention == AttentionBy::own) unsetenv("QUAVER_ATTENTION");
+  setenv("QUAVER_ATTENTION", before.c_str(), 1);
   return pair;
 }
 

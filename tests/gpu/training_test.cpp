@@ -14,9 +14,9 @@
 namespace quaver::test {
 namespace {
 
-const Size steps = is_brief() ? 6 : 20;
+const Size steps = is_brief() ? 4 : 20;
 const Size memory_steps = is_brief() ? 3 : 5;
-const Size resume_step = is_brief() ? 3 : 10;
+const Size resume_step = is_brief() ? 2 : 10;
 
 // |Δloss| / loss at any step. FP32 between operations: sums in another order, which twenty updates amplify.
 constexpr double loss_bound_f32 = 5e-4;

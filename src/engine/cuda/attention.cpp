@@ -36,33 +36,38 @@ std::string AttentionLibrary::describe() const {
 }
 
 bool AttentionLibrary::hopper_takes(const HeadLayout& layout, Format format) const {
-  if (wish_ == Wish::cudnn || format != Format::bf16 || layout.tokens() == 0) return false;
-  return hopper_attention_takes(gpu_.architecture(), layout) && (!cudnn_ || hopper_attention_pays(layout));
+  return format == Format::bf16 && layout.tokens() > 0 && hopper_attention_takes(gpu_.architecture(), layout);
 }
 
 bool AttentionLibrary::cudnn_takes(Pass pass, const HeadLayout& layout, Format format) {
-  if (!cudnn_ || format != Format::bf16) return false;
-  const std::string& obstacle = cudnn_->obstacle(pass, layout);
-  if (obstacle.empty()) return true;
-  gpu_.notice("attention runs on kernels slower than cuDNN's: " + obstacle);
-  return false;
+  return cudnn_ && format == Format::bf16 && cudnn_->obstacle(pass, layout).empty();
+}
+
+void AttentionLibrary::tell_what_is_slower(Pass pass, const HeadLayout& layout, Format format) {
+  if (!cudnn_ || format != Format::bf16) return;
+  gpu_.notice("attention runs on kernels slower than cuDNN's: " + cudnn_->obstacle(pass, layout));
 }
 
 void AttentionLibrary::forward(const Attention& op) {
   if (cudnn_takes(Pass::forward, op.layout, op.qkv.format)) {
     cudnn_->forward(op);
   } else {
+    tell_what_is_slower(Pass::forward, op.layout, op.qkv.format);
     own_attention(gpu_, op);
   }
   if (op.max_logit != nullptr) raise_to_largest(gpu_, op.log_sum, op.max_logit);
 }
 
 void AttentionLibrary::backward(const AttentionBackward& op) {
-  if (hopper_takes(op.layout, op.qkv.format)) {
+  const bool hopper = hopper_takes(op.layout, op.qkv.format);
+  if (hopper && wish_ == Wish::fastest && hopper_attention_pays(op.layout)) {
     hopper_attention_backward(gpu_, op);
   } else if (cudnn_takes(Pass::backward, op.layout, op.qkv.format)) {
     cudnn_->backward(op);
+  } else if (hopper) {
+    hopper_attention_backward(gpu_, op);
   } else {
+    tell_what_is_slower(Pass::backward, op.layout, op.qkv.format);
     own_attention_backward(gpu_, op);
   }
 }

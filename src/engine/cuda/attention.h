@@ -1,7 +1,6 @@
-// Attention on the GPU. In BF16: the backward pass of many heads of 64 or 128 on Hopper by a kernel of its own, the
-// rest by cuDNN where it is installed and has a plan for the shape. All else by our kernels for any GPU.
-// QUAVER_ATTENTION=own does without cuDNN, QUAVER_ATTENTION=cudnn without Hopper's kernel. Each gives the same bits for
-// the same input.
+// Attention on the GPU. In BF16 by cuDNN where it is installed and has a plan for the shape, but for the backward pass
+// of many heads of 64 on Hopper, where a kernel of ours is faster; all else by our own kernels. QUAVER_ATTENTION=own
+// does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same bits for the same input.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +27,7 @@ class AttentionLibrary {
 
   bool hopper_takes(const HeadLayout& layout, Format format) const;
   bool cudnn_takes(Pass pass, const HeadLayout& layout, Format format);
+  void tell_what_is_slower(Pass pass, const HeadLayout& layout, Format format);
 
   Gpu& gpu_;
   Wish wish_ = Wish::fastest;
