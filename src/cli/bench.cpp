@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "cli/progress.h"
-#include "cli/verbs.h"
 #include "config/load.h"
 #include "data/random_tokens.h"
 #include "io/file_io.h"
@@ -32,14 +31,7 @@ Size accumulation_for(const Config& config, Size tokens) {
 }
 
 Config config_of(const BenchArguments& arguments) {
-  std::vector<std::string> settings;
-  if (arguments.config.files.empty()) {
-    settings = {"preset=gpt-350m", "precision.recipe=fp8-delayed", "train.batch=64"};
-  }
-  settings.insert(settings.end(), arguments.config.settings.begin(), arguments.config.settings.end());
-  Config config = load_config({.files = arguments.config.files, .texts = {}, .flags = settings});
-  if (config.model.vocab == 0) config.model.vocab = 256;
-  if (config.train.context == 0) config.train.context = config.model.context;
+  Config config = benchmark_config(arguments.config);
   config.train.accumulation = accumulation_for(config, arguments.tokens);
   config.train.steps = arguments.warmup + arguments.steps + 1;
   config.train.statistics_every = 0;
@@ -135,6 +127,16 @@ class Bench {
 };
 
 }  // namespace
+
+Config benchmark_config(const ConfigArguments& arguments) {
+  std::vector<std::string> settings;
+  if (arguments.files.empty()) settings = {"preset=gpt-350m", "precision.recipe=fp8-delayed", "train.batch=64"};
+  settings.insert(settings.end(), arguments.settings.begin(), arguments.settings.end());
+  Config config = load_config({.files = arguments.files, .texts = {}, .flags = settings});
+  if (config.model.vocab == 0) config.model.vocab = 256;
+  if (config.train.context == 0) config.train.context = config.model.context;
+  return config;
+}
 
 int bench_step_verb(const BenchArguments& arguments) {
   const StepBenchmark benchmark = Bench(arguments).measure();

@@ -1,4 +1,4 @@
-// What `bench step` measures, and how it is told: as a table and as JSON.
+// What `bench` measures, and how `bench step` tells it: as a table and as JSON.
 #pragma once
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/verbs.h"
 #include "config/config.h"
 #include "engine/timed_engine.h"
 #include "train/trainer.h"
@@ -37,6 +38,9 @@ struct StepBenchmark {
   double tflops() const { return tokens_per_second(median_seconds()) * flops_per_token / 1e12; }
   Size peak_memory() const { return device_memory.value_or(memory.total() + workspace); }
 };
+
+// What to measure: without a config file gpt-350m, fp8-delayed and 64 sequences a micro-batch, unless set otherwise.
+Config benchmark_config(const ConfigArguments& arguments);
 
 std::string benchmark_table(const StepBenchmark& benchmark);
 std::string benchmark_json(const StepBenchmark& benchmark);

@@ -310,6 +310,19 @@ class CommandLine {
         return bench_step_verb(bench_);
       };
     });
+
+    CLI::App& attention = *bench.add_subcommand("attention", "the attention of one layer by itself");
+    attention_bench_config_.add_to(attention);
+    attention.description(attention.get_description() + "\nWithout a config file: --preset gpt-350m --batch 64");
+    attention.add_option("--repeats", attention_bench_.repeats, "of each pass in a round")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    attention.callback([this, &attention] {
+      action_ = [this, &attention] {
+        attention_bench_.config = attention_bench_config_.arguments(attention);
+        return bench_attention_verb(attention_bench_);
+      };
+    });
   }
 
   void add_dash() {
@@ -452,6 +465,7 @@ class CommandLine {
   ConfigOptions compare_config_;
   ConfigOptions plan_config_;
   ConfigOptions bench_config_;
+  ConfigOptions attention_bench_config_;
   ConfigOptions calibrate_config_;
   ConfigOptions localize_config_;
   ConfigOptions estimate_config_;
@@ -462,6 +476,7 @@ class CommandLine {
   DataArguments data_;
   InspectArguments inspect_;
   BenchArguments bench_;
+  AttentionBenchArguments attention_bench_;
   CalibrateArguments calibrate_;
   LocalizeArguments localize_;
   EstimateArguments estimate_;

@@ -78,6 +78,12 @@ struct BenchArguments {
 };
 int bench_step_verb(const BenchArguments& arguments);
 
+struct AttentionBenchArguments {
+  ConfigArguments config;  // as above
+  Size repeats = 20;       // of each pass in a round
+};
+int bench_attention_verb(const AttentionBenchArguments& arguments);
+
 enum class Browser : std::uint8_t { leave, open };
 struct DashArguments {
   std::string path = "runs";  // a folder of runs, or its store

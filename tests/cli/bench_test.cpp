@@ -1,4 +1,4 @@
-// `bench step` on the processors: the figures it promises, and that they agree with each other.
+// `bench` on the processors: the figures it promises, and that they agree with each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -113,6 +113,21 @@ TEST(BenchVerb, KnowsNoOptionsOfARun) {
     EXPECT_EQ(outcome.status, 1);
     EXPECT_THAT(outcome.error, HasSubstr(option + 2));
   }
+}
+
+TEST(BenchVerb, AttentionByItself) {
+  const Folder folder;
+  const Outcome outcome =
+      quaver(folder, {"bench", "attention", "--preset", "tiny", "--batch", "2", "--train.context=32",
+                      "--train.threads=1", "--device", "cpu", "--repeats", "1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("2 × 32 positions"));
+  const auto figure_of = [&](const std::string& name) {
+    const std::size_t at = outcome.out.find("\n" + name);
+    return at == std::string::npos ? -1.0 : std::stod(outcome.out.substr(at + 1 + name.size()));
+  };
+  EXPECT_GT(figure_of("forward"), 0) << outcome.out;
+  EXPECT_GT(figure_of("backward"), 0) << outcome.out;
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+// `bench attention`: the attention of one layer by itself, forward and backward, in a loop.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fmt/format.h>
+#include <random>
+
+#include "cli/bench.h"
+#include "cli/verbs.h"
+#include "quaver/error.h"
+#include "train/engine_choice.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr int rounds = 5;
+
+// Matrices of the engine's wide format, in its memory.
+class Matrices {
+ public:
+  explicit Matrices(Engine& engine) : engine_(engine) {}
+
+  View make(Size rows, Size cols, Format format) {
+    View view{.data = nullptr, .format = format, .rows = rows, .cols = cols};
+    memory_.push_back(engine_.allocate(static_cast<std::size_t>(view.bytes())));
+    view.data = memory_.back().get();
+    return view;
+  }
+
+  View random(Size rows, Size cols, std::uint32_t seed) {
+    const View view = make(rows, cols, engine_.wide_format());
+    const auto element = static_cast<std::size_t>(view.bytes() / view.count());
+    std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
+    std::minstd_rand bits(seed);
+    std::uniform_real_distribution<float> values(-1, 1);
+    for (std::size_t at = 0; at < bytes.size(); at += element) {
+      const float value = values(bits);
+      // The first two bytes of four are a BF16.
+      std::memcpy(bytes.data() + at, reinterpret_cast<const std::byte*>(&value) + sizeof(float) - element, element);
+    }
+    engine_.upload(bytes.data(), view.data, bytes.size());
+    return view;
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<std::shared_ptr<std::byte>> memory_;
+};
+
+// Seconds of one call: the median of some rounds, with the fastest and the slowest.
+struct Seconds {
+  double median = 0;
+  double least = 0;
+  double most = 0;
+};
+
+template <class Call>
+Seconds time_of(Engine& engine, Size repeats, Call call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  std::vector<double> seconds;
+  for (int round = 0; round < rounds; ++round) {
+    engine.synchronize();
+    const auto start = Clock::now();
+    for (Size i = 0; i < repeats; ++i) call();
+    engine.synchronize();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(repeats));
+  }
+  std::ranges::sort(seconds);
+  return {seconds[rounds / 2], seconds.front(), seconds.back()};
+}
+
+}  // namespace
+
+int bench_attention_verb(const AttentionBenchArguments& arguments) {
+  const Config config = benchmark_config(arguments.config);
+  const ModelConfig model = resolved(config.model);
+  const auto engine = make_engine(config, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+  const Format wide = engine->wide_format();
+  if (wide != Format::f32 && wide != Format::bf16) {
+    throw Error("attention is measured in FP32 and BF16", "leave the engine's wide format alone");
+  }
+  const HeadLayout layout{config.train.batch, config.train.context, model.heads, model.kv_heads, model.head_size};
+  const auto scale = static_cast<float>(model.attention_scale);
+  const Size out = layout.heads * layout.head_size;
+
+  Matrices matrices(*engine);
+  const View qkv = matrices.random(layout.tokens(), layout.width(), 1);
+  const View result_gradient = matrices.random(layout.tokens(), out, 2);
+  const View result = matrices.make(layout.tokens(), out, wide);
+  const View log_sum = matrices.make(layout.batch * layout.heads, layout.sequence, Format::f32);
+  const View qkv_gradient = matrices.make(layout.tokens(), layout.width(), wide);
+  const Seconds forward = time_of(*engine, arguments.repeats, [&] {
+    engine->attention({.layout = layout, .qkv = qkv, .scale = scale, .result = result, .log_sum = log_sum});
+  });
+  const Seconds backward = time_of(*engine, arguments.repeats, [&] {
+    engine->attention_backward({.layout = layout,
+                                .qkv = qkv,
+                                .result = result,
+                                .log_sum = log_sum,
+                                .result_gradient = result_gradient,
+                                .scale = scale,
+                                .qkv_gradient = qkv_gradient});
+  });
+
+  // Two products forward and five backward, half of each behind the mask.
+  const double product =
+      static_cast<double>(layout.tokens() * layout.heads) * static_cast<double>(layout.sequence * layout.head_size);
+  fmt::print("{} · {} × {} positions, {} heads of {} ({} of keys) · {} · {}\n", config.preset, layout.batch,
+             layout.sequence, layout.heads, layout.head_size, layout.kv_heads, info(wide).name, engine->name());
+  fmt::print("{:<10}{:>10}  {:<20}{:>9}\n", "", "ms", "(fastest – slowest)", "TFLOP/s");
+  const auto tell = [](const char* name, const Seconds& seconds, double flops) {
+    fmt::print("{:<10}{:>10.3f}  {:<20}{:>9.2f}\n", name, seconds.median * 1e3,
+               fmt::format("({:.3f} – {:.3f})", seconds.least * 1e3, seconds.most * 1e3),
+               flops / seconds.median / 1e12);
+  };
+  tell("forward", forward, 2 * product);
+  tell("backward", backward, 5 * product);
+  return 0;
+}
+
+}  // namespace quaver
