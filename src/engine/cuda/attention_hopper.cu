@@ -31,9 +31,7 @@ template <int E>
 struct Tiles {
   static constexpr int parts = E / part;
   static constexpr int query_rows = static_cast<int>(HopperAttentionMemory::query_rows(E));
-  static constexpr int queries_of_keys = key_rows / query_rows;  // tiles as long as one of keys
-  static constexpr int blocks = query_rows / 8;                  // of 8 columns of scores
-  static constexpr int figures_count = 2 * query_rows;           // log2 of the sum of each query's row, then its dot
+  static constexpr int figures_count = 2 * query_rows;  // log2 of the sum of each query's row, then its dot
 
   static constexpr int keys_part = key_rows * row_bytes;
   static constexpr int keys_bytes = parts * keys_part;
@@ -83,12 +81,6 @@ __device__ std::uint32_t pack(float low, float high) {
 __device__ float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16U); }
 __device__ float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000U); }
 
-__device__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // ---- figures of each query ----------------------------------------------------------------------------------------
 
 constexpr int figures_threads = 256;
@@ -133,18 +125,26 @@ __global__ void __launch_bounds__(figures_threads)
 
 using namespace hopper;
 
+__device__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // A tile of keys and one of queries that is not before it.
 template <int E>
 struct Pair {
+  static constexpr int queries_of_keys = key_rows / Tiles<E>::query_rows;  // tiles as long as one of keys
+
   int item;
   int j;  // of the keys' tile
   int i;  // of the queries'
 
   // Where they are of the same positions, the queries get the last part of their gradient.
-  __device__ bool diagonal() const { return i / Tiles<E>::queries_of_keys == j; }
+  __device__ bool diagonal() const { return i / queries_of_keys == j; }
   // Queries pass by upwards and downwards in turn: those that were last are still in the cache.
   __device__ bool upwards() const { return j % 2 == 0; }
-  __device__ int low() const { return j * Tiles<E>::queries_of_keys; }
+  __device__ int low() const { return j * queries_of_keys; }
   __device__ bool first(const Work& work) const { return i == (upwards() ? low() : work.query_tiles - 1); }
   __device__ bool last(const Work& work) const { return i == (upwards() ? work.query_tiles - 1 : low()); }
 };
@@ -153,7 +153,7 @@ template <int E, class Body>
 __device__ void for_all_pairs(const Work& work, Body body) {
   for (int item = static_cast<int>(blockIdx.x); item < work.items; item += static_cast<int>(gridDim.x)) {
     for (int j = 0; j < work.key_tiles; ++j) {
-      const int low = j * Tiles<E>::queries_of_keys;
+      const int low = j * Pair<E>::queries_of_keys;
       for (int n = low; n < work.query_tiles; ++n) {
         Pair<E> pair{item, j, n};
         if (!pair.upwards()) pair.i = work.query_tiles - 1 - (n - low);
@@ -258,8 +258,9 @@ __device__ void write_gradient(bf16* to, Size stride, int rows_left, const Sums<
 template <int E>
 struct Worker {
   using T = Tiles<E>;
-  using Scores = Sums<T::blocks>;
-  using Packed = std::uint32_t[2 * T::blocks];  // BF16, as the left factor of a product
+  static constexpr int blocks = T::query_rows / 8;  // of 8 columns of scores
+  using Scores = Sums<blocks>;
+  using Packed = std::uint32_t[2 * blocks];  // BF16, as the left factor of a product
 
   Address shared;
   const Work& work;
@@ -282,7 +283,7 @@ struct Worker {
     const int row = warp_row() + lane() / 4 - queries_before;
     const float factor = work.scale * log2_e;
 #pragma unroll
-    for (int n = 0; n < T::blocks; ++n) {
+    for (int n = 0; n < blocks; ++n) {
       const int column = n * 8 + lane() % 4 * 2;
       const float2 log_2 = load_pair(figures + column * 4);
       float x[4];
@@ -303,7 +304,7 @@ struct Worker {
 
   __device__ void score_gradients(Packed& out, const Packed& p, const Scores& x, Address dots) const {
 #pragma unroll
-    for (int n = 0; n < T::blocks; ++n) {
+    for (int n = 0; n < blocks; ++n) {
       const float2 d = load_pair(dots + n * 32 + lane() % 4 * 8);
       out[2 * n] = pack(low_of(p[2 * n]) * (x[n][0] - d.x), high_of(p[2 * n]) * (x[n][1] - d.y));
       out[2 * n + 1] = pack(low_of(p[2 * n + 1]) * (x[n][2] - d.x), high_of(p[2 * n + 1]) * (x[n][3] - d.y));
@@ -315,7 +316,7 @@ struct Worker {
     const int row = warp_row() + lane() % 16;
     wait(pairs.of(shared + T::scores_done), pairs.parity_before());
 #pragma unroll
-    for (int m = 0; m < T::blocks / 2; ++m) {
+    for (int m = 0; m < blocks / 2; ++m) {
       store_matrices(to + m / 4 * T::scores_part + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
     }
     publish_shared();
