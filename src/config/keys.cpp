@@ -229,7 +229,7 @@ void add_train(std::vector<Key>& keys) {
   train.choice(
       "memory", &T::memory, {{"speed", Memory::speed}, {"balanced", Memory::balanced}, {"small", Memory::small}},
       "What is kept for backward. speed: everything; balanced: transposed codes are cast again where that costs "
-      "nothing; small: wherever it can be done.");
+      "nothing; small: wherever it can be done, and the hidden matrices of MLPs are multiplied again.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
   train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
                 "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");

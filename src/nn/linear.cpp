@@ -25,7 +25,14 @@ OpFactors Linear::factors(Size tokens) const {
 
 QuantizedTensor& Linear::input(Step& step, Producer producer) {
   again_ = producer == Producer::can_repeat && step.casts_again(x_site_);
+  if (repeats(step)) {
+    return x_ = step.saved(x_site_, shape_.in, again_ ? Copies::rows_only : Copies::both);
+  }
   return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.operand(x_site_, shape_.in);
+}
+
+bool Linear::repeats(const Step& step) const {
+  return shape_.can_repeat && step.memory == Memory::small && step.pass != Pass::evaluate;
 }
 
 QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {

@@ -17,6 +17,7 @@ struct LinearShape {
   float init_std = 0.02F;
   float learning_rate_factor = 1;
   bool unit_scaled = false;
+  bool can_repeat = false;  // its product may be made again in backward
 };
 
 class Linear {
@@ -38,6 +39,8 @@ class Linear {
   Site& output_gradient_site() const { return dy_site_; }
 
   void forward(Step& step, View y);
+  // Whether y is not kept, and forward called again in backward: before x is cast again.
+  bool repeats(const Step& step) const;
   void input_gradient(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
   void weight_gradient(Step& step);          // dw += dyᵀ·x, when x is there
 

@@ -19,7 +19,8 @@ MlpBranch::MlpBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, 
            .bias = shape.bias,
            .init_std = shape.init_std,
            .learning_rate_factor = shape.up_learning_rate,
-           .unit_scaled = shape.unit_scaled}),
+           .unit_scaled = shape.unit_scaled,
+           .can_repeat = true}),
       down_(parameters, book, plan,
             {.name = shape.name + ".down",
              .in = shape.hidden,
@@ -35,7 +36,8 @@ OpFactors MlpBranch::factors() const {
 }
 
 void MlpBranch::forward(Step& step, View out) {
-  hidden_ = step.saved(up_width(shape_));
+  const bool kept = step.pass != Pass::evaluate && !up_.repeats(step);
+  hidden_ = kept ? step.saved(up_width(shape_)) : step.scratch(up_width(shape_));
   up_.forward(step, hidden_);
   step.engine.activation({.kind = shape_.activation,
                           .x = hidden_,
@@ -47,6 +49,10 @@ void MlpBranch::forward(Step& step, View out) {
 }
 
 void MlpBranch::backward(Step& step, View dx) {
+  if (up_.repeats(step)) {
+    hidden_ = step.scratch(up_width(shape_));
+    up_.forward(step, hidden_);
+  }
   const View hidden_gradient = step.scratch(shape_.hidden);
   down_.input_gradient(step, hidden_gradient);
   step.engine.activation_backward({.kind = shape_.activation,

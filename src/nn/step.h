@@ -10,7 +10,7 @@ enum class Pass : std::uint8_t { train, evaluate, calibrate };
 
 // What is kept for backward. speed: all of it. A producer's backward pass can cast its result once more, so that the
 // transposed codes need not be kept: balanced does that where the cast is one pass, which costs nothing; small wherever
-// it can be done.
+// it can be done, and the widest matrix, an MLP's hidden one, is multiplied once more.
 enum class Memory : std::uint8_t { speed, balanced, small };
 
 // What differs from one micro-step to the next of the same shape, in engine memory.
@@ -47,10 +47,10 @@ struct Step {
     return [this](std::size_t bytes) { return arena.take_scratch(bytes); };
   }
 
-  QuantizedTensor saved(Site& site, Size cols) {
-    const Copies copies = pass == Pass::evaluate ? Copies::rows_only : Copies::both;
-    return {site, tokens(), cols, copies, engine.sharing(), saver()};
+  QuantizedTensor saved(Site& site, Size cols, Copies copies) {
+    return {site, tokens(), cols, pass == Pass::evaluate ? Copies::rows_only : copies, engine.sharing(), saver()};
   }
+  QuantizedTensor saved(Site& site, Size cols) { return saved(site, cols, Copies::both); }
   // The same where the rows are read in this scope only: they are not kept, unless they serve as columns too.
   QuantizedTensor operand(Site& site, Size cols) {
     if (pass == Pass::evaluate) return scratch(site, cols, Copies::rows_only);

@@ -171,9 +171,11 @@ class Fitting {
     for (const bool small : {false, true}) {
       Config config = as_is;
       if (small && !set_small(config)) continue;
-      if (small && fits(config, "nothing but time: operands are cast once more in backward")) return found_;
+      if (small &&
+          fits(config, "nothing but time: operands are cast, and hidden matrices multiplied, once more in backward"))
+        return found_;
       if (smaller_batch(config,
-                        small ? "time: smaller products, and operands cast once more"
+                        small ? "time: smaller products, some of them made once more"
                               : "time: smaller products; the sum of the gradients is the same but for rounding")) {
         return found_;
       }
@@ -226,7 +228,7 @@ class Fitting {
     return true;
   }
 
-  // Casting once more saves nothing under some recipes.
+  // Where the batch alone has made it fit.
   void leave_out_small(Config config) {
     if (config_.train.memory == Memory::small || config.train.memory != Memory::small) return;
     config.train.memory = config_.train.memory;
