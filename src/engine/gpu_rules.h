@@ -127,7 +127,7 @@ inline bool hopper_attention_pays(const HeadLayout& layout) {
 // keys, their gradients for each head by itself.
 struct HopperAttentionMemory {
   static constexpr Size key_rows = 128;  // of a tile
-  static constexpr Size query_rows(Size head_size) { return 128 * 64 / head_size; }
+  static constexpr Size query_rows(Size head_size) { return Size{128} * 64 / head_size; }
   static Size query_tiles(const HeadLayout& layout) {
     const Size rows = query_rows(layout.head_size);
     return (layout.sequence + rows - 1) / rows;

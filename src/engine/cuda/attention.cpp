@@ -60,9 +60,8 @@ void AttentionLibrary::forward(const Attention& op) {
 
 void AttentionLibrary::backward(const AttentionBackward& op) {
   const bool hopper = hopper_takes(op.layout, op.qkv.format);
-  if (hopper && wish_ == Wish::fastest && hopper_attention_pays(op.layout)) {
-    hopper_attention_backward(gpu_, op);
-  } else if (cudnn_takes(Pass::backward, op.layout, op.qkv.format)) {
+  const bool faster = hopper && wish_ == Wish::fastest && hopper_attention_pays(op.layout);
+  if (!faster && cudnn_takes(Pass::backward, op.layout, op.qkv.format)) {
     cudnn_->backward(op);
   } else if (hopper) {
     hopper_attention_backward(gpu_, op);
