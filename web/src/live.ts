@@ -12,6 +12,7 @@ export interface Listener {
 
 const firstDelay = 1000;
 const longestDelay = 30000;
+const patience = 5000;
 
 // Doubles up to half a minute, with a spread so that many pages do not return at once.
 export function backoff(attempt: number, random: number): number {
@@ -62,6 +63,8 @@ class Live {
     this.source?.close();
     const source = new EventSource('api/events');
     this.source = source;
+    // A request that is never answered is no error to the browser: it would say "connecting" for ever.
+    this.timer = window.setTimeout(() => this.failed(source), patience);
     source.onopen = () => this.opened();
     source.onerror = () => this.failed(source);
     source.addEventListener('change', (event) => this.heard(event as MessageEvent<string>));
@@ -69,6 +72,7 @@ class Live {
   }
 
   private opened(): void {
+    window.clearTimeout(this.timer);
     this.attempt = 0;
     this.set('live');
     if (this.missed) this.listeners.forEach((listener) => listener.resync?.());
@@ -78,6 +82,7 @@ class Live {
   // The browser would retry by itself at a fixed pace, and not at all after a 503: this does both.
   private failed(source: EventSource): void {
     if (source !== this.source) return;
+    window.clearTimeout(this.timer);
     source.close();
     this.missed = true;
     const delay = backoff(this.attempt++, Math.random());
