@@ -1,5 +1,5 @@
 // Data that a view shows, kept fresh by the event stream.
-import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { api, ApiError } from './api';
 import { live, type LiveState } from './live';
 import { recall, remember } from './memory';
@@ -147,7 +147,8 @@ export function useRun(id: string) {
 
 export function useLiveState(): { state: LiveState; retryAt: number } {
   const [, redraw] = useState(0);
-  useEffect(() => live.watchState(() => redraw((count) => count + 1)), []);
+  // Not useEffect, which waits for a frame: the stream may open before it, and nobody would be told.
+  useLayoutEffect(() => live.watchState(() => redraw((count) => count + 1)), []);
   return { state: live.state, retryAt: live.retryAt };
 }
 

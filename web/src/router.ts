@@ -1,5 +1,5 @@
 // Where the page is: "#/run/<id>/numerics?statistic=amax". Everything that is shown can be linked and gone back to.
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export interface Place {
   path: string[];
@@ -50,7 +50,7 @@ export function go(to: string, how: 'push' | 'replace' = 'push'): void {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(() => parse(location.hash));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const follow = () => setPlace(parse(location.hash));
     window.addEventListener('hashchange', follow);
     return () => window.removeEventListener('hashchange', follow);

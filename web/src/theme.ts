@@ -1,5 +1,5 @@
 // Light or dark: as the system says unless the reader chose. Charts are drawn on canvas and read their colours here.
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import { recall, remember } from './memory';
 
 export type ThemeChoice = 'auto' | 'light' | 'dark';
@@ -42,7 +42,7 @@ export function isDark(): boolean {
 // Changes whenever colours do: charts put it among their dependencies.
 export function useTheme(): { choice: ThemeChoice; dark: boolean; version: number } {
   const [, redraw] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const watcher = () => redraw((count) => count + 1);
     watchers.add(watcher);
     return () => void watchers.delete(watcher);
