@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <gmock/gmock.h>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,9 +10,12 @@
 #include <unistd.h>
 #include <vector>
 
+#include "support/variable.h"
+
 namespace quaver {
 namespace {
 
+using test::Variable;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -339,21 +341,6 @@ TEST(Json, EveryLineIsAnObjectWithTheStepsFigures) {
   EXPECT_EQ(objects[3]["event"], "warning");
 }
 
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
-  }
-  ~Variable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
-
 class Terminal {
  public:
   explicit Terminal(unsigned short columns) {
@@ -385,7 +372,7 @@ class Terminal {
 TEST(Options, SuitTheStreamAndTheEnvironment) {
   const Terminal terminal(100);
   if (terminal.stream() == nullptr) GTEST_SKIP() << "no pseudo-terminals here";
-  const Variable term("TERM", "xterm"), color("NO_COLOR", nullptr), locale("LC_ALL", "en_US.UTF-8");
+  const Variable term("TERM", "xterm"), color("NO_COLOR", std::nullopt), locale("LC_ALL", "en_US.UTF-8");
   EXPECT_EQ(progress_options(terminal.stream(), OutputStyle::human).mode, ProgressMode::bar);
   EXPECT_EQ(progress_options(terminal.stream(), OutputStyle::human).colors, Colors::on);
   EXPECT_EQ(progress_options(terminal.stream(), OutputStyle::human).glyphs, Glyphs::unicode);

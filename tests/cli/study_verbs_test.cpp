@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "support/variable.h"
+
 #include "cli/command.h"
 #include "precision/recipe.h"
 #include "store/reader.h"
@@ -74,13 +76,9 @@ std::vector<std::string> recipe_names() {
 
 bool holds_files(const fs::path& folder) { return fs::exists(folder) && !fs::is_empty(folder); }
 
-// The program finds no CUDA engine while this lives, whatever the machine has.
-class NoGpu {
- public:
-  NoGpu() { setenv("QUAVER_CUDA_MODULE", "/nowhere/quaver_cuda.so", 1); }
-  ~NoGpu() { unsetenv("QUAVER_CUDA_MODULE"); }
-  NoGpu(const NoGpu&) = delete;
-  NoGpu& operator=(const NoGpu&) = delete;
+// While this lives the program finds no CUDA engine, whatever the machine has.
+struct NoGpu : Variable {
+  NoGpu() : Variable("QUAVER_CUDA_MODULE", "/nowhere/quaver_cuda.so") {}
 };
 
 TEST(CalibrateVerb, WritesScalesThatARunTrainsWith) {

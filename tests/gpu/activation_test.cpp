@@ -82,7 +82,7 @@ TEST_P(ActivationTest, ForwardAndBackward) {
 
 TEST_P(ActivationTest, IntoEverySpec) {
   for (const Function& function : functions) {
-    for (const Shape& shape : {Shape{17, 33}, {64, 896}, {128, 512}}) {
+    for (const Shape& shape : shapes_of({{17, 33}, {64, 896}, {128, 512}})) {
       for (const NamedSpec& named : every_spec_of(Role::x)) forward(function, named, shape, 0);
       for (const NamedSpec& named : every_spec_of(Role::dy)) backward(function, named, shape, 0);
     }
@@ -95,7 +95,7 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
   for (const Function& function : functions) {
     for (const NamedSpec& named : every_spec_of(Role::x)) {
       for (const SiteSpec& gradient_spec : {wide_spec(), delayed(Format::e5m2)}) {
-        for (const Shape& shape : {Shape{3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}}) {
+        for (const Shape& shape : shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}})) {
           const std::string what =
               std::string(function.name) + " cast again into " + named.name + ", " + text_of(shape);
           const Size width = shape.cols * function.inputs;

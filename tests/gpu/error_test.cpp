@@ -1,9 +1,8 @@
 // What the GPU engine cannot do is an error that says what to do instead.
 #include "quaver/error.h"
 
-#include <cstdlib>
-
 #include "gpu/compare.h"
+#include "support/variable.h"
 
 #include "engine/cuda_module.h"
 
@@ -57,9 +56,7 @@ class AttentionChoiceTest : public GpuTest {};
 
 TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
   if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has one way";
-  const char* wish = std::getenv("QUAVER_ATTENTION");
-  const std::string before = wish == nullptr ? "" : wish;
-  setenv("QUAVER_ATTENTION", "flash", 1);
+  const Variable wish("QUAVER_ATTENTION", "flash");
   try {
     make_tested_engine(Format::bf16);
     ADD_FAILURE() << "no error";
@@ -67,7 +64,6 @@ TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
     EXPECT_NE(std::string(error.what()).find("flash"), std::string::npos) << error.what();
     EXPECT_NE(error.remedy().find("cudnn"), std::string::npos) << error.remedy();
   }
-  setenv("QUAVER_ATTENTION", before.c_str(), 1);
 }
 
 class NoticeTest : public GpuTest {};

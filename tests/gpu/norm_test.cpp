@@ -185,7 +185,7 @@ TEST_P(NormTest, AddNorm) {
 
 TEST_P(NormTest, AddNormIntoEverySpec) {
   for (const NamedSpec& named : every_spec_of(Role::x)) {
-    for (const Shape& shape : {Shape{17, 33}, {64, 896}, {128, 512}}) {
+    for (const Shape& shape : shapes_of({{17, 33}, {64, 896}, {128, 512}})) {
       const std::string what = label("add_norm", kinds[0], named.name, shape);
       add_norm(what, shape, kinds[0], Branching::apart, named, Copies::both);
     }
@@ -207,7 +207,7 @@ TEST_P(NormTest, AddNormBackward) {
 
 TEST_P(NormTest, AddNormBackwardIntoEverySpec) {
   for (const NamedSpec& named : every_spec_of(Role::dy)) {
-    for (const Shape& shape : {Shape{17, 33}, {64, 896}, {128, 512}}) {
+    for (const Shape& shape : shapes_of({{17, 33}, {64, 896}, {128, 512}})) {
       add_norm_backward(label("add_norm_backward", kinds[0], named.name, shape), shape, kinds[0], &named.spec, true);
     }
   }
@@ -218,7 +218,8 @@ TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const NamedSpec& named : every_spec_of(Role::x)) {
     for (const SiteSpec& branch_spec : {wide_spec(pair()), delayed(Format::e5m2)}) {
-      for (const Shape& shape : {Shape{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}}) {
+      for (const Shape& shape :
+           shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
         const std::string what = "norm cast again into " + named.name + ", " + text_of(shape);
         NormInputs in(pair(), shape, NormKind::layer, true);
         TwinTensor forward(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);

@@ -189,7 +189,7 @@ class AdamWTest : public WideTest {
 
 TEST_P(AdamWTest, ThreeStepsOfEveryStorage) {
   for (const Storage& storage : storages) {
-    for (const Shape& shape : {Shape{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64, 1000}, {1, 512}, {256, 512}}) {
+    for (const Shape& shape : shapes_of({{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64, 1000}, {1, 512}, {256, 512}})) {
       for (const float value_limit : {0.0F, 0.05F}) {
         const std::string what = std::string("adamw ") + storage.name + ", " + text_of(shape);
         Trained trained(pair(), storage, shape);

@@ -2,7 +2,10 @@
 
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <thread>
+
+#include "support/variable.h"
 
 #include "engine/cuda_module.h"
 #include "quaver/error.h"
@@ -105,11 +108,9 @@ Pair& pair_of(Format wide, AttentionBy attention) {
   if (pair.gpu != nullptr) return pair;
   pair.wide = wide;
   pair.cpu = make_reference_engine();
-  const char* wish = std::getenv("QUAVER_ATTENTION");
-  const std::string before = wish == nullptr ? "" : wish;
-  if (attention == AttentionBy::own) setenv("QUAVER_ATTENTION", "own", 1);
+  std::optional<Variable> wish;
+  if (attention == AttentionBy::own) wish.emplace("QUAVER_ATTENTION", "own");
   pair.gpu = make_tested_engine(wide);
-  setenv("QUAVER_ATTENTION", before.c_str(), 1);
   return pair;
 }
 
@@ -325,9 +326,19 @@ void store(Pair& pair, Twin& values, TwinTensor& tensor, const Casting& casting)
 std::string text_of(const Shape& shape) { return std::to_string(shape.rows) + " × " + std::to_string(shape.cols); }
 
 std::vector<Shape> all_shapes() {
-  if (is_brief()) return {odd_shapes[1], odd_shapes[3], model_shapes[0], model_shapes[2]};
+  if (is_brief()) return {odd_shapes[3], model_shapes[2]};
   std::vector<Shape> shapes(std::begin(odd_shapes), std::end(odd_shapes));
   shapes.insert(shapes.end(), std::begin(model_shapes), std::end(model_shapes));
+  return shapes;
+}
+
+std::vector<Shape> shapes_of(std::vector<Shape> shapes) {
+  if (!is_brief()) return shapes;
+  std::erase_if(shapes, [](const Shape& shape) {
+    const Size count = shape.rows * shape.cols;
+    return count < 500 || count > 100'000;
+  });
+  if (shapes.size() > 2) shapes.resize(2);
   return shapes;
 }
 

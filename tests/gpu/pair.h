@@ -221,6 +221,9 @@ inline constexpr Shape odd_shapes[] = {{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64
 inline constexpr Shape model_shapes[] = {{256, 512}, {512, 1024}, {96, 1536}, {64, 896}, {40, 4096}};
 std::vector<Shape> all_shapes();
 
+// These, or when brief the first two that are neither tiny nor large.
+std::vector<Shape> shapes_of(std::vector<Shape> shapes);
+
 // Whether a shape is small enough for every combination of options.
 inline bool is_small(const Shape& shape) { return shape.rows * shape.cols < 40000; }
 

@@ -50,7 +50,7 @@ TEST_P(QuantizeTest, SpecialAndHugeValues) {
   for (const NamedSpec& named : every_spec()) {
     for (const Contents contents : {Contents::special, Contents::huge}) {
       SCOPED_TRACE(text_of(contents));
-      for (const Shape& shape : {Shape{3, 5}, {17, 33}, {129, 257}, {64, 896}, {128, 512}}) {
+      for (const Shape& shape : shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {128, 512}})) {
         compare(named, matrix_with(contents, shape.rows, shape.cols, 5), {});
       }
     }
@@ -87,7 +87,7 @@ TEST_P(QuantizeTest, FactorsOtherThanOne) {
 TEST_P(QuantizeTest, EitherSideAlone) {
   const Casting unobserved{.seed = casting.seed, .step = casting.step, .observe = false};
   for (const NamedSpec& named : every_spec()) {
-    for (const Shape& shape : {Shape{17, 33}, {129, 257}, {64, 896}}) {
+    for (const Shape& shape : shapes_of({{17, 33}, {129, 257}, {64, 896}})) {
       const Matrix values = matrix_with(Contents::plain, shape.rows, shape.cols, 6);
       compare(named, values, {.copies = Copies::rows_only});
       compare(named, values, {.copies = Copies::columns_only, .how = unobserved});
@@ -99,7 +99,7 @@ TEST_P(QuantizeTest, AnUnknownScaleIsTheTensorsOwn) {
   for (const NamedSpec& named : every_spec()) {
     const ScalePolicy policy = named.spec.rows.policy;
     if (policy != ScalePolicy::delayed && policy != ScalePolicy::fixed) continue;
-    for (const Shape& shape : {Shape{1, 1}, {17, 33}, {129, 257}, {256, 512}}) {
+    for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {256, 512}})) {
       compare(named, matrix_with(Contents::plain, shape.rows, shape.cols, 7), {.scale = 0});
     }
     for (const float scale : {1e-3F, 0.3F, 1024.0F}) {
@@ -111,7 +111,7 @@ TEST_P(QuantizeTest, AnUnknownScaleIsTheTensorsOwn) {
 TEST_P(QuantizeTest, FullStatistics) {
   const Casting full{.seed = casting.seed, .step = casting.step, .detail = Detail::full};
   for (const NamedSpec& named : every_spec()) {
-    for (const Shape& shape : {Shape{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}}) {
+    for (const Shape& shape : shapes_of({{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}})) {
       compare(named, matrix_with(Contents::plain, shape.rows, shape.cols, 8), {.how = full});
       compare(named, matrix_with(Contents::special, shape.rows, shape.cols, 8), {.factor = 0.7F, .how = full});
     }
@@ -140,7 +140,7 @@ TEST_P(QuantizeTest, EvaluationLeavesNoTrace) {
 TEST_P(QuantizeTest, ColumnSumsAreAdded) {
   constexpr double reordered = 1e-5;  // of the sum of magnitudes
   for (const NamedSpec& named : every_spec()) {
-    for (const Shape& shape : {Shape{1, 1}, {17, 33}, {129, 257}, {300, 512}}) {
+    for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {300, 512}})) {
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
       TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
       Twin& sums = out.sum_columns(0.5F);

@@ -1,39 +1,25 @@
 #include "study/doctor.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/variable.h"
+
 #include "precision/recipe.h"
 
 namespace quaver {
 namespace {
 
+using test::Variable;
 using testing::HasSubstr;
-
-// An environment variable for as long as the test lasts.
-class Setting {
- public:
-  Setting(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Setting() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 constexpr const char* no_module = "/nowhere/quaver_cuda.so";
 
 TEST(Doctor, FindsAMachineWithoutAGpuHealthy) {
-  const Setting module("QUAVER_CUDA_MODULE", no_module);
+  const Variable module("QUAVER_CUDA_MODULE", no_module);
   const DoctorReport report = examine();
   EXPECT_TRUE(report.healthy());
   EXPECT_EQ(report.cuda.state, CudaState::absent);
@@ -45,7 +31,7 @@ TEST(Doctor, FindsAMachineWithoutAGpuHealthy) {
 }
 
 TEST(Doctor, SaysInWordsWhyThereIsNoGpuAndWhatToDo) {
-  const Setting module("QUAVER_CUDA_MODULE", no_module);
+  const Variable module("QUAVER_CUDA_MODULE", no_module);
   const std::string text = doctor_text(examine());
   EXPECT_THAT(text, HasSubstr("is not beside the program"));
   EXPECT_THAT(text, HasSubstr("→ build on a machine that has nvcc"));
@@ -53,7 +39,7 @@ TEST(Doctor, SaysInWordsWhyThereIsNoGpuAndWhatToDo) {
 }
 
 TEST(Doctor, ListsEveryRecipeOnBothDevicesInJson) {
-  const Setting module("QUAVER_CUDA_MODULE", no_module);
+  const Variable module("QUAVER_CUDA_MODULE", no_module);
   const auto json = nlohmann::json::parse(doctor_json(examine()));
   EXPECT_TRUE(json.at("healthy").get<bool>());
   ASSERT_EQ(json.at("recipes").size(), recipes().size());
@@ -72,7 +58,7 @@ TEST(Doctor, ListsEveryRecipeOnBothDevicesInJson) {
 TEST(Doctor, TellsAMissingDriverFromABrokenModule) {
   const std::filesystem::path file = std::filesystem::temp_directory_path() / "not-a-module.so";
   std::ofstream(file) << "text";
-  const Setting module("QUAVER_CUDA_MODULE", file.string());
+  const Variable module("QUAVER_CUDA_MODULE", file.string());
   const DoctorReport report = examine();
   std::filesystem::remove(file);
   EXPECT_EQ(report.cuda.module, file);
@@ -86,15 +72,15 @@ TEST(Doctor, TellsAMissingDriverFromABrokenModule) {
 }
 
 TEST(Doctor, TriesWhetherTheCacheCanBeWritten) {
-  const Setting module("QUAVER_CUDA_MODULE", no_module);
+  const Variable module("QUAVER_CUDA_MODULE", no_module);
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "quaver-doctor" / "cache";
   std::filesystem::remove_all(folder.parent_path());
   {
-    const Setting cache("QUAVER_CACHE_DIR", folder.string());
+    const Variable cache("QUAVER_CACHE_DIR", folder.string());
     EXPECT_EQ(examine().cache.problem, "");
     EXPECT_FALSE(std::filesystem::exists(folder.parent_path()));  // left as it was
   }
-  const Setting cache("QUAVER_CACHE_DIR", "/proc/quaver");
+  const Variable cache("QUAVER_CACHE_DIR", "/proc/quaver");
   const DoctorReport report = examine();
   EXPECT_NE(report.cache.problem, "");
   EXPECT_TRUE(report.healthy());  // slower, not broken
