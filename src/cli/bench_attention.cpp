@@ -7,7 +7,6 @@
 
 #include "cli/bench.h"
 #include "cli/verbs.h"
-#include "quaver/error.h"
 #include "train/engine_choice.h"
 
 namespace quaver {
@@ -36,7 +35,7 @@ class Matrices {
     std::uniform_real_distribution<float> values(-1, 1);
     for (std::size_t at = 0; at < bytes.size(); at += element) {
       const float value = values(bits);
-      // The first two bytes of four are a BF16.
+      // BF16 is the upper half of FP32, which comes last in memory.
       std::memcpy(bytes.data() + at, reinterpret_cast<const std::byte*>(&value) + sizeof(float) - element, element);
     }
     engine_.upload(bytes.data(), view.data, bytes.size());
@@ -78,9 +77,6 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const ModelConfig model = resolved(config.model);
   const auto engine = make_engine(config, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
   const Format wide = engine->wide_format();
-  if (wide != Format::f32 && wide != Format::bf16) {
-    throw Error("attention is measured in FP32 and BF16", "leave the engine's wide format alone");
-  }
   const HeadLayout layout{config.train.batch, config.train.context, model.heads, model.kv_heads, model.head_size};
   const auto scale = static_cast<float>(model.attention_scale);
   const Size out = layout.heads * layout.head_size;

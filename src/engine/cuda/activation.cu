@@ -41,7 +41,7 @@ struct OperandsAhead {
       to = load_packed(from, valid, false);
       return;
     }
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(&to));
+    const auto address = shared_address(&to);
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(to)); i += 16) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address + i),

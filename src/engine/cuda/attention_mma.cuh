@@ -2,9 +2,8 @@
 // tiles in shared memory, and products of a warp's 16 rows with them. For device code only.
 #pragma once
 
-#include <cstdint>
-
 #include "engine/cuda/attention_kernels.h"
+#include "engine/cuda/primitives.cuh"
 
 namespace quaver::cuda::mma {
 
@@ -14,10 +13,6 @@ using Arguments = AttentionArguments<bf16>;
 constexpr int rows_of_warp = 16;
 
 // ---- instructions -------------------------------------------------------------------------------------------------
-
-inline __device__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Copies 16 bytes, or clears them where not `inside`.
 inline __device__ void copy16(bf16* to, const bf16* from, bool inside) {
@@ -58,12 +53,6 @@ inline __device__ void multiply(float (&sums)[4], const std::uint32_t (&a)[4], s
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-inline __device__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // ---- tiles --------------------------------------------------------------------------------------------------------
 
 // A thread holds rows g and g + 8 of its warp's 16, and of each 8 columns the two from 2·t on.
@@ -71,11 +60,6 @@ inline __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 inline __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
 inline __device__ int lane_row() { return lane() / 4; }
 inline __device__ int lane_column() { return lane() % 4 * 2; }
-
-inline __device__ std::uint32_t pack(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
 
 template <int E>
 constexpr int tile_stride = E + 8;  // rows 16 bytes further in the banks: matrix loads do not collide
@@ -139,8 +123,8 @@ inline __device__ void accumulate(float (&sums)[E / 8][4], const float (&weights
   for (int k = 0; k < Columns / 16; ++k) {
     const float(&low)[4] = weights[2 * k];
     const float(&high)[4] = weights[2 * k + 1];
-    const std::uint32_t left[4] = {pack(low[0], low[1]), pack(low[2], low[3]), pack(high[0], high[1]),
-                                   pack(high[2], high[3])};
+    const std::uint32_t left[4] = {pack_pair(low[0], low[1]), pack_pair(low[2], low[3]), pack_pair(high[0], high[1]),
+                                   pack_pair(high[2], high[3])};
 #pragma unroll
     for (int n = 0; n < E / 16; ++n) {
       std::uint32_t right[4];
@@ -163,10 +147,12 @@ inline __device__ void write_rows(bf16* head, Size stride, int first, const Argu
     if (column >= a.head_size) continue;
     bf16* to = head + column;
     if (low < a.sequence) {
-      *reinterpret_cast<std::uint32_t*>(to + low * stride) = pack(sums[n][0] * factor_low, sums[n][1] * factor_low);
+      *reinterpret_cast<std::uint32_t*>(to + low * stride) =
+          pack_pair(sums[n][0] * factor_low, sums[n][1] * factor_low);
     }
     if (high < a.sequence) {
-      *reinterpret_cast<std::uint32_t*>(to + high * stride) = pack(sums[n][2] * factor_high, sums[n][3] * factor_high);
+      *reinterpret_cast<std::uint32_t*>(to + high * stride) =
+          pack_pair(sums[n][2] * factor_high, sums[n][3] * factor_high);
     }
   }
 }

@@ -9,8 +9,6 @@ namespace {
 
 using namespace mma;
 
-constexpr float log2_e = 1.4426950408889634F;
-
 // ---- forward ------------------------------------------------------------------------------------------------------
 
 constexpr int forward_warps = 8;

@@ -5,6 +5,7 @@
 #include <cuda_fp8.h>
 
 #include "engine/cuda/decode.h"
+#include "engine/cuda/primitives.cuh"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
@@ -49,7 +50,7 @@ __device__ float2 decode_fp8_pair(std::uint32_t pair) {
 
 template <Format format>
 __device__ float2 decode_16bit_pair(std::uint32_t pair) {
-  if constexpr (format == Format::bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U)};
+  if constexpr (format == Format::bf16) return {low_of(pair), high_of(pair)};
   return {__half2float(__ushort_as_half(static_cast<unsigned short>(pair & 0xFFFFU))),
           __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)))};
 }

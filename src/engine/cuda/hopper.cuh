@@ -9,10 +9,6 @@ namespace quaver::cuda::hopper {
 
 using Address = std::uint32_t;  // in shared memory, in bytes
 
-inline __device__ Address shared_address(const void* pointer) {
-  return static_cast<Address>(__cvta_generic_to_shared(pointer));
-}
-
 // ---- barriers -----------------------------------------------------------------------------------------------------
 
 constexpr int barrier_bytes = 8;
@@ -171,13 +167,24 @@ inline __device__ void multiply_rows(Sums<16>& sums, std::uint64_t a, std::uint6
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// sums (+)= a[64 × 16] · b[64 × 16]ᵀ
-inline __device__ void multiply_rows(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+// Two factors of 64 columns from tiles; where `Turned`, the rows of both are those that are summed over.
+template <bool Turned>
+inline __device__ void multiply(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, 0, 0;\n}\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, %35, %35;\n}\n"
       : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Turned)));
+}
+
+// sums (+)= a[64 × 16] · b[64 × 16]ᵀ
+inline __device__ void multiply_rows(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+  multiply<false>(sums, a, b, add);
+}
+
+// sums (+)= a[16 × 64]ᵀ · b[16 × 64]
+inline __device__ void multiply_columns(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+  multiply<true>(sums, a, b, add);
 }
 
 // sums (+)= a[64 × 16] · b[16 × 64], a from registers, the rows of b's tile its own.
@@ -188,15 +195,6 @@ inline __device__ void multiply_columns(Sums<8>& sums, const std::uint32_t* a, s
       "}, {%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}\n"
       : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-// sums (+)= a[16 × 64]ᵀ · b[16 × 64], the rows of both tiles those that are summed over.
-inline __device__ void multiply_columns(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, 1, 1;\n}\n"
-      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
 #undef QUAVER_SUMS_1

@@ -2,11 +2,10 @@
 // are aligned and one by one where not, and sums and maxima over a warp or a block. All arithmetic is in float.
 #pragma once
 
-#include <cstdint>
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <string>
 
+#include "engine/cuda/primitives.cuh"
 #include "quaver/error.h"
 #include "tensor/view.h"
 
@@ -85,8 +84,8 @@ __device__ inline void unpack(const Group<__nv_bfloat16>& group, float (&v)[grou
   const unsigned words[4] = {group.part[0].x, group.part[0].y, group.part[0].z, group.part[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    v[2 * i] = __uint_as_float(words[i] << 16);
-    v[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    v[2 * i] = low_of(words[i]);
+    v[2 * i + 1] = high_of(words[i]);
   }
 }
 
@@ -102,12 +101,7 @@ __device__ inline Group<float> pack<float>(const float (&v)[group_size]) {
 }
 template <>
 __device__ inline Group<__nv_bfloat16> pack<__nv_bfloat16>(const float (&v)[group_size]) {
-  const auto pair = [&](int i) {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(v[i], v[i + 1]);
-    return static_cast<unsigned>(__bfloat16_as_ushort(both.x)) | static_cast<unsigned>(__bfloat16_as_ushort(both.y))
-                                                                     << 16;
-  };
-  return {{make_uint4(pair(0), pair(2), pair(4), pair(6))}};
+  return {{make_uint4(pack_pair(v[0], v[1]), pack_pair(v[2], v[3]), pack_pair(v[4], v[5]), pack_pair(v[6], v[7]))}};
 }
 
 // The first `valid` elements from p, the rest zero.
