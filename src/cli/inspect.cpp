@@ -69,7 +69,7 @@ void print_scales(const std::string& path) {
   fmt::print("\n");
   for (const auto& entry : trainer.book().entries()) {
     for (const ScaleChange& change : entry->changes) {
-      if (change.reason == "amax history") continue;
+      if (change.cause == ChangeCause::history) continue;
       fmt::print("step {}: {}: {}: scale {:.5g} → {:.5g}, {} → {}\n", change.step, entry->site.name, change.reason,
                  change.scale_before, change.scale_after, describe(change.spec_before.rows),
                  describe(change.spec_after.rows));

@@ -108,6 +108,13 @@ struct ConfigOptions {
   ConfigArguments arguments(const CLI::App& verb) const { return {files, settings_from(verb.remaining())}; }
 };
 
+std::map<std::string, Grouping> groupings() {
+  std::map<std::string, Grouping> all;
+  for (const Grouping grouping : {Grouping::site, Grouping::layer, Grouping::block})
+    all.emplace(name_of(grouping), grouping);
+  return all;
+}
+
 class CommandLine {
  public:
   CommandLine() {
@@ -434,16 +441,14 @@ class CommandLine {
     add_study(verb, localize_config_, localize_.study, 4);
     verb.add_option("--budget", localize_.budget, "of the loss that the plan may cost")->capture_default_str();
     verb.add_option("--group", grouping_, "what is tried together")
-        ->check(CLI::IsMember({"site", "layer", "block"}))
+        ->check(CLI::IsMember(groupings()))
         ->capture_default_str();
     verb.add_option("--out", localize_.out, "folder for plan.toml, localization.json and report.html")->required();
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         localize_.study.config = localize_config_.arguments(verb);
         localize_.study.output = output();
-        localize_.grouping = grouping_ == "block"   ? Grouping::block
-                             : grouping_ == "layer" ? Grouping::layer
-                                                    : Grouping::site;
+        localize_.grouping = groupings().at(grouping_);
         return localize_verb(localize_);
       };
     });
@@ -460,7 +465,7 @@ class CommandLine {
   bool token_ = false;
   bool open_ = false;
   std::string export_format_;
-  std::string grouping_ = "site";
+  std::string grouping_{name_of(Grouping::site)};
   ConfigOptions train_config_;
   ConfigOptions compare_config_;
   ConfigOptions plan_config_;

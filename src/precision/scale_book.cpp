@@ -8,6 +8,18 @@
 
 namespace quaver {
 
+std::string_view name_of(ChangeCause cause) {
+  switch (cause) {
+    case ChangeCause::made:
+      return "made";
+    case ChangeCause::history:
+      return "history";
+    case ChangeCause::reversal:
+      return "reversal";
+  }
+  return "";
+}
+
 Site& ScaleBook::add(const PlanRow& row) {
   auto entry = std::make_unique<ScaleEntry>();
   entry->site.name = row.site;
@@ -40,19 +52,16 @@ std::vector<std::size_t> ScaleBook::places_of(const Plan& plan) const {
 namespace {
 
 void log_change(ScaleEntry& entry, std::uint64_t step, float scale_before, const SiteSpec& spec_before,
-                const std::string& reason) {
-  entry.changes.push_back({step, scale_before, entry.site.scale, spec_before, entry.site.spec, reason});
+                const std::string& reason, ChangeCause cause = ChangeCause::made) {
+  entry.changes.push_back({step, scale_before, entry.site.scale, spec_before, entry.site.spec, reason, cause});
 }
 
-constexpr std::string_view automatic = "amax history";
-constexpr std::string_view taken_back = "took back: ";
-
-// The latest change that somebody made and nobody has taken back; null where there is none.
+// The latest change that was made and has not been taken back; null where there is none.
 const ScaleChange* latest_made(const ScaleEntry& entry) {
   std::size_t reversals = 0;
   for (auto change = entry.changes.rbegin(); change != entry.changes.rend(); ++change) {
-    if (change->reason == automatic) continue;
-    if (change->reason.starts_with(taken_back)) {
+    if (change->cause == ChangeCause::history) continue;
+    if (change->cause == ChangeCause::reversal) {
       ++reversals;
     } else if (reversals > 0) {
       --reversals;
@@ -83,7 +92,8 @@ void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
   const float before = site.scale;
   const float logged = entry.changes.empty() ? 0 : entry.changes.back().scale_after;
   site.scale = tensor_scale_for(site.spec.rows, amax);
-  if (moved_by_two(logged, site.scale)) log_change(entry, step, before, site.spec, std::string(automatic));
+  if (moved_by_two(logged, site.scale))
+    log_change(entry, step, before, site.spec, "amax history", ChangeCause::history);
 }
 
 void ScaleBook::take_samples() {
@@ -160,7 +170,7 @@ std::string ScaleBook::roll_back(std::string_view site, std::uint64_t step) {
   found.site.spec = last.spec_before;
   found.overflow_streak = 0;
   if (!last.history_before.empty()) found.history.assign(last.history_before.begin(), last.history_before.end());
-  log_change(found, step, scale, spec, std::string(taken_back) + last.reason);
+  log_change(found, step, scale, spec, "took back: " + last.reason, ChangeCause::reversal);
   return last.reason;
 }
 

@@ -15,8 +15,13 @@
 
 namespace quaver {
 
-// What a site was and became. Automatic updates of a delayed scale are logged only when it has moved by a factor of two
-// since the last entry: the history holds the rest.
+// made: by somebody, or a rule of the guard, and can be taken back. history: a delayed scale's own update. reversal: a
+// change taken back.
+enum class ChangeCause : std::uint8_t { made, history, reversal };
+std::string_view name_of(ChangeCause cause);
+
+// What a site was and became. A delayed scale's own updates are logged only when it has moved by a factor of two since
+// the last entry: the history holds the rest.
 struct ScaleChange {
   std::uint64_t step = 0;
   float scale_before = 0;
@@ -24,6 +29,7 @@ struct ScaleChange {
   SiteSpec spec_before;
   SiteSpec spec_after;
   std::string reason;
+  ChangeCause cause = ChangeCause::made;
   std::vector<float> history_before = {};  // where the change was that it was reset
 };
 
@@ -71,8 +77,8 @@ class ScaleBook {
   void set_spec(std::string_view site, const SiteSpec& spec, std::uint64_t step, const std::string& reason);
   void reset_history(std::string_view site, std::uint64_t step, const std::string& reason);
 
-  // Takes back the site's latest change that somebody made (not a delayed scale's own updates) and that has not been
-  // taken back yet; the reversal is logged too. Returns the change's reason; throws Error when there is none.
+  // Takes back the site's latest change that was made and has not been taken back yet; the reversal is logged too.
+  // Returns the change's reason; throws Error when there is none.
   std::string roll_back(std::string_view site, std::uint64_t step);
   bool can_roll_back(std::string_view site);
 

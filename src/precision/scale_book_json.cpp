@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int book_version = 1;
+constexpr int book_version = 2;
 
 json to_json_change(const ScaleChange& change) {
   json value{{"step", change.step},
@@ -21,7 +21,8 @@ json to_json_change(const ScaleChange& change) {
              {"scale_after", change.scale_after},
              {"spec_before", spec_to_json(change.spec_before)},
              {"spec_after", spec_to_json(change.spec_after)},
-             {"reason", change.reason}};
+             {"reason", change.reason},
+             {"cause", name_of(change.cause)}};
   if (!change.history_before.empty()) value["history_before"] = change.history_before;
   return value;
 }
@@ -63,6 +64,24 @@ std::deque<float> finite_history(const json& value, const std::string& site, int
   return history;
 }
 
+ChangeCause cause_of(const std::string& name) {
+  for (const ChangeCause cause : {ChangeCause::made, ChangeCause::history, ChangeCause::reversal}) {
+    if (name == name_of(cause)) return cause;
+  }
+  throw Error("the scale file has a change of an unknown cause, '" + name + "'", "export it again");
+}
+
+ScaleChange restored_change(const json& from, const std::string& site, int history) {
+  ScaleChange change{from.at("step").get<std::uint64_t>(),         finite_scale(from.at("scale_before"), site),
+                     finite_scale(from.at("scale_after"), site),   spec_from_json(from.at("spec_before")),
+                     spec_from_json(from.at("spec_after")),        from.at("reason").get<std::string>(),
+                     cause_of(from.at("cause").get<std::string>())};
+  if (!from.contains("history_before")) return change;
+  const std::deque<float> before = finite_history(from.at("history_before"), site, history);
+  change.history_before.assign(before.begin(), before.end());
+  return change;
+}
+
 void restore_entry(const json& from, ScaleEntry& entry, int history) {
   entry.site.spec = spec_from_json(from.at("spec"));
   entry.site.scale = finite_scale(from.at("scale"), entry.site.name);
@@ -79,14 +98,8 @@ void restore_entry(const json& from, ScaleEntry& entry, int history) {
   entry.nonfinite = from.at("nonfinite").get<std::uint64_t>();
   entry.overflow_streak = from.at("overflow_streak").get<int>();
   entry.changes.clear();
-  for (const json& change : from.at("changes")) {
-    entry.changes.push_back({change.at("step").get<std::uint64_t>(), change.at("scale_before").get<float>(),
-                             change.at("scale_after").get<float>(), spec_from_json(change.at("spec_before")),
-                             spec_from_json(change.at("spec_after")), change.at("reason").get<std::string>()});
-    if (!change.contains("history_before")) continue;
-    const std::deque<float> before = finite_history(change.at("history_before"), entry.site.name, history);
-    entry.changes.back().history_before.assign(before.begin(), before.end());
-  }
+  for (const json& change : from.at("changes"))
+    entry.changes.push_back(restored_change(change, entry.site.name, history));
 }
 
 json parse_book(std::string_view text) {

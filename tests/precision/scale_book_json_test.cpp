@@ -2,6 +2,7 @@
 // else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "precision/layers.h"
 #include "precision/scale_book.h"
@@ -109,21 +110,37 @@ TEST(ScaleBookJson, TextThatIsNoScaleFileIsAnError) {
                          "[]",
                          "7",
                          "{}",
-                         R"({"version": 1})",
-                         R"({"version": 2, "sites": {}})",
-                         R"({"version": "1", "sites": {}})",
-                         R"({"version": 1, "sites": []})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": 5}})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": {}}})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": {"scale": -1, "history": []}}})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": {"scale": 1e300, "history": []}}})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": {"scale": 1, "history": [-3]}}})",
-                         R"({"version": 1, "sites": {"blocks.0.mlp.up/x": {"scale": "1", "history": []}}})"};
+                         R"({"version": 2})",
+                         R"({"version": 1, "sites": {}})",
+                         R"({"version": "2", "sites": {}})",
+                         R"({"version": 2, "sites": []})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": 5}})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": {}}})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": {"scale": -1, "history": []}}})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": {"scale": 1e300, "history": []}}})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": {"scale": 1, "history": [-3]}}})",
+                         R"({"version": 2, "sites": {"blocks.0.mlp.up/x": {"scale": "1", "history": []}}})"};
   for (const char* text : texts) {
     for (const auto what : {everything, scales_only}) {
       ScaleBook book = empty_book("fp8-delayed");
       EXPECT_THROW(book.from_json(text, what, 0), Error) << text;
     }
+  }
+}
+
+TEST(ScaleBookJson, AChangeThatCannotBeTakenBackSafelyIsAnError) {
+  const std::string site = "blocks.0.mlp.up/x";
+  nlohmann::json file = nlohmann::json::parse(used_book("fp8-delayed").to_json());
+  ASSERT_FALSE(file["sites"][site]["changes"].empty());
+  const auto damaged = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json copy = file;
+    copy["sites"][site]["changes"][0][key] = value;
+    return copy.dump();
+  };
+  for (const std::string& text :
+       {damaged("scale_before", -1), damaged("scale_after", 1e300), damaged("cause", "whim")}) {
+    ScaleBook book = empty_book("fp8-delayed");
+    EXPECT_THROW(book.from_json(text, everything, 0), Error) << text;
   }
 }
 
@@ -218,9 +235,9 @@ TEST(CompareBooks, NamesSitesOfOneBookOnly) {
 }
 
 TEST(CompareBooks, SitesWithoutTheirFieldsAreAnError) {
-  const std::string good = R"({"version": 1, "sites": {"a/x": {"scale": 1, "spec": {"rows": 1}}}})";
-  for (const char* bad : {R"({"version": 1, "sites": {"a/x": {}}})", R"({"version": 1, "sites": {"a/x": 7}})",
-                          R"({"version": 1, "sites": {"a/x": {"scale": 1, "spec": 3}}})"}) {
+  const std::string good = R"({"version": 2, "sites": {"a/x": {"scale": 1, "spec": {"rows": 1}}}})";
+  for (const char* bad : {R"({"version": 2, "sites": {"a/x": {}}})", R"({"version": 2, "sites": {"a/x": 7}})",
+                          R"({"version": 2, "sites": {"a/x": {"scale": 1, "spec": 3}}})"}) {
     EXPECT_THROW(compare_books(bad, good), Error) << bad;
     EXPECT_THROW(compare_books(good, bad), Error) << bad;
   }

@@ -211,12 +211,21 @@ TEST_F(ScaleBookTest, TakesBackWhatSomebodyDidPastAutomaticUpdates) {
   book.set_spec(site_name, second, 2, "first act");
   book.set_scale(site_name, 3, 3, "second act");
   step(7000);  // logged: the scale moved by more than two
-  ASSERT_EQ(entry().changes.back().reason, "amax history");
+  ASSERT_EQ(entry().changes.back().cause, ChangeCause::history);
   EXPECT_EQ(book.roll_back(site_name, 5), "second act");
   EXPECT_EQ(book.roll_back(site_name, 6), "first act");
   EXPECT_EQ(entry().site.spec, narrow);
   EXPECT_FALSE(book.can_roll_back(site_name));
   EXPECT_THROW(book.roll_back(site_name, 7), Error);
+}
+
+TEST_F(ScaleBookTest, WordsOfAReasonDecideNothing) {
+  step(7);
+  book.set_scale(site_name, 3, 2, "amax history");
+  book.set_scale(site_name, 5, 3, "took back: nothing");
+  EXPECT_EQ(book.roll_back(site_name, 4), "took back: nothing");
+  EXPECT_EQ(book.roll_back(site_name, 5), "amax history");
+  EXPECT_FALSE(book.can_roll_back(site_name));
 }
 
 TEST_F(ScaleBookTest, ASampleThatWasNotTakenLeavesNoOlderOne) {
