@@ -2,9 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <iostream>
 #include <map>
+#include <unistd.h>
 
 #include "cli/verbs.h"
 #include "quaver/error.h"
@@ -490,10 +492,19 @@ class CommandLine {
   ExportArguments export_;
 };
 
+// Threads that wait for each other spin before they sleep. libgomp lets them spin for long, which is ruinous where
+// other programs want the processors too, and reads how long before main begins: so the program starts once more.
+void wait_briefly(char** words) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  ::setenv("GOMP_SPINCOUNT", "3000", 1);
+  ::execv("/proc/self/exe", words);  // returns only where that cannot be: then it waits as libgomp likes
+}
+
 }  // namespace
 }  // namespace quaver
 
 int main(int count, char** words) {
+  quaver::wait_briefly(words);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk, with a message
   try {
     return quaver::CommandLine().run(count, words);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/variable.h"
+
 #include "cli/command.h"
 
 namespace quaver::test {
@@ -12,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Help, EveryVerbMentionsItsOptions) {
   const Folder folder;
@@ -46,6 +49,19 @@ TEST(Help, EveryVerbMentionsItsOptions) {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     for (const std::string& option : options) EXPECT_THAT(outcome.out, HasSubstr(option));
   }
+}
+
+// libgomp tells what it goes by, each time a program begins.
+TEST(Program, WaitsBrieflyUnlessTold) {
+  const Folder folder;
+  const Variable verbose("OMP_DISPLAY_ENV", "verbose");
+  const Variable no_policy("OMP_WAIT_POLICY", std::nullopt);
+  EXPECT_THAT(quaver(folder, {"--version"}).error, HasSubstr("GOMP_SPINCOUNT = '3000'"));
+  const Variable told("GOMP_SPINCOUNT", "77");
+  const Outcome left_alone = quaver(folder, {"--version"});
+  EXPECT_EQ(left_alone.status, 0);
+  EXPECT_THAT(left_alone.error, HasSubstr("GOMP_SPINCOUNT = '77'"));
+  EXPECT_THAT(left_alone.error, Not(HasSubstr("'3000'")));
 }
 
 TEST(DataVerb, ReadsFoldersAndJsonLines) {
