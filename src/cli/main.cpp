@@ -104,7 +104,7 @@ struct ConfigOptions {
   std::vector<std::string> files;
 
   void add_to(CLI::App& verb) {
-    verb.add_option("config", files, "TOML files; later ones win")->check(CLI::ExistingFile);
+    verb.add_option("config", files, "TOML files; later ones win");
     add_settings(verb);
   }
   ConfigArguments arguments(const CLI::App& verb) const { return {files, settings_from(verb.remaining())}; }

@@ -39,10 +39,13 @@ void append(std::vector<Setting>& settings, std::vector<Setting> more) {
 }  // namespace
 
 Config load_config(const ConfigSources& sources) {
+  // Flags are read first: what stands behind one that is not known may look like a file's name.
+  std::vector<Setting> flags;
+  for (const std::string& flag : sources.flags) flags.push_back(read_flag(flag));
   std::vector<Setting> settings;
   for (const std::string& path : sources.files) append(settings, read_toml(read_text(path), path));
   for (const ConfigText& text : sources.texts) append(settings, read_toml(text.text, text.name));
-  for (const std::string& flag : sources.flags) settings.push_back(read_flag(flag));
+  append(settings, std::move(flags));
 
   // The preset lies below files and flags, but is itself named by them.
   Config named;

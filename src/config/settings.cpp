@@ -87,7 +87,8 @@ Setting read_flag(std::string_view flag) {
   while (flag.starts_with('-')) flag.remove_prefix(1);
   const std::size_t equals = find_equals(flag);
   if (equals == std::string_view::npos) {
-    throw Error(where + ": expected section.key=value, found no value", "write --section.key=value, without spaces");
+    if (find_key(flag) == nullptr && find_table(flag) == nullptr) reject_unknown_key(flag, where);
+    throw Error(where + ": expected section.key=value, found no value", "write --section.key=value");
   }
   return read_assignment(flag.substr(0, equals), flag.substr(equals + 1), where);
 }

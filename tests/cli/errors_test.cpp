@@ -26,6 +26,10 @@ TEST(Errors, AnUnknownKeyNamesTheNearest) {
   folder.write("bad.toml", "[train]\nsteps = 3\n[optim]\nlerning_rate = 0.1\n");
   expect_refusal(quaver(folder, tiny_training({"bad.toml"})),
                  {"bad.toml", "4", "did you mean \"optim.learning_rate\"?"});
+  expect_refusal(quaver(folder, tiny_training({"--recepi", "bf16"})),
+                 {"--recepi", "did you mean \"precision.recipe\"?"});
+  expect_refusal(quaver(folder, tiny_training({"nowhere.toml"})), {"nowhere.toml", "No such file"});
+  expect_refusal(quaver(folder, tiny_training({"--train.steps"})), {"train.steps", "found no value"});
 }
 
 TEST(Errors, AValueOfTheWrongKindSaysWhatWasExpected) {
