@@ -112,8 +112,9 @@ struct ConfigOptions {
 
 std::map<std::string, Grouping> groupings() {
   std::map<std::string, Grouping> all;
-  for (const Grouping grouping : {Grouping::site, Grouping::layer, Grouping::block})
+  for (const Grouping grouping : {Grouping::site, Grouping::layer, Grouping::block}) {
     all.emplace(name_of(grouping), grouping);
+  }
   return all;
 }
 

@@ -8,18 +8,6 @@
 
 namespace quaver {
 
-std::string_view name_of(ChangeCause cause) {
-  switch (cause) {
-    case ChangeCause::made:
-      return "made";
-    case ChangeCause::history:
-      return "history";
-    case ChangeCause::reversal:
-      return "reversal";
-  }
-  return "";
-}
-
 Site& ScaleBook::add(const PlanRow& row) {
   auto entry = std::make_unique<ScaleEntry>();
   entry->site.name = row.site;

@@ -18,7 +18,6 @@ namespace quaver {
 // made: by somebody, or a rule of the guard, and can be taken back. history: a delayed scale's own update. reversal: a
 // change taken back.
 enum class ChangeCause : std::uint8_t { made, history, reversal };
-std::string_view name_of(ChangeCause cause);
 
 // What a site was and became. A delayed scale's own updates are logged only when it has moved by a factor of two since
 // the last entry: the history holds the rest.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "precision/json_names.h"
 #include "precision/scale_book.h"
 #include "precision/spec_json.h"
 #include "quaver/error.h"
@@ -14,6 +15,8 @@ using nlohmann::json;
 namespace {
 
 constexpr int book_version = 2;
+constexpr Names<ChangeCause, 3> causes{
+    {{ChangeCause::made, "made"}, {ChangeCause::history, "history"}, {ChangeCause::reversal, "reversal"}}};
 
 json to_json_change(const ScaleChange& change) {
   json value{{"step", change.step},
@@ -22,7 +25,7 @@ json to_json_change(const ScaleChange& change) {
              {"spec_before", spec_to_json(change.spec_before)},
              {"spec_after", spec_to_json(change.spec_after)},
              {"reason", change.reason},
-             {"cause", name_of(change.cause)}};
+             {"cause", name_in(causes, change.cause)}};
   if (!change.history_before.empty()) value["history_before"] = change.history_before;
   return value;
 }
@@ -64,18 +67,14 @@ std::deque<float> finite_history(const json& value, const std::string& site, int
   return history;
 }
 
-ChangeCause cause_of(const std::string& name) {
-  for (const ChangeCause cause : {ChangeCause::made, ChangeCause::history, ChangeCause::reversal}) {
-    if (name == name_of(cause)) return cause;
-  }
-  throw Error("the scale file has a change of an unknown cause, '" + name + "'", "export it again");
-}
-
 ScaleChange restored_change(const json& from, const std::string& site, int history) {
-  ScaleChange change{from.at("step").get<std::uint64_t>(),         finite_scale(from.at("scale_before"), site),
-                     finite_scale(from.at("scale_after"), site),   spec_from_json(from.at("spec_before")),
-                     spec_from_json(from.at("spec_after")),        from.at("reason").get<std::string>(),
-                     cause_of(from.at("cause").get<std::string>())};
+  ScaleChange change{from.at("step").get<std::uint64_t>(),
+                     finite_scale(from.at("scale_before"), site),
+                     finite_scale(from.at("scale_after"), site),
+                     spec_from_json(from.at("spec_before")),
+                     spec_from_json(from.at("spec_after")),
+                     from.at("reason").get<std::string>(),
+                     value_in(causes, from.at("cause").get<std::string>())};
   if (!from.contains("history_before")) return change;
   const std::deque<float> before = finite_history(from.at("history_before"), site, history);
   change.history_before.assign(before.begin(), before.end());

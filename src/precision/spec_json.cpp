@@ -1,20 +1,12 @@
 #include "precision/spec_json.h"
 
-#include <array>
-#include <string>
-#include <string_view>
-#include <utility>
-
-#include "quaver/error.h"
+#include "precision/json_names.h"
 
 namespace quaver {
 
 using nlohmann::json;
 
 namespace {
-
-template <class Enum, std::size_t N>
-using Names = std::array<std::pair<Enum, std::string_view>, N>;
 
 constexpr Names<ScaleFormat, 5> scale_formats{{{ScaleFormat::f32, "f32"},
                                                {ScaleFormat::f32_power_of_two, "f32-power-of-two"},
@@ -27,22 +19,6 @@ constexpr Names<ScalePolicy, 4> policies{{{ScalePolicy::none, "none"},
                                           {ScalePolicy::fixed, "fixed"}}};
 constexpr Names<Rounding, 2> roundings{{{Rounding::nearest_even, "nearest"}, {Rounding::stochastic, "stochastic"}}};
 constexpr Names<Rotation, 2> rotations{{{Rotation::none, "none"}, {Rotation::hadamard, "hadamard"}}};
-
-template <class Enum, std::size_t N>
-std::string_view name_in(const Names<Enum, N>& names, Enum value) {
-  for (const auto& [key, name] : names) {
-    if (key == value) return name;
-  }
-  return "";
-}
-
-template <class Enum, std::size_t N>
-Enum value_in(const Names<Enum, N>& names, const std::string& text) {
-  for (const auto& [key, name] : names) {
-    if (name == text) return key;
-  }
-  throw Error("the scale file says '" + text + "' where it should name how a tensor is stored", "export it again");
-}
 
 json side_to_json(const QuantSpec& spec) {
   return {{"format", info(spec.format).name},

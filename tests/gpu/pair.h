@@ -221,6 +221,14 @@ inline constexpr Shape odd_shapes[] = {{1, 1}, {3, 5}, {17, 33}, {129, 257}, {64
 inline constexpr Shape model_shapes[] = {{256, 512}, {512, 1024}, {96, 1536}, {64, 896}, {40, 4096}};
 std::vector<Shape> all_shapes();
 
+// Each, or when brief every fourth from the first on.
+template <class T>
+std::vector<T> some_of(const std::vector<T>& all) {
+  std::vector<T> some;
+  for (std::size_t i = 0; i < all.size(); i += is_brief() ? 4 : 1) some.push_back(all[i]);
+  return some;
+}
+
 // These, or when brief the first two that are neither tiny nor large.
 std::vector<Shape> shapes_of(std::vector<Shape> shapes);
 

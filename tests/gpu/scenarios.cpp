@@ -254,14 +254,6 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   };
 }
 
-// Each, or when brief every fourth: those who only repeat what a kernel does need not see all that it can do.
-template <class T>
-std::vector<T> some_of(const std::vector<T>& all) {
-  std::vector<T> some;
-  for (std::size_t i = 0; i < all.size(); i += is_brief() ? 4 : 1) some.push_back(all[i]);
-  return some;
-}
-
 }  // namespace
 
 std::vector<Scenario> scenarios() {

@@ -79,6 +79,26 @@ test('a stream that opens before the first frame is shown as live', async (t) =>
   await context.close();
 });
 
+test('a stream that is never answered is a lost connection, and tried again', async (t) => {
+  if (!dash.mock) return t.skip('needs the mock server');
+  const context = await dash.browser.newContext();
+  const page = await context.newPage();
+  await page.addInitScript(() => {
+    window.asked = 0;
+    window.EventSource = class extends EventTarget {
+      constructor() {
+        super();
+        ++window.asked;
+      }
+      close() {}
+    };
+  });
+  await page.goto(dash.base);
+  await page.waitForSelector('.connection-lost');
+  await page.waitForFunction(() => window.asked > 1);
+  await context.close();
+});
+
 test('a lost connection is shown, and what was missed is fetched when it is back', async (t) => {
   if (!dash.mock) return t.skip('needs the mock server');
   let mock = await startMock({ growEvery: 200 });

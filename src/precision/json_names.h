@@ -1,0 +1,32 @@
+// The words that stand for an enumeration's values in scale files.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+template <class Enum, std::size_t N>
+using Names = std::array<std::pair<Enum, std::string_view>, N>;
+
+template <class Enum, std::size_t N>
+std::string_view name_in(const Names<Enum, N>& names, Enum value) {
+  for (const auto& [key, name] : names) {
+    if (key == value) return name;
+  }
+  return "";
+}
+
+template <class Enum, std::size_t N>
+Enum value_in(const Names<Enum, N>& names, const std::string& text) {
+  for (const auto& [key, name] : names) {
+    if (name == text) return key;
+  }
+  throw Error("the scale file says '" + text + "', which means nothing there", "export it again");
+}
+
+}  // namespace quaver
