@@ -1,5 +1,6 @@
 // What the CUDA engine's operations take for themselves, slot by slot as they ask for it (cuda/gpu.h), by the rules it
 // decides with (gpu_rules.h). Slots of a few kilobytes are left out.
+#include "engine/cuda_module.h"
 #include "engine/gpu_rules.h"
 #include "engine/sizing_engine.h"
 
@@ -71,6 +72,7 @@ class CudaSizing final : public SizingEngine {
     statistics,
     sums,
     logits_codes,
+    columns,
     sorting
   };
 
@@ -150,7 +152,7 @@ void CudaSizing::cross_entropy(const CrossEntropy& op) {
   const Size vocab = op.w.rows_count();
   if (vocab == 0) return;  // the head has no memory yet: only the arena is being planned
   const bool train = op.logits_gradient != nullptr;
-  const Size chunk = cuda::logits_chunk(tokens, vocab, wide_format(), train && op.x.has_own_columns());
+  const Size chunk = cuda::logits_chunk(tokens, vocab, wide_format(), op.logits_gradient, default_logits_limit);
   keep(large, wide_bytes(chunk * vocab));
   const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), 0, chunk);
   const View logits{&nowhere, wide_format(), chunk, vocab};
@@ -158,16 +160,18 @@ void CudaSizing::cross_entropy(const CrossEntropy& op) {
   if (!train) return;
   Site& site = *op.logits_gradient;
   QuantizedTensor gradient(site, logits, nullptr);
-  if (site.spec.rows.format != logits.format || !columns_share_rows(site.spec.rows, site.spec.columns)) {
-    keep(logits_codes, logits.count() * 12 + 4096);
+  if (cuda::logits_are_cast(site.spec, logits.format)) {
+    keep(logits_codes, cuda::logits_codes_bytes(site, chunk, vocab, sharing()));
     gradient = QuantizedTensor(site, chunk, vocab, Copies::both, sharing(), [](std::size_t) { return &nowhere; });
     cast(gradient, op.casting);
   }
   matmul({.a = gradient.rows(), .b = op.w.columns(), .out = op.x_gradient.row_range(0, chunk)});
-  matmul({.a = gradient.columns(),
-          .b = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true},
-          .out = op.weight_gradient,
-          .accumulate = true});
+  Operand x_columns{x_rows, true};
+  if (op.x.has_own_columns()) {
+    x_columns = {cuda::columns_shape(op.x.columns_matrix(), chunk), false};
+    if (chunk < tokens) keep(columns, cuda::columns_bytes(x_columns.matrix));
+  }
+  matmul({.a = gradient.columns(), .b = x_columns, .out = op.weight_gradient, .accumulate = true});
 }
 
 }  // namespace

@@ -90,16 +90,48 @@ inline bool can_fuse(const QuantizedTensor& out, const Casting& casting, Format 
          is_plain_fp8(site.spec.columns, site);
 }
 
-// Bytes of logits that a GPU holds at once, and of attention scores in the backward pass.
-inline constexpr Size logits_limit = Size{1} << 30;
+// Bytes of attention scores that a GPU holds at once in the backward pass.
 inline constexpr Size scores_limit = Size{1} << 30;
 
-// Rows of logits that are computed at once. A transposed copy of the head's input cannot be cut along its columns, so
-// then the chunk is everything.
-inline Size logits_chunk(Size tokens, Size vocab, Format wide, bool whole) {
-  if (whole) return tokens;
-  const Size row_bytes = vocab * info(wide).storage_bits / 8;
-  return std::clamp<Size>(logits_limit / row_bytes / 128 * 128, std::min<Size>(tokens, 128), tokens);
+// Whether dlogits are stored otherwise than they are computed.
+inline bool logits_are_cast(const SiteSpec& spec, Format wide) {
+  return spec.rows.format != wide || !columns_share_rows(spec.rows, spec.columns);
+}
+
+// Rows of logits that are computed at once, so that they and what dlogits are cast into take no more than `limit`
+// bytes: whole blocks of scales.
+inline Size logits_chunk(Size tokens, Size vocab, Format wide, const Site* gradient, Size limit) {
+  Size bits = info(wide).storage_bits;
+  if (gradient != nullptr && logits_are_cast(gradient->spec, wide)) {
+    bits += info(gradient->spec.rows.format).storage_bits + info(gradient->spec.columns.format).storage_bits;
+  }
+  return std::clamp<Size>(limit / (vocab * bits / 8) / 128 * 128, std::min<Size>(tokens, 128), tokens);
+}
+
+// Memory for parts that begin at multiples of 256 bytes.
+inline Size part_bytes(Size bytes) { return (bytes + 255) / 256 * 256; }
+
+// What the codes and scales of dlogits take, both sides.
+inline Size logits_codes_bytes(Site& site, Size rows, Size vocab, Sharing sharing) {
+  static std::byte nowhere{};
+  Size total = 0;
+  const QuantizedTensor laid_out(site, rows, vocab, Copies::both, sharing, [&total](std::size_t bytes) {
+    total += part_bytes(static_cast<Size>(bytes));
+    return &nowhere;
+  });
+  return total;
+}
+
+// Columns [first, first + count) of codes with their scales; first is a multiple of the blocks' columns.
+inline CodeMatrix columns_shape(const CodeMatrix& matrix, Size count) {
+  CodeMatrix part = matrix;
+  part.cols = count;
+  return part;
+}
+inline bool scales_are_cut(const CodeMatrix& matrix) { return matrix.has_block_scales() && matrix.spec.block.cols > 0; }
+inline Size columns_bytes(const CodeMatrix& part) {
+  const Size scales = scales_are_cut(part) ? part.scale_rows() * part.scale_cols() * 4 : 0;
+  return part_bytes(part.code_bytes()) + scales;
 }
 
 // Bytes of the scores of one sequence, and how many sequences a backward pass of attention takes at once.

@@ -31,6 +31,16 @@ struct Factors {
 
 class LossTest : public WideTest {
  protected:
+  Pair& pair() { return in_chunks_ ? *in_chunks_ : WideTest::pair(); }
+
+  // From here on the GPU has room for no more than 128 rows of logits.
+  void compare_in_chunks(Size vocab) {
+    in_chunks_ = std::make_unique<Pair>();
+    in_chunks_->wide = GetParam();
+    in_chunks_->cpu = make_reference_engine();
+    in_chunks_->gpu = make_tested_engine(GetParam(), 128 * vocab * info(GetParam()).storage_bits / 8);
+  }
+
   std::vector<std::int32_t> targets_of(const Problem& problem, const Factors& factors) const {
     std::vector<std::int32_t> targets(index(problem.tokens));
     for (std::size_t i = 0; i < targets.size(); ++i) {
@@ -90,6 +100,9 @@ class LossTest : public WideTest {
     if (!exact()) return bound::wide_bf16;
     return recipe.dy.rows.format == Format::f32 ? bound::wide_f32_products : 2e-3;
   }
+
+ private:
+  std::unique_ptr<Pair> in_chunks_;
 };
 
 constexpr Factors plain{};
@@ -116,6 +129,18 @@ TEST_P(LossTest, EveryRecipe) {
     for (const Problem& problem : {problems[2], problems[3], problems[5]}) {
       compare(named.name, named.recipe, problem, scaled, true, limit_of(named.recipe));
     }
+  }
+}
+
+// Recipes whose scales do not depend on how many rows are cast at once. The last chunk is shorter, and not as tensor
+// cores want it.
+TEST_P(LossTest, InChunks) {
+  const Problem problem{300, 512, 256};
+  compare_in_chunks(problem.vocab);
+  for (const NamedRecipe& named : every_recipe()) {
+    const QuantSpec& dy = named.recipe.dy.columns;
+    if (dy.policy == ScalePolicy::current && dy.block != block::b1x128) continue;
+    compare(named.name + " in chunks", named.recipe, problem, scaled, true, limit_of(named.recipe));
   }
 }
 

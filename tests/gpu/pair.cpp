@@ -98,8 +98,8 @@ std::unique_ptr<Engine> make_reference_engine() {
   return make_cpu_engine(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)));
 }
 
-std::unique_ptr<Engine> make_tested_engine(Format wide) {
-  return is_rehearsal() ? make_reference_engine() : make_cuda_engine({.wide = wide});
+std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit) {
+  return is_rehearsal() ? make_reference_engine() : make_cuda_engine({.wide = wide, .logits_limit = logits_limit});
 }
 
 Pair& pair_of(Format wide, AttentionBy attention) {

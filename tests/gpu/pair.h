@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda_module.h"
 #include "engine/support.h"
 
 namespace quaver {
@@ -38,7 +39,7 @@ bool is_brief();
 std::unique_ptr<Engine> make_reference_engine();
 
 // A new engine of the GPU, or of what stands in for it.
-std::unique_ptr<Engine> make_tested_engine(Format wide);
+std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit = default_logits_limit);
 
 enum class AttentionBy : std::uint8_t { library, own };
 inline void PrintTo(AttentionBy by, std::ostream* out) { *out << (by == AttentionBy::own ? "own" : "library"); }

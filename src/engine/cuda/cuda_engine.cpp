@@ -14,6 +14,7 @@ namespace quaver::cuda {
 
 CudaEngine::CudaEngine(const CudaOptions& options)
     : wide_(options.wide),
+      logits_limit_(options.logits_limit),
       gpu_(options.device, options.notice),
       sites_(gpu_),
       uploads_(gpu_),
@@ -246,16 +247,13 @@ void CudaEngine::activation_backward(const ActivationBackward& op) {
 
 void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns) {
   Site& site = *op.logits_gradient;
-  const SiteSpec& spec = site.spec;
-  const bool as_it_is = spec.rows.format == logits.format && columns_share_rows(spec.rows, spec.columns);
   QuantizedTensor gradient(site, logits, reinterpret_cast<float*>(one_.get()));
-  if (!as_it_is) {
-    // Room for two sides of codes with a scale of four bytes for each element.
-    const auto bytes = static_cast<std::size_t>(logits.count() * 12 + 4096);
-    std::byte* next = gpu_.workspace(Slot::logits_codes, bytes);
+  if (logits_are_cast(site.spec, logits.format)) {
+    const Size bytes = logits_codes_bytes(site, logits.rows, logits.cols, sharing());
+    std::byte* next = gpu_.workspace(Slot::logits_codes, static_cast<std::size_t>(bytes));
     gradient = QuantizedTensor(site, logits.rows, logits.cols, Copies::both, sharing(), [&](std::size_t piece) {
       std::byte* const taken = next;
-      next += (piece + 255) / 256 * 256;
+      next += part_bytes(static_cast<Size>(piece));
       return taken;
     });
     Casting casting = op.casting;
@@ -275,12 +273,33 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
           .accumulator = op.accumulators.weight_gradient});
 }
 
+// The part of a transposed copy that belongs to a chunk of tokens, as a matrix of its own: the library reads codes with
+// a stride, but not scales.
+CodeMatrix CudaEngine::cut_columns(const CodeMatrix& matrix, Size first, Size count) {
+  if (count == matrix.cols) return matrix;
+  CodeMatrix part = columns_shape(matrix, count);
+  const auto copy = [&](void* to, Size to_row, const void* from, Size from_row, Size rows) {
+    check(cudaMemcpy2DAsync(to, static_cast<std::size_t>(to_row), from, static_cast<std::size_t>(from_row),
+                            static_cast<std::size_t>(to_row), static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice,
+                            gpu_.stream()),
+          "copying a chunk of the head's input");
+  };
+  part.codes = gpu_.workspace(Slot::columns, static_cast<std::size_t>(columns_bytes(part)));
+  const Size bits = info(matrix.spec.format).storage_bits;
+  copy(part.codes, part.row_bytes(), matrix.codes + first * bits / 8, matrix.row_bytes(), matrix.rows);
+  if (!scales_are_cut(matrix)) return part;
+  part.block_scales = reinterpret_cast<float*>(part.codes + part_bytes(part.code_bytes()));
+  copy(part.block_scales, part.scale_cols() * 4, matrix.block_scales + first / matrix.spec.block.cols,
+       matrix.scale_cols() * 4, matrix.scale_rows());
+  return part;
+}
+
 void CudaEngine::cross_entropy(const CrossEntropy& op) {
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
   const Size row_bytes = vocab * info(wide_).storage_bits / 8;
-  const Size chunk = logits_chunk(tokens, vocab, wide_, train && op.x.has_own_columns());
+  const Size chunk = logits_chunk(tokens, vocab, wide_, op.logits_gradient, logits_limit_);
   auto* memory = gpu_.workspace(Slot::large, static_cast<std::size_t>(chunk * row_bytes));
   for (Size first = 0; first < tokens; first += chunk) {
     const View logits{memory, wide_, std::min(chunk, tokens - first), vocab};
@@ -298,7 +317,10 @@ void CudaEngine::cross_entropy(const CrossEntropy& op) {
                         .z_loss = op.z_loss,
                         .loss_sum = op.loss_sum});
     if (!train) continue;
-    chunk_backward(op, first, logits, op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true});
+    const bool apart = op.x.has_own_columns();
+    chunk_backward(
+        op, first, logits,
+        apart ? Operand{cut_columns(op.x.columns_matrix(), first, logits.rows), false} : Operand{x_rows, true});
   }
 }
 

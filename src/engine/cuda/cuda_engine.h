@@ -78,8 +78,10 @@ class CudaEngine final : public Engine {
   void write(QuantizedTensor& out, const Casting& casting, bool fuse, Produce&& produce);
 
   void chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns);
+  CodeMatrix cut_columns(const CodeMatrix& matrix, Size first, Size count);
 
   Format wide_;
+  Size logits_limit_;
   Gpu gpu_;
   SiteTable sites_;
   Uploads uploads_;

@@ -32,6 +32,7 @@ enum class Slot : std::uint8_t {
   statistics,    // of the parts of a cast
   sums,          // partial sums of reductions over tokens
   logits_codes,  // dlogits where they are cast
+  columns,       // a chunk of a transposed copy
   rows,          // per-row figures of the loss
   sorting,       // tokens sorted by id
   tables,        // rotary angles, lists of gradients
