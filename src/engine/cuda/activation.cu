@@ -25,43 +25,33 @@ using Tile = CodeTile<tile_rows_count>;
 // thread reads only what it asked for itself, so no barrier is needed.
 template <class T, int kOperands>
 struct OperandsAhead {
-  static constexpr int bytes = 2 * kOperands * passes * threads * static_cast<int>(sizeof(Packed8<T>));
+  static constexpr int stage_length = kOperands * passes * threads;
+  static constexpr int bytes = 2 * stage_length * static_cast<int>(sizeof(Packed8<T>));
 
-  Packed8<T>* memory;
-  int stage = 0;
+  Packed8<T>* next;  // the thread's first operand of the tile to be asked for
+  Packed8<T>* now;   // of the one to be worked on
 
-  __device__ explicit OperandsAhead(std::uint8_t* place) : memory(reinterpret_cast<Packed8<T>*>(place)) {}
+  __device__ explicit OperandsAhead(std::uint8_t* place)
+      : next(reinterpret_cast<Packed8<T>*>(place) + threadIdx.x), now(next + stage_length) {}
 
-  __device__ Packed8<T>& at(int of_stage, int operand, int pass) const {
-    return memory[((of_stage * kOperands + operand) * passes + pass) * threads + threadIdx.x];
-  }
-  __device__ void fetch(int to_stage, int operand, int pass, const T* from, int valid, bool aligned) const {
-    Packed8<T>& to = at(to_stage, operand, pass);
-    if (!aligned || valid < 8) {
-      to = load_packed(from, valid, false);
-      return;
-    }
-    const auto address = shared_address(&to);
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(to)); i += 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address + i),
-                   "l"(reinterpret_cast<const char*>(from) + i));
-    }
+  __device__ const Packed8<T>& at(int operand, int pass) const { return now[(operand * passes + pass) * threads]; }
+  __device__ void fetch(int operand, int pass, const T* from, int valid, bool aligned) const {
+    fetch_packed(from, valid, aligned, next[(operand * passes + pass) * threads]);
   }
   template <class Fetch>
   __device__ void begin(const Fetch& fetch_tile) {
-    fetch_tile(blockIdx.y, 0);
-    asm volatile("cp.async.commit_group;");
+    fetch_tile(static_cast<int>(blockIdx.y));
+    commit_fetches();
   }
-  // Asks for the tile after t and waits for t; returns where that lies.
+  // Asks for the tile after t and waits for t.
   template <class Fetch>
-  __device__ int advance(const Fetch& fetch_tile, Size t) {
-    const int now = stage;
-    stage ^= 1;
-    fetch_tile(t + gridDim.y, stage);
-    asm volatile("cp.async.commit_group;");
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-    return now;
+  __device__ void advance(const Fetch& fetch_tile, int t) {
+    Packed8<T>* const asked_for = next;
+    next = now;
+    now = asked_for;
+    fetch_tile(t + static_cast<int>(gridDim.y));
+    commit_fetches();
+    await_fetches<1>();
   }
 };
 
@@ -73,16 +63,15 @@ struct OperandsNow {
   Packed8<T> held[kOperands][passes];
 
   __device__ explicit OperandsNow(std::uint8_t*) {}
-  __device__ const Packed8<T>& at(int, int operand, int pass) const { return held[operand][pass]; }
-  __device__ void fetch(int, int operand, int pass, const T* from, int valid, bool aligned) {
+  __device__ const Packed8<T>& at(int operand, int pass) const { return held[operand][pass]; }
+  __device__ void fetch(int operand, int pass, const T* from, int valid, bool aligned) {
     held[operand][pass] = load_packed(from, valid, aligned);
   }
   template <class Fetch>
   __device__ void begin(const Fetch&) {}
   template <class Fetch>
-  __device__ int advance(const Fetch& fetch_tile, Size t) {
-    fetch_tile(t, 0);
-    return 0;
+  __device__ void advance(const Fetch& fetch_tile, int t) {
+    fetch_tile(t);
   }
 };
 
@@ -96,48 +85,113 @@ struct Map {
   float forward;  // factor of the forward pass
   float factor;
   float limit;
-  Size rows;
-  Size cols;   // of out and dy
-  Size width;  // of x
+  int rows;
+  int cols;   // of out and dy
+  int width;  // of x
   bool aligned;
   FusedTarget out;    // of width `cols` forward, `width` backward
   FusedTarget again;  // backward only
   float* partials;    // [strips × width]: column sums of out; null: not wanted
 };
 
-// Where a thread stands: eight columns of one row. What lies beyond the last is loaded as zero and stays zero.
-struct Place {
-  Size row;
-  Size col;
-  int tile_row;
-  int tile_col;
-  int valid;
+// A block's strip of tiles, and where a thread stands in each of them: eight columns of one row. What lies beyond the
+// last column or row is loaded as zero and stays zero.
+struct Strip {
+  int across;
+  int down;
+  int col0;  // of the tiles
+  int col;   // of the thread
+  int cols;
+  int valid;  // columns from the thread's first on
+  int rows;
+  int tiles;
+  bool aligned;
+
+  template <class T>
+  __device__ explicit Strip(const Map<T>& op)
+      : across(static_cast<int>(threadIdx.x) % threads_across),
+        down(static_cast<int>(threadIdx.x) / threads_across),
+        col0(static_cast<int>(blockIdx.x) * tile_cols),
+        col(col0 + across * 8),
+        cols(min(tile_cols, op.cols - col0)),
+        valid(cols - across * 8),
+        rows(op.rows),
+        tiles((op.rows + tile_rows_count - 1) / tile_rows_count),
+        aligned(op.aligned) {}
+
+  __device__ int rows_of(int t) const { return min(tile_rows_count, rows - t * tile_rows_count); }
+  __device__ bool is_whole(int t) const { return aligned && cols == tile_cols && (t + 1) * tile_rows_count <= rows; }
+
+  // Calls fetch(pass, row, valid, aligned) for the thread's rows of tile t, if there is one.
+  template <class Fetch>
+  __device__ void for_rows(int t, const Fetch& fetch) const {
+    if (t >= tiles) return;
+    const int row = t * tile_rows_count + down;
+    if (is_whole(t)) {
+#pragma unroll
+      for (int i = 0; i < passes; ++i) fetch(i, row + i * rows_at_once, 8, true);
+    } else {
+#pragma unroll
+      for (int i = 0; i < passes; ++i) {
+        const int at = row + i * rows_at_once;
+        fetch(i, at, at < rows ? valid : 0, aligned);
+      }
+    }
+  }
+  // Calls work(pass, row within the tile, whether the tile is whole) for those that tile t has. Nearly all tiles are
+  // whole, and nothing is compared there. Casts are long: unrolled, they would not stay in the instruction cache.
+  template <bool kFp8, class Work>
+  __device__ void for_tile(int t, const Work& work) const {
+    constexpr int unrolled = kFp8 ? 1 : passes;
+    if (is_whole(t)) {
+#pragma unroll unrolled
+      for (int i = 0; i < passes; ++i) work(i, down + i * rows_at_once, std::true_type{});
+    } else {
+#pragma unroll unrolled
+      for (int i = 0; i < passes; ++i) {
+        const int r = down + i * rows_at_once;
+        if (r < rows_of(t) && valid > 0) work(i, r, std::false_type{});
+      }
+    }
+  }
+  __device__ void write_columns(const Tile& tile, std::byte* columns, int t, int first_col) const {
+    tile.write_columns(columns, rows, t * tile_rows_count, first_col, rows_of(t), cols);
+  }
 };
 
-template <class T, bool kFp8>
-__device__ void put(const FusedTarget& out, const Fp8Caster& caster, const Tile& tile, const Place& at, Size col,
-                    Size width, bool aligned, const float (&v)[8], CastCounts& counts) {
+// Eight results on their way into row r of the tile, and `at` elements from the start of the matrix.
+template <class T, bool kFp8, bool kWhole>
+__device__ void put(const FusedTarget& out, const Fp8Caster& caster, const Tile& tile, const Strip& strip, int r,
+                    Size at, const float (&v)[8], CastCounts& counts) {
+  const bool aligned = kWhole || strip.aligned;
+  const int valid = kWhole ? 8 : strip.valid;
   if constexpr (kFp8) {
-    const uint2 codes = caster.cast(v, counts);
-    if (out.rows != nullptr) store_codes(out.rows + at.row * width + col, 0, at.valid, aligned, codes);
-    if (out.columns != nullptr) tile.put(at.tile_row, at.tile_col, codes);
+    caster.with_format([&](const auto& to_format) {
+      const uint2 codes = to_format.cast(v, counts);
+      if (out.rows != nullptr) store_codes(out.rows + at, 0, valid, aligned, codes);
+      if (out.columns != nullptr) tile.put(tile.offset(r, strip.across * 8), codes);
+    });
   } else if (out.rows != nullptr) {
-    store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(out.rows) + at.row * width + col, at.valid, aligned);
+    store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(out.rows) + at, valid, aligned);
   }
 }
 
+__device__ inline void add_to(float (&sums)[8], const float (&v)[8]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) sums[j] += v[j];
+}
+
 // Adds up what the threads of a column saw, in order, and leaves it as this strip's partial sums.
-__device__ inline void leave_sums(const float (&sums)[8], int across, int down, Size col, Size width, float* scratch,
-                                  float* out) {
+__device__ inline void leave_sums(const float (&sums)[8], const Strip& strip, int width, float* scratch, float* out) {
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < 8; ++j) scratch[down * tile_cols + across * 8 + j] = sums[j];
+  for (int j = 0; j < 8; ++j) scratch[strip.down * tile_cols + strip.across * 8 + j] = sums[j];
   __syncthreads();
   const int c = static_cast<int>(threadIdx.x);
-  if (c < tile_cols && col + c < width) {
+  if (c < tile_cols && strip.col0 + c < width) {
     float total = 0;
     for (int i = 0; i < rows_at_once; ++i) total += scratch[i * tile_cols + c];
-    out[col + c] = total;
+    out[strip.col0 + c] = total;
   }
 }
 
@@ -151,56 +205,41 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
   CastCounts counts;
   unsigned long long seen = 0;
   float sums[8] = {};
-  const int across = static_cast<int>(threadIdx.x) % threads_across;
-  const int down = static_cast<int>(threadIdx.x) / threads_across;
-  const Size col0 = static_cast<Size>(blockIdx.x) * tile_cols;
-  const int cols = static_cast<int>(min(static_cast<Size>(tile_cols), op.cols - col0));
-  const int valid = cols - across * 8;
-  const Size tiles = (op.rows + tile_rows_count - 1) / tile_rows_count;
-  const auto fetch = [&](Size t, int stage) {
-    if (t >= tiles) return;
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      const Size row = t * tile_rows_count + down + i * rows_at_once;
-      const int here = row < op.rows ? valid : 0;
-      const T* from = op.x + row * op.width + col0 + across * 8;
-      in.fetch(stage, 0, i, from, here, op.aligned);
-      if constexpr (operands == 2) in.fetch(stage, 1, i, from + op.cols, here, op.aligned);
-    }
+  const Strip strip(op);
+  const auto fetch = [&](int t) {
+    strip.for_rows(t, [&](int i, int row, int valid, bool aligned) {
+      const T* from = op.x + offset_of(row, op.width) + strip.col;
+      in.fetch(0, i, from, valid, aligned);
+      if constexpr (operands == 2) in.fetch(1, i, from + op.cols, valid, aligned);
+    });
   };
   in.begin(fetch);
-  for (Size t = blockIdx.y; t < tiles; t += gridDim.y) {
-    const Size row0 = t * tile_rows_count;
-    const int rows = static_cast<int>(min(static_cast<Size>(tile_rows_count), op.rows - row0));
-    const int stage = in.advance(fetch, t);
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      const int r = down + i * rows_at_once;
-      if (r >= rows || valid <= 0) continue;
+  for (int t = static_cast<int>(blockIdx.y); t < strip.tiles; t += static_cast<int>(gridDim.y)) {
+    in.advance(fetch, t);
+    strip.template for_tile<kFp8>(t, [&]<bool kWhole>(int i, int r, std::bool_constant<kWhole>) {
       float v[8];
       float u[8] = {};
-      in.at(stage, 0, i).unpack(v);
-      if constexpr (operands == 2) in.at(stage, 1, i).unpack(u);
+      in.at(0, i).unpack(v);
+      if constexpr (operands == 2) in.at(1, i).unpack(u);
       activate<F>(v, u, op.factor, op.limit);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sums[j] += v[j];
-      const Place at{row0 + r, col0 + across * 8, r, across * 8, valid};
-      put<T, kFp8>(op.out, caster, tile, at, at.col, op.cols, op.aligned, v, counts);
-    }
+      if (op.partials != nullptr) add_to(sums, v);
+      const Size at = offset_of(t * tile_rows_count + r, op.cols) + strip.col;
+      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, v, counts);
+    });
     if constexpr (kFp8) {
-      seen += static_cast<unsigned long long>(rows) * cols;
+      seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols);
       if (op.out.columns == nullptr) continue;
       __syncthreads();
-      tile.write_columns(reinterpret_cast<std::uint8_t*>(op.out.columns), op.rows, row0, col0, rows, cols);
+      strip.write_columns(tile, op.out.columns, t, strip.col0);
       __syncthreads();
     }
   }
   if constexpr (kFp8) add_counts(op.out.statistics, counts, seen);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
-    store_scales(op.out, kFp8 ? Fp8Caster::stored_scale(op.out) : 1.0F);
+    store_scales(op.out, kFp8 ? stored_scale(op.out) : 1.0F);
   }
   if (op.partials == nullptr) return;
-  leave_sums(sums, across, down, col0, op.cols, reinterpret_cast<float*>(memory),
+  leave_sums(sums, strip, op.cols, reinterpret_cast<float*>(memory),
              op.partials + static_cast<Size>(blockIdx.y) * op.cols);
 }
 
@@ -219,80 +258,61 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
   unsigned long long seen = 0;
   float sums[8] = {};
   float up_sums[8] = {};
-  const int across = static_cast<int>(threadIdx.x) % threads_across;
-  const int down = static_cast<int>(threadIdx.x) / threads_across;
-  const Size col0 = static_cast<Size>(blockIdx.x) * tile_cols;
-  const int cols = static_cast<int>(min(static_cast<Size>(tile_cols), op.cols - col0));
-  const int valid = cols - across * 8;
-  const Size tiles = (op.rows + tile_rows_count - 1) / tile_rows_count;
-  const auto fetch = [&](Size t, int stage) {
-    if (t >= tiles) return;
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      const Size row = t * tile_rows_count + down + i * rows_at_once;
-      const int here = row < op.rows ? valid : 0;
-      const Size col = col0 + across * 8;
-      in.fetch(stage, 0, i, op.x + row * op.width + col, here, op.aligned);
-      in.fetch(stage, 1, i, op.dy + row * op.cols + col, here, op.aligned);
-      if constexpr (results == 2) in.fetch(stage, 2, i, op.x + row * op.width + col + op.cols, here, op.aligned);
-    }
+  const Strip strip(op);
+  const auto fetch = [&](int t) {
+    strip.for_rows(t, [&](int i, int row, int valid, bool aligned) {
+      const T* from = op.x + offset_of(row, op.width) + strip.col;
+      in.fetch(0, i, from, valid, aligned);
+      in.fetch(1, i, op.dy + offset_of(row, op.cols) + strip.col, valid, aligned);
+      if constexpr (results == 2) in.fetch(2, i, from + op.cols, valid, aligned);
+    });
   };
   in.begin(fetch);
-  for (Size t = blockIdx.y; t < tiles; t += gridDim.y) {
-    const Size row0 = t * tile_rows_count;
-    const int rows = static_cast<int>(min(static_cast<Size>(tile_rows_count), op.rows - row0));
-    const int stage = in.advance(fetch, t);
-#pragma unroll
-    for (int i = 0; i < passes; ++i) {
-      const int r = down + i * rows_at_once;
-      if (r >= rows || valid <= 0) continue;
+  for (int t = static_cast<int>(blockIdx.y); t < strip.tiles; t += static_cast<int>(gridDim.y)) {
+    in.advance(fetch, t);
+    strip.template for_tile<kFp8>(t, [&]<bool kWhole>(int i, int r, std::bool_constant<kWhole>) {
       float v[8];
       float u[8] = {};
       float d[8];
       float e[8];
-      in.at(stage, 0, i).unpack(v);
-      in.at(stage, 1, i).unpack(d);
-      if constexpr (results == 2) in.at(stage, 2, i).unpack(u);
+      in.at(0, i).unpack(v);
+      in.at(1, i).unpack(d);
+      if constexpr (results == 2) in.at(2, i).unpack(u);
       activate_backward<F>(v, u, op.forward, op.factor, op.limit, d, e);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        sums[j] += d[j];
-        if constexpr (results == 2) up_sums[j] += e[j];
-      }
-      const Place at{row0 + r, col0 + across * 8, r, across * 8, valid};
-      put<T, kFp8>(op.out, caster, tile, at, at.col, op.width, op.aligned, d, counts);
-      if constexpr (results == 2) {
-        put<T, kFp8>(op.out, caster, up_tile, at, at.col + op.cols, op.width, op.aligned, e, counts);
+      if (op.partials != nullptr) {
+        add_to(sums, d);
+        if constexpr (results == 2) add_to(up_sums, e);
       }
       if (kFp8 && op.again) {
-        activate<F>(v, u, op.forward, op.limit);
-        again_tile.put(r, across * 8, again_caster.cast(v));
+        scale_and_clip(v, op.forward, op.limit);
+        again_caster.with_format(
+            [&](const auto& to_format) { again_tile.put(again_tile.offset(r, strip.across * 8), to_format.cast(v)); });
       }
-    }
+      const Size at = offset_of(t * tile_rows_count + r, op.width) + strip.col;
+      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, d, counts);
+      if constexpr (results == 2) put<T, kFp8, kWhole>(op.out, caster, up_tile, strip, r, at + op.cols, e, counts);
+    });
     if constexpr (kFp8) {
-      seen += static_cast<unsigned long long>(rows) * cols * results;
+      seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols * results);
       __syncthreads();
       if (op.out.columns != nullptr) {
-        auto* columns = reinterpret_cast<std::uint8_t*>(op.out.columns);
-        tile.write_columns(columns, op.rows, row0, col0, rows, cols);
-        if (results == 2) up_tile.write_columns(columns, op.rows, row0, col0 + op.cols, rows, cols);
+        strip.write_columns(tile, op.out.columns, t, strip.col0);
+        if (results == 2) strip.write_columns(up_tile, op.out.columns, t, strip.col0 + op.cols);
       }
-      if (op.again) {
-        again_tile.write_columns(reinterpret_cast<std::uint8_t*>(op.again.columns), op.rows, row0, col0, rows, cols);
-      }
+      if (op.again) strip.write_columns(again_tile, op.again.columns, t, strip.col0);
       __syncthreads();
     }
   }
   if constexpr (kFp8) add_counts(op.out.statistics, counts, seen);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
-    store_scales(op.out, kFp8 ? Fp8Caster::stored_scale(op.out) : 1.0F);
-    if (op.again) store_scales(op.again, Fp8Caster::stored_scale(op.again));
+    store_scales(op.out, kFp8 ? stored_scale(op.out) : 1.0F);
+    if (op.again) store_scales(op.again, stored_scale(op.again));
   }
   if (op.partials == nullptr) return;
   auto* scratch = reinterpret_cast<float*>(memory);
   float* partials = op.partials + static_cast<Size>(blockIdx.y) * op.width;
-  leave_sums(sums, across, down, col0, op.cols, scratch, partials);
-  if constexpr (results == 2) leave_sums(up_sums, across, down, col0, op.cols, scratch, partials + op.cols);
+  leave_sums(sums, strip, op.cols, scratch, partials);
+  if constexpr (results == 2) leave_sums(up_sums, strip, op.cols, scratch, partials + op.cols);
 }
 
 // Blocks across the columns, and as many strips downwards as fill the GPU.
@@ -324,9 +344,9 @@ void forward(Gpu& gpu, View x, Size cols, float factor, float limit, const Fused
   args.x = static_cast<const T*>(x.data);
   args.factor = factor;
   args.limit = limit;
-  args.rows = x.rows;
-  args.cols = cols;
-  args.width = x.cols;
+  args.rows = to_int(x.rows);
+  args.cols = to_int(cols);
+  args.width = to_int(x.cols);
   args.aligned = cols % 8 == 0 && x.cols % 8 == 0;
   args.out = out;
   constexpr bool has_fp8 = std::is_same_v<T, __nv_bfloat16> || F == Function::identity;
@@ -346,9 +366,9 @@ void backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_grad
   args.forward = op.forward_factor;
   args.factor = op.factor;
   args.limit = op.limit;
-  args.rows = op.x.rows;
-  args.cols = op.out_gradient.cols;
-  args.width = op.x.cols;
+  args.rows = to_int(op.x.rows);
+  args.cols = to_int(op.out_gradient.cols);
+  args.width = to_int(op.x.cols);
   args.aligned = args.cols % 8 == 0;
   args.out = in_gradient;
   args.again = again;

@@ -1,5 +1,4 @@
-// The functions themselves, on eight elements. Forward and backward call the same activate(), so that what backward
-// casts once more is what forward cast.
+// The functions themselves, on eight elements. What backward casts once more must be what forward cast, to the bit.
 #pragma once
 
 namespace quaver::cuda {
@@ -28,49 +27,72 @@ __device__ inline float gelu_sigmoid(float x) {
   return one_over_one_plus_exp2(__fmul_rn(slope, x));
 }
 
+// y ← clip(factor · y, ±limit)
+__device__ inline void scale_and_clip(float (&y)[8], float factor, float limit) {
+  if (factor != 1.0F) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = __fmul_rn(factor, y[i]);
+  }
+  if (limit <= 0) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) y[i] = fminf(fmaxf(y[i], -limit), limit);
+}
+
+__device__ inline float relu(float x) { return x > 0 ? x : __fmul_rn(0.0F, x); }
+
 // x ← clip(factor · f(x), ±limit); `up` is swiglu's other half.
 template <Function F>
 __device__ void activate(float (&x)[8], const float (&up)[8], float factor, float limit) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    float y = x[i];
-    if constexpr (F == Function::gelu) y = __fmul_rn(y, gelu_sigmoid(y));
-    if constexpr (F == Function::relu) y = y > 0 ? y : 0.0F * y;
-    if constexpr (F == Function::swiglu) y = __fmul_rn(__fmul_rn(y, sigmoid(y)), up[i]);
-    x[i] = __fmul_rn(factor, y);
+    if constexpr (F == Function::gelu) x[i] = __fmul_rn(x[i], gelu_sigmoid(x[i]));
+    if constexpr (F == Function::relu) x[i] = relu(x[i]);
+    if constexpr (F == Function::swiglu) x[i] = __fmul_rn(__fmul_rn(x[i], sigmoid(x[i])), up[i]);
   }
-  if (limit <= 0) return;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = fminf(fmaxf(x[i], -limit), limit);
+  scale_and_clip(x, factor, limit);
 }
 
-// dy ← factor · f′(x) · dy, zero where forward · f(x) was clipped; swiglu's other half goes into dup.
+// dy ← factor · f′(x) · dy, zero where forward · f(x) was clipped; swiglu's other half goes into dup. x ← f(x), the
+// bits of activate() before its factor: the exponentials are what takes time.
 template <Function F>
-__device__ void activate_backward(const float (&x)[8], const float (&up)[8], float forward, float factor, float limit,
+__device__ void activate_backward(float (&x)[8], const float (&up)[8], float forward, float factor, float limit,
                                   float (&dy)[8], float (&dup)[8]) {
+  float slope[8];  // f′(x); swiglu: of the gate, without up
+  float gate[8];   // swiglu: silu(x)
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if constexpr (F == Function::relu) {
+      slope[i] = x[i] > 0 ? 1.0F : 0.0F;
+      x[i] = relu(x[i]);
+    } else if constexpr (F == Function::gelu) {
+      const float s = gelu_sigmoid(x[i]);
+      const float inner = __fmaf_rn(3 * gelu_cubic, x[i] * x[i], gelu_linear);
+      x[i] = __fmul_rn(x[i], s);
+      slope[i] = __fmaf_rn(__fmaf_rn(-x[i], s, x[i]), inner, s);
+    } else {
+      const float s = sigmoid(x[i]);
+      gate[i] = __fmul_rn(x[i], s);
+      slope[i] = __fmaf_rn(-gate[i], s, s + gate[i]);
+      x[i] = __fmul_rn(gate[i], up[i]);
+    }
+  }
   if (limit > 0) {
-    float y[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) y[i] = x[i];
-    activate<F>(y, up, forward, 0);
+    for (int i = 0; i < 8; ++i) dy[i] = fabsf(__fmul_rn(forward, x[i])) <= limit ? dy[i] : 0.0F;
+  }
+  if (factor != 1.0F) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) dy[i] = fabsf(y[i]) <= limit ? dy[i] : 0.0F;
+    for (int i = 0; i < 8; ++i) dy[i] = factor * dy[i];
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float g = factor * dy[i];
-    if constexpr (F == Function::relu) {
-      dy[i] = x[i] > 0 ? g : 0.0F;
-    } else if constexpr (F == Function::gelu) {
-      const float s = gelu_sigmoid(x[i]);
-      const float y = x[i] * s;
-      const float inner = __fmaf_rn(3 * gelu_cubic, x[i] * x[i], gelu_linear);
-      dy[i] = g * __fmaf_rn(__fmaf_rn(-y, s, y), inner, s);
+    if constexpr (F == Function::swiglu) {
+      dup[i] = dy[i] * gate[i];
+      dy[i] = dy[i] * up[i] * slope[i];
+    } else if constexpr (F == Function::relu) {
+      dy[i] = slope[i] != 0 ? dy[i] : 0.0F;
     } else {
-      const float s = sigmoid(x[i]);
-      const float silu = x[i] * s;
-      dy[i] = g * up[i] * __fmaf_rn(-silu, s, s + silu);
-      dup[i] = g * silu;
+      dy[i] = dy[i] * slope[i];
     }
   }
 }

@@ -25,25 +25,27 @@ struct CodeTile {
   __host__ __device__ static constexpr int pitch_for(int cols) { return cols <= 64 ? 64 : (cols + 127) / 128 * 128; }
   __host__ __device__ static constexpr int bytes_for(int cols) { return kRows * pitch_for(cols); }
 
-  // Eight codes of columns col … col + 7; col is a multiple of 8.
-  __device__ void put(int row, int col, uint2 codes) const {
-    const int place = row % kRun / 2 * 8 + row / kRun * 2 + row % 2;
-    *reinterpret_cast<uint2*>(memory + chunk_offset(place, col / 16) + col % 16) = codes;
+  // Where eight codes of columns col … col + 7 lie; col is a multiple of 8. Tiles of one width have them in one place.
+  __device__ unsigned offset(int row, int col) const {
+    const auto r = static_cast<unsigned>(row);
+    const unsigned place = r % kRun / 2 * 8 + r / kRun * 2 + r % 2;
+    return chunk_offset(place, static_cast<unsigned>(col) / 16) + static_cast<unsigned>(col) % 16;
   }
+  __device__ void put(unsigned at, uint2 codes) const { *reinterpret_cast<uint2*>(memory + at) = codes; }
 
   // Writes columns [0, cols) of the tile, whose first row and column are (row0, col0) of the source, into
   // out [source columns × total_rows]. All threads of the block call it between two barriers.
-  __device__ void write_columns(std::uint8_t* out, Size total_rows, Size row0, Size col0, int rows, int cols) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int first_row = lane % 4 * kRun;
+  __device__ void write_columns(std::byte* out, int total_rows, int row0, int col0, int rows, int cols) const {
+    const unsigned lane = threadIdx.x % 32;
+    const int first_row = static_cast<int>(lane % 4) * kRun;
     const bool whole = first_row + kRun <= rows && total_rows % kRun == 0;
-    for (int chunk = static_cast<int>(threadIdx.x) / 32; chunk * 16 < cols;
-         chunk += static_cast<int>(blockDim.x) / 32) {
+    auto* const first = reinterpret_cast<std::uint8_t*>(out) + row0 + first_row;
+    for (unsigned chunk = threadIdx.x / 32; static_cast<int>(chunk * 16) < cols; chunk += blockDim.x / 32) {
       unsigned pairs[kMatrices];
 #pragma unroll
-      for (int m = 0; m < kMatrices; m += 4) load_turned(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
-      const int col = chunk * 16 + lane / 4 * 2;
-      std::uint8_t* to = out + (col0 + col) * total_rows + row0 + first_row;
+      for (unsigned m = 0; m < kMatrices; m += 4) load_turned(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
+      const int col = static_cast<int>(chunk * 16 + lane / 4 * 2);
+      std::uint8_t* to = first + offset_of(col0 + col, total_rows);
       unsigned words[kRun / 4];
 #pragma unroll
       for (int w = 0; w < kRun / 4; ++w) words[w] = __byte_perm(pairs[2 * w], pairs[2 * w + 1], 0x6420);
@@ -56,9 +58,9 @@ struct CodeTile {
 
  private:
   // Chunks of 16 codes are turned against each other from row to row, so that eight rows of a chunk lie in all banks.
-  __device__ int chunk_offset(int place, int chunk) const {
-    const int turn = pitch == 64 ? place / 2 % 4 : place % 8;
-    return place * pitch + (chunk ^ turn) * 16;
+  __device__ unsigned chunk_offset(unsigned place, unsigned chunk) const {
+    const unsigned turn = pitch == 64 ? place / 2 % 4 : place % 8;
+    return place * static_cast<unsigned>(pitch) + (chunk ^ turn) * 16;
   }
 
   __device__ static void store(std::uint8_t* to, const unsigned (&words)[kRun / 4], bool whole, int valid) {

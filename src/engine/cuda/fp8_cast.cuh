@@ -16,59 +16,61 @@ struct CastCounts {
   unsigned underflowed = 0;
 };
 
-struct Fp8Caster {
-  bool e5m2;
+// The multiplier that is stored beside a target's codes.
+__device__ inline float stored_scale(const FusedTarget& target) {
+  return __fdiv_rn(1.0F, target.scale != nullptr ? *target.scale : 1.0F);
+}
+
+// Casts to one format.
+template <Format kFormat>
+struct Fp8CasterTo {
+  static_assert(kFormat == Format::e4m3 || kFormat == Format::e5m2);
+
   float factor;           // x · factor is rounded
   unsigned saturates_at;  // bits of |x · factor| above which it is counted
 
-  // The multiplier that is stored, and the factor that is its correctly rounded inverse.
-  __device__ static float stored_scale(const FusedTarget& target) {
-    return __fdiv_rn(1.0F, target.scale != nullptr ? *target.scale : 1.0F);
-  }
-
-  __device__ static Fp8Caster into(const FusedTarget& target) {
-    Fp8Caster caster;
-    caster.e5m2 = target.format == Format::e5m2;
-    caster.factor = fminf(__fdiv_rn(1.0F, stored_scale(target)), 3.402823466e38F);
-    caster.saturates_at = __float_as_uint(caster.e5m2 ? 57344.0F : 448.0F) + 4;
-    return caster;
-  }
-
-  __device__ unsigned pair(float low, float high) const {
-    const float2 both = make_float2(low, high);
-    return e5m2 ? __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E5M2)
-                : __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E4M3);
-  }
-
-  // Codes of inf and NaN as the formats module defines them: E5M2 keeps infinities, NaN has a clear sign.
-  __device__ unsigned code_of_nonfinite(float x) const {
-    const unsigned bits = __float_as_uint(x);
-    if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return 0x7FU;
-    return (e5m2 ? 0x7CU : 0x7EU) | (bits >> 31) << 7;
-  }
-
   __device__ uint2 cast(const float (&x)[8]) const {
     uint2 codes = rounded(x);
-    if (!is_finite(largest(x))) fix_nonfinite(x, codes);
+    // E4M3 has no infinity, and what the conversion makes of one and of NaN is what the formats module does.
+    if constexpr (kFormat == Format::e5m2) {
+      if (!(largest(x) <= 3.402823466e38F)) {
+        CastCounts unused;
+        count_rare(x, codes, unused);
+      }
+    }
     return codes;
   }
 
   // Elements beyond a row's end must be zero: they count as nothing.
   __device__ uint2 cast(const float (&x)[8], CastCounts& counts) const {
     uint2 codes = rounded(x);
-    const float top = largest(x);
-    if (is_finite(top)) {
-      counts.amax = max(counts.amax, __float_as_uint(top));
-      if (__float_as_uint(__fmul_rn(top, factor)) > saturates_at) count_rare(x, counts);
-    } else {
-      fix_nonfinite(x, codes);
-      count_rare(x, counts);
+    const uint2 marks = make_uint2(nonzero_marks(codes.x), nonzero_marks(codes.y));
+    if (__builtin_expect((marks.x & marks.y & all_marks) != all_marks, 0)) {
+      counts.underflowed += zero_codes(marks) - zero_elements(x);
     }
-    if (const int zeros = zero_codes(codes); zeros != 0) counts.underflowed += zeros - zero_elements(x);
+    const float top = largest(x);
+    if (__builtin_expect(__float_as_uint(__fmul_rn(top, factor)) > saturates_at, 0)) {  // NaN's bits are above as well
+      count_rare(x, codes, counts);
+    } else {
+      counts.amax = max(counts.amax, __float_as_uint(top));
+    }
     return codes;
   }
 
  private:
+  static constexpr unsigned all_marks = 0x80808080U;
+
+  __device__ static unsigned pair(float low, float high) {
+    return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE,
+                                    kFormat == Format::e5m2 ? __NV_E5M2 : __NV_E4M3);
+  }
+
+  // Codes of inf and NaN as the formats module defines them: E5M2 keeps infinities, NaN has a clear sign.
+  __device__ static unsigned code_of_nonfinite(unsigned bits) {
+    if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return 0x7FU;
+    return (kFormat == Format::e5m2 ? 0x7CU : 0x7EU) | (bits >> 31) << 7;
+  }
+
   __device__ uint2 rounded(const float (&x)[8]) const {
     float scaled[8];
 #pragma unroll
@@ -81,51 +83,79 @@ struct Fp8Caster {
 
   // The largest magnitude; NaN where there is one.
   __device__ static float largest(const float (&x)[8]) {
-    float top = fabsf(x[0]);
-#pragma unroll
-    for (int i = 1; i < 8; ++i) asm("max.NaN.f32 %0, %0, %1;" : "+f"(top) : "f"(fabsf(x[i])));
+    return larger(larger(larger(x[0], x[1]), larger(x[2], x[3])), larger(larger(x[4], x[5]), larger(x[6], x[7])));
+  }
+  __device__ static float larger(float a, float b) {
+    float top;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(top) : "f"(fabsf(a)), "f"(fabsf(b)));
     return top;
   }
 
-  __device__ static bool is_finite(float top) { return top <= 3.402823466e38F; }
-
-  __device__ static int zero_codes(uint2 codes) {
-    constexpr unsigned low = 0x7F7F7F7FU;
-    constexpr unsigned high = 0x80808080U;
-    const unsigned x = ((codes.x & low) + low) & high;  // the high bit of every code that is not zero
-    const unsigned y = ((codes.y & low) + low) & high;
-    return 8 - __popc(x | y >> 1);
+  // The high bit of every code that is not zero; the other bits are anything.
+  __device__ static unsigned nonzero_marks(unsigned codes) {
+    constexpr unsigned magnitudes = 0x7F7F7F7FU;
+    return (codes & magnitudes) + magnitudes;
+  }
+  __device__ static int zero_codes(uint2 marks) {
+    return 8 - __popc((marks.x & all_marks) | (marks.y & all_marks) >> 1);
   }
 
   __device__ static int zero_elements(const float (&x)[8]) {
+    const auto smaller = [](float a, float b) { return fminf(fabsf(a), fabsf(b)); };
+    const float least =
+        smaller(smaller(smaller(x[0], x[1]), smaller(x[2], x[3])), smaller(smaller(x[4], x[5]), smaller(x[6], x[7])));
+    if (least != 0) return 0;
     int count = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) count += x[i] == 0.0F ? 1 : 0;
     return count;
   }
 
-  __device__ void count_rare(const float (&x)[8], CastCounts& counts) const {
+  // What is not finite gets its code; it is counted, and so is what saturates. One element after another: this is rare,
+  // and its instructions stand between those that are not.
+  __device__ void count_rare(const float (&x)[8], uint2& codes, CastCounts& counts) const {
+    float left[8];
 #pragma unroll
+    for (int i = 0; i < 8; ++i) left[i] = x[i];
+    unsigned long long all = static_cast<unsigned long long>(codes.y) << 32 | codes.x;
+#pragma unroll 1
     for (int i = 0; i < 8; ++i) {
-      const unsigned magnitude = __float_as_uint(x[i]) & 0x7FFFFFFFU;
+      const unsigned bits = __float_as_uint(left[0]);
+      const unsigned magnitude = bits & 0x7FFFFFFFU;
+      unsigned long long code = all & 0xFFU;
       if (magnitude >= 0x7F800000U) {
         ++counts.nonfinite;
+        code = code_of_nonfinite(bits);
       } else {
         counts.amax = max(counts.amax, magnitude);
-        const unsigned scaled = __float_as_uint(__fmul_rn(x[i], factor)) & 0x7FFFFFFFU;
-        if (scaled > saturates_at) ++counts.saturated;
+        if ((__float_as_uint(__fmul_rn(left[0], factor)) & 0x7FFFFFFFU) > saturates_at) ++counts.saturated;
       }
-    }
-  }
-
-  __device__ void fix_nonfinite(const float (&x)[8], uint2& codes) const {
-    unsigned long long all = static_cast<unsigned long long>(codes.y) << 32 | codes.x;
+      all = all >> 8 | code << 56;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if ((__float_as_uint(x[i]) & 0x7FFFFFFFU) < 0x7F800000U) continue;
-      all = (all & ~(0xFFULL << (8 * i))) | static_cast<unsigned long long>(code_of_nonfinite(x[i])) << (8 * i);
+      for (int j = 0; j < 7; ++j) left[j] = left[j + 1];
     }
     codes = make_uint2(static_cast<unsigned>(all), static_cast<unsigned>(all >> 32));
+  }
+};
+
+// The caster of a target, whose format the kernel learns as it starts.
+struct Fp8Caster {
+  bool e5m2;
+  float factor;  // the stored multiplier's correctly rounded inverse
+
+  __device__ static Fp8Caster into(const FusedTarget& target) {
+    return {target.format == Format::e5m2, fminf(__fdiv_rn(1.0F, stored_scale(target)), 3.402823466e38F)};
+  }
+
+  // Calls body with the caster to that format: to choose between conversions one by one would take both.
+  template <class Body>
+  __device__ void with_format(const Body& body) const {
+    constexpr unsigned beyond = 4;  // bits above the largest number that still round to it
+    if (e5m2) {
+      body(Fp8CasterTo<Format::e5m2>{factor, __float_as_uint(57344.0F) + beyond});
+    } else {
+      body(Fp8CasterTo<Format::e4m3>{factor, __float_as_uint(448.0F) + beyond});
+    }
   }
 };
 

@@ -14,6 +14,14 @@ void check(cudaError_t status, const char* what) {
   throw Error(std::string(what) + ": " + why, "`nvidia-smi` shows whether the GPU and its driver are well");
 }
 
+int to_int(Size count) {
+  constexpr Size most = (Size{1} << 31) - (Size{1} << 24);  // room for a grid's steps beyond the end
+  if (count <= most) return static_cast<int>(count);
+  throw Error(
+      "a matrix has " + std::to_string(count) + " rows or columns; the GPU's kernels count to " + std::to_string(most),
+      "lower train.batch and raise train.accumulation");
+}
+
 Gpu::Gpu(int index, Listener listener) : listener_(std::move(listener)) {
   check(cudaSetDevice(index), "choosing the GPU");
   cudaDeviceProp properties{};

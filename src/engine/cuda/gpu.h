@@ -22,6 +22,9 @@ inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel)
 
 inline Size ceil_div(Size a, Size b) { return (a + b - 1) / b; }
 
+// Rows and columns as kernels count them. Throws where a matrix has more than fit.
+int to_int(Size count);
+
 enum class Slot : std::uint8_t {
   blas,       // cuBLASLt's own
   operand_a,  // decoded operands

@@ -2,6 +2,7 @@
 #include "engine/cuda/norm.h"
 #include "engine/cuda/norm_device.cuh"
 #include "engine/cuda/norm_launch.h"
+#include "engine/cuda/norm_rows.cuh"
 
 namespace quaver::cuda {
 
@@ -19,9 +20,9 @@ struct Backward {
   const float* gain;
   const float* shift;
   bool layer;
-  Size rows;
+  int rows;
   int cols;
-  bool aligned;
+  int slots;           // of rows ahead, in shared memory behind the tiles
   FusedTarget branch;  // empty: none
   FusedTarget again;   // empty: none; its columns alone are written
   float* partials;     // [blocks × 3 × cols]: gains, shifts, columns of the gradient
@@ -35,8 +36,8 @@ struct Sums {
 };
 
 // Adds up the teams' sums of one kind and leaves them as this block's row of partial sums.
-template <int V, int W>
-__device__ void leave_sums(const Team<V, W>& team, const float (&sums)[V][8], int cols, float* scratch, float* out) {
+template <int V, class Team>
+__device__ void leave_sums(const Team& team, const float (&sums)[V][8], int cols, float* scratch, float* out) {
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < V; ++i) {
@@ -46,111 +47,126 @@ __device__ void leave_sums(const Team<V, W>& team, const float (&sums)[V][8], in
     }
   }
   __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += norm_threads<W>) {
+  for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x)) {
     float total = 0;
     for (int t = 0; t < team.count; ++t) total += scratch[t * cols + c];
     out[c] = total;
   }
 }
 
+enum Operand : int { of_x, of_dy, of_next, operands };
+
+// What a thread has of a row: dy, and x normalised. Kept between the passes over it where that is eight numbers each.
+template <class Rows, int V>
+struct Numbers {
+  const Rows& in;
+  NormRow norm;
+  float kept_y[8];
+  float kept_dy[8];
+
+  __device__ Numbers(const Rows& rows, NormRow of_row) : in(rows), norm(of_row) {
+    if constexpr (V == 1) make(0, kept_y, kept_dy);
+  }
+  __device__ void get(int i, float (&y)[8], float (&dy)[8]) const {
+    if constexpr (V > 1) {
+      make(i, y, dy);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        y[j] = kept_y[j];
+        dy[j] = kept_dy[j];
+      }
+    }
+  }
+
+ private:
+  __device__ void make(int i, float (&y)[8], float (&dy)[8]) const {
+    in.at(of_x, i).unpack(y);
+    in.at(of_dy, i).unpack(dy);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) y[j] = norm.normal(y[j]);
+  }
+};
+
 // Σ g·y and Σ g over the row, g being dy · gain.
-template <class T, int V, int W>
-__device__ float2 row_sums(const Backward<T>& op, Team<V, W>& team, const Affine<V>& affine, NormRow norm,
-                           const Packed8<T> (&x)[V], const Packed8<T> (&dy)[V]) {
+template <class T, class Numbers, class Affine, class Team>
+__device__ float2 row_sums(const Backward<T>& op, Team& team, const Affine& affine, const Numbers& numbers) {
   float dot = 0;
   float sum = 0;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    const int valid = op.cols - team.column(i);
-    if (valid <= 0) continue;
-    float v[8];
+  team.for_groups(op.cols, [&](int i, int col, int valid) {
+    float y[8];
     float d[8];
     float gain[8];
     float shift[8];
-    x[i].unpack(v);
-    dy[i].unpack(d);
-    affine.get(team.column(i), gain, shift);
+    numbers.get(i, y, d);
+    affine.get(i, col, valid, gain, shift);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float g = d[j] * gain[j];
-      dot += g * norm.normal(v[j]);
+      dot += g * y[j];
       sum += g;
     }
-  }
+  });
   const float2 total = team.sum(make_float2(dot, sum));
   const float scale = 1.0F / static_cast<float>(op.cols);
   return make_float2(total.x * scale, op.layer ? total.y * scale : 0.0F);
 }
 
-// A row's share of one thread, as loaded: the next row's is on its way while this one's is worked on.
-template <class T, int V>
-struct Loaded {
-  Packed8<T> x[V];
-  Packed8<T> dy[V];
-  Packed8<T> next[V];
-  float2 stats;
-};
-
-template <class T, int V, int W>
-__device__ void load_row(const Backward<T>& op, const Team<V, W>& team, Size row, Loaded<T, V>& to) {
-  if (row >= op.rows) return;
-  to.stats = op.stats[row];
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    const Size at = row * op.cols + team.column(i);
-    const int valid = op.cols - team.column(i);
-    to.x[i] = load_packed(op.x + at, valid, op.aligned);
-    to.dy[i] = load_packed(op.dy + at, valid, op.aligned);
-    if (op.next != nullptr) to.next[i] = load_packed(op.next + at, valid, op.aligned);
-  }
-}
-
-template <class T, int V, int W, bool kFp8>
+template <class T, int V, int W, bool kEven, bool kFp8>
 __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_backward_kernel(const Backward<T> op) {
   extern __shared__ __align__(128) std::uint8_t memory[];
   using Tile = CodeTile<norm_tile_rows>;
-  Team<V, W> team;
+  using Members = Team<V, W, kEven>;
+  Members team;
   const Tile tile{memory, Tile::pitch_for(op.cols)};
-  const Tile again_tile{memory + (op.branch.columns != nullptr ? Tile::bytes_for(op.cols) : 0), tile.pitch};
+  std::uint8_t* behind = memory + (op.branch.columns != nullptr ? Tile::bytes_for(op.cols) : 0);
+  const Tile again_tile{behind, tile.pitch};
+  if (op.again) behind += Tile::bytes_for(op.cols);
+  Rows<T, Members, operands> in(team, behind, op.slots);
   const Fp8Caster caster = Fp8Caster::into(op.branch);
   const Fp8Caster again_caster = Fp8Caster::into(op.again);
-  const Affine<V> affine(op.gain, op.shift, op.cols, op.aligned, team.column(0));
+  const Affine<V, kEven> affine(op.gain, op.shift, op.cols, team);
   CastCounts counts;
   unsigned long long seen = 0;
   Sums<V> sums;
-  const Size tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
-  RowCursor cursor{blockIdx.x, team.index};
-  Loaded<T, V> loaded;
-  load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
-  for (Size t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const Size row0 = t * norm_tile_rows;
-    const int rows = static_cast<int>(min(static_cast<Size>(norm_tile_rows), op.rows - row0));
+  const int tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
+  float2 next_stats = {};
+  const auto load = [&](int row, const auto& fetch) {
+    if (row >= op.rows) return;
+    const Size first = offset_of(row, op.cols);
+    team.for_groups(op.cols, [&](int i, int col, int valid) {
+      fetch(of_x, i, op.x + first + col, valid);
+      fetch(of_dy, i, op.dy + first + col, valid);
+      if (op.next != nullptr) fetch(of_next, i, op.next + first + col, valid);
+    });
+  };
+  in.begin(load);
+  RowCursor<Members> cursor(team);
+  if (cursor.row < op.rows) next_stats = op.stats[cursor.row];
+  for (int t = static_cast<int>(blockIdx.x); t < tiles; t += static_cast<int>(gridDim.x)) {
+    const int row0 = t * norm_tile_rows;
+    const int rows = min(norm_tile_rows, op.rows - row0);
     for (int r = team.index; team.has_round(r, rows); r += team.count) {
-      const Size row = row0 + r;
+      const Size first = offset_of(row0 + r, op.cols);
       const int cols = r < rows ? op.cols : 0;
-      const Loaded<T, V> now = loaded;
-      cursor = RowCursor{t, r}.next(team.count, norm_tile_rows, op.rows);
-      load_row<T, V, W>(op, team, cursor.index(norm_tile_rows), loaded);
-      const NormRow norm{now.stats.x, now.stats.y};
-      const float2 of_row = row_sums<T, V, W>(op, team, affine, norm, now.x, now.dy);
+      const NormRow norm{next_stats.x, next_stats.y};
+      cursor.step();
+      if (cursor.row < op.rows) next_stats = op.stats[cursor.row];
+      in.advance(load);
+      const Numbers<Rows<T, Members, operands>, V> numbers(in, norm);
+      const float2 of_row = row_sums(op, team, affine, numbers);
       const float factor = op.add * norm.inverse_std;
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const int col = team.column(i);
-        const int valid = cols - col;
-        if (valid <= 0) continue;
+      team.for_groups(cols, [&](int i, int col, int valid) {
         float v[8];
         float d[8];
         float gain[8];
         float shift[8];
         float before[8] = {};
-        now.x[i].unpack(v);
-        now.dy[i].unpack(d);
-        if (op.next != nullptr) now.next[i].unpack(before);
-        affine.get(col, gain, shift);
+        numbers.get(i, v, d);
+        if (op.next != nullptr) in.at(of_next, i).unpack(before);
+        affine.get(i, col, valid, gain, shift);
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
-          v[j] = norm.normal(v[j]);
           sums.gain[i][j] += d[j] * v[j];
           sums.shift[i][j] += d[j];
           const float dx = factor * (d[j] * gain[j] - of_row.y - v[j] * of_row.x);
@@ -160,40 +176,43 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
 #pragma unroll
         for (int j = 0; j < 8; ++j) sums.column[i][j] += d[j];
         const Packed8<T> rounded = Packed8<T>::pack(d);
-        store_packed(rounded, op.gradient + row * op.cols + col, valid, op.aligned);
+        store_packed(rounded, op.gradient + first + col, valid, kEven);
         if constexpr (kFp8) {
+          const unsigned place = tile.offset(r, col);
           if (op.branch) {
-            const uint2 codes = caster.cast(d, counts);
-            if (op.branch.rows != nullptr) store_codes(op.branch.rows + row * op.cols, col, valid, op.aligned, codes);
-            if (op.branch.columns != nullptr) tile.put(r, col, codes);
+            caster.with_format([&](const auto& to_format) {
+              const uint2 codes = to_format.cast(d, counts);
+              if (op.branch.rows != nullptr) store_codes(op.branch.rows + first, col, valid, kEven, codes);
+              if (op.branch.columns != nullptr) tile.put(place, codes);
+            });
           }
           if (op.again) {
 #pragma unroll
             for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(v[j], gain[j], shift[j]);
             clear_tail(v, valid);
-            again_tile.put(r, col, again_caster.cast(v));
+            again_caster.with_format([&](const auto& to_format) { again_tile.put(place, to_format.cast(v)); });
           }
         } else if (op.branch) {
-          store_packed(rounded, reinterpret_cast<T*>(op.branch.rows) + row * op.cols + col, valid, op.aligned);
+          store_packed(rounded, reinterpret_cast<T*>(op.branch.rows) + first + col, valid, kEven);
         }
-      }
+      });
     }
     if constexpr (kFp8) {
-      seen += static_cast<unsigned long long>(rows) * op.cols;
+      seen += static_cast<unsigned>(rows * op.cols);
       __syncthreads();
       if (op.branch.columns != nullptr) {
-        tile.write_columns(reinterpret_cast<std::uint8_t*>(op.branch.columns), op.rows, row0, 0, rows, op.cols);
+        tile.write_columns(op.branch.columns, op.rows, row0, 0, rows, op.cols);
       }
       if (op.again) {
-        again_tile.write_columns(reinterpret_cast<std::uint8_t*>(op.again.columns), op.rows, row0, 0, rows, op.cols);
+        again_tile.write_columns(op.again.columns, op.rows, row0, 0, rows, op.cols);
       }
       __syncthreads();
     }
   }
   if constexpr (kFp8) add_counts(op.branch.statistics, counts, seen);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    if (op.branch) store_scales(op.branch, op.branch.is_fp8() ? Fp8Caster::stored_scale(op.branch) : 1.0F);
-    if (op.again) store_scales(op.again, Fp8Caster::stored_scale(op.again));
+    if (op.branch) store_scales(op.branch, op.branch.is_fp8() ? stored_scale(op.branch) : 1.0F);
+    if (op.again) store_scales(op.again, stored_scale(op.again));
   }
   float* out = op.partials + static_cast<Size>(blockIdx.x) * 3 * op.cols;
   auto* scratch = reinterpret_cast<float*>(memory);
@@ -215,16 +234,16 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
   args.gain = op.norm.gain.f32();
   args.shift = op.norm.shift.empty() ? nullptr : op.norm.shift.f32();
   args.layer = op.norm.kind == NormKind::layer;
-  args.rows = op.sum.rows;
-  args.cols = static_cast<int>(op.sum.cols);
-  args.aligned = args.cols % 8 == 0;
+  args.rows = to_int(op.sum.rows);
+  args.cols = to_int(op.sum.cols);
   args.branch = branch;
   args.again = again;
   const Size tile = CodeTile<norm_tile_rows>::bytes_for(args.cols);
+  const Size codes = (branch.columns != nullptr ? tile : 0) + (again ? tile : 0);
   const Size tiles = ceil_div(args.rows, norm_tile_rows);
-  const auto run = [&](auto kernel, int block, int teams) {
-    const Size codes = (branch.columns != nullptr ? tile : 0) + (again ? tile : 0);
-    const auto shared = static_cast<std::size_t>(std::max<Size>(codes, teams * op.sum.cols * 4));
+  const auto run = [&](auto kernel, int block, int teams, Size rows_ahead) {
+    const Size sums = static_cast<Size>(teams) * args.cols * 4;
+    const auto shared = static_cast<std::size_t>(std::max(codes + rows_ahead, sums));
     const unsigned blocks = persistent_blocks(gpu, kernel, block, shared, tiles, "add_norm_backward");
     args.partials = gpu.workspace<float>(Slot::sums, static_cast<Size>(blocks) * 3 * args.cols);
     kernel<<<blocks, block, shared, gpu.stream()>>>(args);
@@ -239,19 +258,26 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
       add_partial_sums(gpu, args.partials + 2 * args.cols, blocks, stride, args.cols, 1.0F, branch.column_sums);
     }
   };
-  with_team(args.cols, "add_norm_backward", [&]<int V, int W>() {
-    constexpr int teams = norm_threads<W> / 32 / W;
+  with_team(args.cols, "add_norm_backward", [&]<int V, int W, bool kEven>() {
+    using Members = Team<V, W, kEven>;
+    using In = Rows<T, Members, operands>;
+    args.slots = slots_ahead<In>(gpu, codes);
+    const Size rows_ahead = args.slots * In::slot_bytes;
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      if (branch.is_fp8() || again) return run(add_norm_backward_kernel<T, V, W, true>, norm_threads<W>, teams);
+      if (branch.is_fp8() || again) {
+        return run(add_norm_backward_kernel<T, V, W, kEven, true>, norm_threads<W>, Members::count, rows_ahead);
+      }
     }
-    run(add_norm_backward_kernel<T, V, W, false>, norm_threads<W>, teams);
+    run(add_norm_backward_kernel<T, V, W, kEven, false>, norm_threads<W>, Members::count, rows_ahead);
   });
 }
 
 }  // namespace
 
 bool norm_can_write_columns(const Gpu& gpu, Size width, int targets) {
-  constexpr Size own = 1024;  // what the kernels have beside the tiles
+  // What the kernels have beside the tiles: sums, and where rows are short enough, two slots of rows.
+  constexpr Size slot = Rows<__nv_bfloat16, Team<1, 8, true>, operands>::slot_bytes;
+  const Size own = 2048 + (width <= Team<1, 8, true>::widest ? 2 * slot : 0);
   return targets * CodeTile<norm_tile_rows>::bytes_for(static_cast<int>(width)) + own <= gpu.shared_memory();
 }
 

@@ -7,17 +7,37 @@
 
 namespace quaver::cuda {
 
-// A team of kWarps warps holds one row, kVectors groups of eight elements a lane.
-template <int kVectors, int kWarps>
+constexpr int norm_tile_rows = 32;
+
+// Threads of a block whose teams have this many warps: whole teams.
+template <int kWarps>
+constexpr int norm_threads = kWarps % 3 == 0 ? 192 : 256;
+
+// A team of kWarps warps holds one row, kVectors groups of eight elements a lane. kEven: rows end with a group, so that
+// a lane has all of a group or nothing.
+template <int kVectors, int kWarps, bool kEven>
 struct Team {
+  static constexpr int vectors = kVectors;
+  static constexpr bool even = kEven;
   static constexpr Size widest = static_cast<Size>(kVectors) * kWarps * 32 * 8;
+  static constexpr int threads = norm_threads<kWarps>;
+  static constexpr int count = norm_threads<kWarps> / 32 / kWarps;
 
   int lane = static_cast<int>(threadIdx.x) % 32;
   int warp = static_cast<int>(threadIdx.x) / 32 % kWarps;
   int index = static_cast<int>(threadIdx.x) / 32 / kWarps;
-  int count = static_cast<int>(blockDim.x) / 32 / kWarps;
 
   __device__ int column(int vector) const { return ((vector * kWarps + warp) * 32 + lane) * 8; }
+
+  // Calls body(vector, column, valid) for the groups that a row of `cols` elements has.
+  template <class Body>
+  __device__ void for_groups(int cols, const Body& body) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int valid = cols - column(i);
+      if (valid > 0) body(i, column(i), kEven ? 8 : valid);
+    }
+  }
 
   // Whether the team goes round once more, for row r of a tile of so many. All teams go round as often, the last ones
   // with no row where the tile ends early: racecheck takes barriers that some teams pass and others do not for races.
@@ -30,47 +50,46 @@ struct Team {
       value.x += __shfl_xor_sync(~0U, value.x, offset);
       value.y += __shfl_xor_sync(~0U, value.y, offset);
     }
-    return across_warps(value);
+    if constexpr (kWarps == 1) return value;
+    __shared__ float2 parts[2][32];
+    const float2* mine = share(value, parts);
+    float2 total = mine[0];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) {
+      total.x += mine[i].x;
+      total.y += mine[i].y;
+    }
+    return total;
   }
   __device__ float sum(float value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
-    return across_warps(make_float2(value, 0)).x;
+    if constexpr (kWarps == 1) return value;
+    __shared__ float parts[2][32];
+    const float* mine = share(value, parts);
+    float total = mine[0];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) total += mine[i];
+    return total;
   }
 
  private:
-  __device__ float2 across_warps(float2 value) {
-    if constexpr (kWarps == 1) {
-      return value;
-    } else {
-      __shared__ float2 parts[2][32];
-      turn ^= 1;
-      if (lane == 0) parts[turn][index * kWarps + warp] = value;
-      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarps * 32) : "memory");
-      float2 total = parts[turn][index * kWarps];
-#pragma unroll
-      for (int i = 1; i < kWarps; ++i) {
-        total.x += parts[turn][index * kWarps + i].x;
-        total.y += parts[turn][index * kWarps + i].y;
-      }
-      return total;
-    }
+  // The values of the team's warps.
+  template <class Value>
+  __device__ const Value* share(Value value, Value (&parts)[2][32]) {
+    turn ^= 1;
+    Value* mine = parts[turn] + index * kWarps;
+    if (lane == 0) mine[warp] = value;
+    asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarps * 32) : "memory");
+    return mine;
   }
 
   int turn = 0;
 };
 
-// The rows of one team, tile after tile: where it stands, and where it will stand next.
-struct RowCursor {
-  Size tile;  // of this block
-  int row;    // within the tile
-
-  __device__ Size index(int tile_rows) const { return tile * tile_rows + row; }
-  __device__ RowCursor next(int step, int tile_rows, Size rows) const {
-    const bool inside = row + step < tile_rows && index(tile_rows) + step < rows;
-    return inside ? RowCursor{tile, row + step} : RowCursor{tile + gridDim.x, row % step};
-  }
-};
+__device__ inline float sum_of(const float (&v)[8]) {
+  return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
 
 struct NormRow {
   float mean;
@@ -84,39 +103,40 @@ __device__ inline float scaled_and_shifted(float normal, float gain, float shift
   return __fadd_rn(__fmul_rn(normal, gain), shift);
 }
 
-// Gains and shifts of a thread's columns: kept where it has eight of them, read again for each row where it has more.
-template <int kVectors>
+// Gains and shifts of a thread's columns: kept where it has few of them, read again for each row where it has more.
+template <int kVectors, bool kEven>
 struct Affine {
   const float* gains;
   const float* shifts;  // null: none
-  int cols;
-  bool aligned;
-  float kept_gain[8] = {};
-  float kept_shift[8] = {};
+  static constexpr bool keeps = kVectors <= 2;
+  float kept_gain[keeps ? kVectors : 1][8] = {};
+  float kept_shift[keeps ? kVectors : 1][8] = {};
 
-  __device__ Affine(const float* gain, const float* shift, int count, bool is_aligned, int first_column)
-      : gains(gain), shifts(shift), cols(count), aligned(is_aligned) {
-    if (kVectors == 1) read(first_column, kept_gain, kept_shift);
+  template <class Team>
+  __device__ Affine(const float* gain, const float* shift, int cols, const Team& team) : gains(gain), shifts(shift) {
+    if constexpr (keeps) {
+      team.for_groups(cols, [&](int i, int column, int valid) { read(column, valid, kept_gain[i], kept_shift[i]); });
+    }
   }
 
-  __device__ void get(int column, float (&gain)[8], float (&shift)[8]) const {
-    if constexpr (kVectors > 1) {
-      read(column, gain, shift);
-    } else {
+  __device__ void get(int group, int column, int valid, float (&gain)[8], float (&shift)[8]) const {
+    if constexpr (keeps) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        gain[i] = kept_gain[i];
-        shift[i] = kept_shift[i];
+        gain[i] = kept_gain[group][i];
+        shift[i] = kept_shift[group][i];
       }
+    } else {
+      read(column, valid, gain, shift);
     }
   }
 
  private:
-  __device__ void read(int column, float (&gain)[8], float (&shift)[8]) const {
-    load_floats(gains + column, cols - column, aligned, gain);
+  __device__ void read(int column, int valid, float (&gain)[8], float (&shift)[8]) const {
+    load_floats(gains + column, valid, kEven, gain);
 #pragma unroll
     for (int i = 0; i < 8; ++i) shift[i] = 0;
-    if (shifts != nullptr) load_floats(shifts + column, cols - column, aligned, shift);
+    if (shifts != nullptr) load_floats(shifts + column, valid, kEven, shift);
   }
 };
 

@@ -9,26 +9,41 @@
 
 namespace quaver::cuda {
 
-constexpr int norm_tile_rows = 32;
-
-// Threads of a block whose teams have this many warps: whole teams.
-template <int kWarps>
-constexpr int norm_threads = kWarps == 6 ? 192 : 256;
-
-// Calls body<vectors, warps>() with a team that holds a row of this width: many warps with little each, so that the
-// sums a thread keeps over the rows leave room for many warps.
+// Calls body<vectors, warps, even>() with a team that holds a row of this width: many warps with little each, so that
+// the sums a thread keeps over the rows leave room for many warps. Rows that do not end with a group of eight elements,
+// which no model has that trains in 8 bits, share the widest teams.
 template <class Body>
 void with_team(Size width, const char* what, Body&& body) {
-  if (width <= 256) return body.template operator()<1, 1>();
-  if (width <= 512) return body.template operator()<1, 2>();
-  if (width <= 1024) return body.template operator()<1, 4>();
-  if (width <= 1536) return body.template operator()<1, 6>();
-  if (width <= 2048) return body.template operator()<1, 8>();
-  if (width <= 4096) return body.template operator()<2, 8>();
-  if (width <= 8192) return body.template operator()<4, 8>();
-  throw Error(std::string(what) + ": a row of " + std::to_string(width) +
-                  " elements is wider than the 8192 that the GPU engine holds",
-              "choose a smaller model.width, or train.device = \"cpu\"");
+  if (width > 8192) {
+    throw Error(std::string(what) + ": a row of " + std::to_string(width) +
+                    " elements is wider than the 8192 that the GPU engine holds",
+                "choose a smaller model.width, or train.device = \"cpu\"");
+  }
+  if (width % 8 != 0) {
+    if (width <= 2048) return body.template operator()<1, 8, false>();
+    if (width <= 4096) return body.template operator()<2, 8, false>();
+    return body.template operator()<4, 8, false>();
+  }
+  if (width <= 256) return body.template operator()<1, 1, true>();
+  if (width <= 512) return body.template operator()<1, 2, true>();
+  if (width <= 768) return body.template operator()<1, 3, true>();
+  if (width <= 1024) return body.template operator()<1, 4, true>();
+  if (width <= 1536) return body.template operator()<1, 6, true>();
+  if (width <= 2048) return body.template operator()<1, 8, true>();
+  if (width <= 4096) return body.template operator()<2, 8, true>();
+  body.template operator()<4, 8, true>();
+}
+
+// Slots for rows ahead, beside so many bytes of codes: as many as help, where two blocks still fit side by side; two
+// are the fewest.
+template <class Rows>
+int slots_ahead(const Gpu& gpu, Size codes) {
+  if constexpr (Rows::slot_bytes == 0) {
+    return 0;
+  } else {
+    const Size room = gpu.shared_memory() / 2 - 2048 - codes;
+    return static_cast<int>(std::clamp<Size>(room / Rows::slot_bytes, 2, Rows::most_ahead + 1));
+  }
 }
 
 // Blocks that loop over the tiles: as many as run at once, at most one a tile.

@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include "engine/cuda/primitives.cuh"
+
 namespace quaver::cuda {
 
 template <class T>
@@ -74,6 +76,25 @@ __device__ void store_packed(const Packed8<T>& packed, T* p, int valid, bool ali
   for (int i = 0; i < 8; ++i) {
     if (i < valid) p[i] = static_cast<T>(v[i]);
   }
+}
+
+// The same into shared memory, on its way when this returns: it has arrived after cp.async's commit and wait.
+template <class T>
+__device__ void fetch_packed(const T* p, int valid, bool aligned, Packed8<T>& to) {
+  if (!aligned || valid < 8) {
+    to = load_packed(p, valid, false);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(to)); i += 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&to) + i),
+                 "l"(reinterpret_cast<const char*>(p) + i));
+  }
+}
+__device__ inline void commit_fetches() { asm volatile("cp.async.commit_group;"); }
+template <int kLater>  // groups that may still be on their way
+__device__ void await_fetches() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
 // FP32 parameters beside a row: gains, shifts, biases.

@@ -7,6 +7,11 @@
 
 namespace quaver::cuda {
 
+// Where a row of a matrix starts: one instruction, as both are 32 bits wide.
+inline __device__ std::int64_t offset_of(int row, int width) {
+  return static_cast<std::int64_t>(std::uint64_t{static_cast<std::uint32_t>(row)} * static_cast<std::uint32_t>(width));
+}
+
 constexpr float log2_e = 1.4426950408889634F;
 
 inline __device__ std::uint32_t pack_pair(float low, float high) {
