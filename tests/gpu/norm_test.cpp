@@ -67,6 +67,13 @@ std::vector<Kind> kinds_for(const Shape& shape) {
 
 enum class Branching : std::uint8_t { none, apart, in_place };
 
+struct Factors {
+  float keep;
+  float add;
+};
+constexpr Factors odd_factors{0.8F, 1.25F};
+constexpr Factors plain_factors{1, 1};  // those of nearly all models
+
 class NormTest : public WideTest {
  protected:
   std::vector<NamedSpec> producer_specs() const {
@@ -75,7 +82,7 @@ class NormTest : public WideTest {
   }
 
   void add_norm(const std::string& what, const Shape& shape, const Kind& kind, Branching branching,
-                const NamedSpec& named, Copies copies) {
+                const NamedSpec& named, Copies copies, Factors factors = odd_factors) {
     NormInputs in(pair(), shape, kind.kind, kind.has_shift);
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, known_scale);
     const bool has_branch = branching != Branching::none;
@@ -83,8 +90,8 @@ class NormTest : public WideTest {
     pair().cpu->add_norm({.norm = in.cpu_norm(),
                           .residual = in.x.cpu(),
                           .branch = has_branch ? in.branch.cpu() : View{},
-                          .keep = 0.8F,
-                          .add = 1.25F,
+                          .keep = factors.keep,
+                          .add = factors.add,
                           .sum = sum.cpu(),
                           .stats = in.stats.cpu(),
                           .out = out.cpu(),
@@ -92,8 +99,8 @@ class NormTest : public WideTest {
     pair().gpu->add_norm({.norm = in.gpu_norm(),
                           .residual = in.x.gpu(),
                           .branch = has_branch ? in.branch.gpu() : View{},
-                          .keep = 0.8F,
-                          .add = 1.25F,
+                          .keep = factors.keep,
+                          .add = factors.add,
                           .sum = sum.gpu(),
                           .stats = in.stats.gpu(),
                           .out = out.gpu(),
@@ -105,7 +112,7 @@ class NormTest : public WideTest {
   }
 
   void add_norm_backward(const std::string& what, const Shape& shape, const Kind& kind, const SiteSpec* branch_spec,
-                         bool has_next) {
+                         bool has_next, Factors factors = odd_factors) {
     NormInputs in(pair(), shape, kind.kind, kind.has_shift);
     set_stats(in);
     Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 7));
@@ -121,8 +128,8 @@ class NormTest : public WideTest {
                                    .stats = in.stats.cpu(),
                                    .out_gradient = dy.cpu(),
                                    .next = has_next ? next.cpu() : View{},
-                                   .keep = 0.9F,
-                                   .add = 1.1F,
+                                   .keep = factors.keep,
+                                   .add = factors.add,
                                    .gradient = has_next ? next.cpu() : gradient.cpu(),
                                    .branch_gradient = branch_spec != nullptr ? &branch.cpu() : nullptr,
                                    .gradients = gradients.cpu(),
@@ -132,8 +139,8 @@ class NormTest : public WideTest {
                                    .stats = in.stats.gpu(),
                                    .out_gradient = dy.gpu(),
                                    .next = has_next ? next.gpu() : View{},
-                                   .keep = 0.9F,
-                                   .add = 1.1F,
+                                   .keep = factors.keep,
+                                   .add = factors.add,
                                    .gradient = has_next ? next.gpu() : gradient.gpu(),
                                    .branch_gradient = branch_spec != nullptr ? &branch.gpu() : nullptr,
                                    .gradients = gradients.gpu(),
@@ -213,10 +220,24 @@ TEST_P(NormTest, AddNormBackwardIntoEverySpec) {
   }
 }
 
+// More tiles than a GPU has blocks at once, so that a block goes on from one to the next.
+TEST_P(NormTest, ManyTilesABlock) {
+  const std::vector<Shape> tall =
+      is_brief() ? std::vector<Shape>{{300, 264}} : std::vector<Shape>{{20000, 64}, {18001, 264}};
+  for (const Shape& shape : tall) {
+    for (const NamedSpec& named : producer_specs()) {
+      add_norm(label("add_norm", kinds[0], named.name, shape), shape, kinds[0], Branching::apart, named, Copies::both,
+               plain_factors);
+      add_norm_backward(label("add_norm_backward", kinds[0], named.name, shape), shape, kinds[0], &named.spec, true,
+                        plain_factors);
+    }
+  }
+}
+
 // Backward may cast the norm's result once more: the codes must be those of the forward pass, bit for bit.
 TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
-  for (const NamedSpec& named : every_spec_of(Role::x)) {
+  for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
     for (const SiteSpec& branch_spec : {wide_spec(pair()), delayed(Format::e5m2)}) {
       for (const Shape& shape :
            shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
