@@ -276,8 +276,8 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
 
 bool norm_can_write_columns(const Gpu& gpu, Size width, int targets) {
   // What the kernels have beside the tiles: sums, and where rows are short enough, two slots of rows.
-  constexpr Size slot = Rows<__nv_bfloat16, Team<1, 8, true>, operands>::slot_bytes;
-  const Size own = 2048 + (width <= Team<1, 8, true>::widest ? 2 * slot : 0);
+  constexpr Size slot = Rows<__nv_bfloat16, Team<1, 4, true>, operands>::slot_bytes;
+  const Size own = 2048 + (width <= widest_row_ahead ? 2 * slot : 0);
   return targets * CodeTile<norm_tile_rows>::bytes_for(static_cast<int>(width)) + own <= gpu.shared_memory();
 }
 

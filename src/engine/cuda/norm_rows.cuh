@@ -81,7 +81,7 @@ class RowsAhead {
   int ahead_;
 };
 
-// The same in registers, one row ahead: for rows so wide that the tiles take all of the shared memory.
+// The same in registers, one row ahead.
 template <class T, class Team, int kOperands>
 class RowsInRegisters {
  public:
@@ -120,7 +120,11 @@ class RowsInRegisters {
   Packed8<T> next_[kOperands][Team::vectors];
 };
 
+// Wider rows' tiles leave no room for two blocks and their slots side by side, which costs more than it gains.
+constexpr Size widest_row_ahead = 1024;
+
 template <class T, class Team, int kOperands>
-using Rows = std::conditional_t<Team::vectors == 1, RowsAhead<T, Team, kOperands>, RowsInRegisters<T, Team, kOperands>>;
+using Rows = std::conditional_t<Team::widest <= widest_row_ahead, RowsAhead<T, Team, kOperands>,
+                                RowsInRegisters<T, Team, kOperands>>;
 
 }  // namespace quaver::cuda
