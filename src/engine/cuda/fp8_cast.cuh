@@ -150,7 +150,7 @@ struct Fp8Caster {
   // Calls body with the caster to that format: to choose between conversions one by one would take both.
   template <class Body>
   __device__ void with_format(const Body& body) const {
-    constexpr unsigned beyond = 4;  // bits above the largest number that still round to it
+    constexpr unsigned beyond = 4;  // bits by which a scale's own rounding may take an element over the end
     if (e5m2) {
       body(Fp8CasterTo<Format::e5m2>{factor, __float_as_uint(57344.0F) + beyond});
     } else {
