@@ -226,8 +226,9 @@ struct ActivationBackward {
 
 // Head and loss in chunks of rows, so that the logits never exist whole. Where dlogits are cast under scales of their
 // own, these are the chunk's.
-//   logits = logit_factor · x·wᵀ;  loss += Σ −log softmax(logits)[target];  dlogits = gradient_factor · (softmax −
-//   onehot) x_gradient = input_factor · dlogits·w;  weight_gradient += weight_factor · dlogitsᵀ·x
+//   logits = logit_factor · x·wᵀ;  loss += Σ −log softmax(logits)[target]
+//   dlogits = gradient_factor · (softmax − onehot)
+//   x_gradient = input_factor · dlogits·w;  weight_gradient += weight_factor · dlogitsᵀ·x
 struct CrossEntropy {
   const QuantizedTensor& x;
   const QuantizedTensor& w;

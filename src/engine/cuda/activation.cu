@@ -41,7 +41,7 @@ struct OperandsAhead {
   template <class Fetch>
   __device__ void begin(const Fetch& fetch_tile) {
     fetch_tile(static_cast<int>(blockIdx.y));
-    commit_fetches();
+    end_copies();
   }
   // Asks for the tile after t and waits for t.
   template <class Fetch>
@@ -50,8 +50,8 @@ struct OperandsAhead {
     next = now;
     now = asked_for;
     fetch_tile(t + static_cast<int>(gridDim.y));
-    commit_fetches();
-    await_fetches<1>();
+    end_copies();
+    wait_for_copies<1>();
   }
 };
 

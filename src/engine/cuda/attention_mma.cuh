@@ -25,11 +25,6 @@ inline __device__ void copy4(float* to, const float* from, bool inside) {
                "r"(inside ? 4 : 0)
                : "memory");
 }
-inline __device__ void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-template <int Ahead>
-inline __device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(Ahead) : "memory");
-}
 
 // Four 8 × 8 matrices; lane l gives the address of row l mod 8 of matrix l / 8.
 inline __device__ void load_matrices(std::uint32_t (&out)[4], const bf16* row) {

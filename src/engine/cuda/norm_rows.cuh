@@ -28,6 +28,8 @@ struct RowCursor {
 // shared memory. Every thread reads only what it asked for itself, so no barrier is needed.
 template <class T, class Team, int kOperands>
 class RowsAhead {
+  static_assert(Team::vectors == 1);
+
  public:
   static constexpr int slot_bytes = kOperands * Team::threads * static_cast<int>(sizeof(Packed8<T>));
 
@@ -52,11 +54,11 @@ class RowsAhead {
     now_ = now_ == last_ ? first_ : now_ + slot_length;
     ask_for(load, spent);
     if (ahead_ == 1) {
-      await_fetches<1>();
+      wait_for_copies<1>();
     } else if (ahead_ == 2) {
-      await_fetches<2>();
+      wait_for_copies<2>();
     } else {
-      await_fetches<most_ahead>();
+      wait_for_copies<most_ahead>();
     }
   }
 
@@ -70,7 +72,7 @@ class RowsAhead {
     load(next_.row, [&](int operand, int, const T* from, int valid) {
       fetch_packed(from, valid, Team::even, slot[operand * Team::threads]);
     });
-    commit_fetches();
+    end_copies();
     next_.step();
   }
 

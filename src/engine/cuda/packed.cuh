@@ -78,7 +78,7 @@ __device__ void store_packed(const Packed8<T>& packed, T* p, int valid, bool ali
   }
 }
 
-// The same into shared memory, on its way when this returns: it has arrived after cp.async's commit and wait.
+// The same into shared memory, on its way when this returns: see end_copies().
 template <class T>
 __device__ void fetch_packed(const T* p, int valid, bool aligned, Packed8<T>& to) {
   if (!aligned || valid < 8) {
@@ -90,11 +90,6 @@ __device__ void fetch_packed(const T* p, int valid, bool aligned, Packed8<T>& to
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&to) + i),
                  "l"(reinterpret_cast<const char*>(p) + i));
   }
-}
-__device__ inline void commit_fetches() { asm volatile("cp.async.commit_group;"); }
-template <int kLater>  // groups that may still be on their way
-__device__ void await_fetches() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
 // FP32 parameters beside a row: gains, shifts, biases.

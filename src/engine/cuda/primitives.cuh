@@ -1,5 +1,5 @@
-// The smallest pieces that kernels share: pairs of BF16 in a word, addresses in shared memory, fast powers of two. For
-// device code only.
+// The smallest pieces that kernels share: where rows start, pairs of BF16 in a word, addresses in shared memory and
+// copies on their way there, fast powers of two. For device code only.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,13 @@ inline __device__ float high_of(std::uint32_t pair) { return __uint_as_float(pai
 
 inline __device__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Ends a group of asynchronous copies into shared memory; waits until no more than kAhead groups are on their way.
+inline __device__ void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int kAhead>
+inline __device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead) : "memory");
 }
 
 // Flushes what is too small to matter.
