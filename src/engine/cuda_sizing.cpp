@@ -20,9 +20,7 @@ class CudaSizing final : public SizingEngine {
   }
 
   Hardware hardware() const override { return {.kind = HardwareKind::gpu, .architecture = architecture_}; }
-  Accumulators accumulators() const override {
-    return {.forward = Accumulator::hopper, .input_gradient = Accumulator::hopper};
-  }
+  Accumulators accumulators() const override { return cuda::gpu_accumulators(); }
 
   void quantize(View x, QuantizedTensor& out, const Casting& casting, float) override {
     if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;

@@ -12,8 +12,6 @@ namespace quaver::cuda {
 // How the library is told about an FP8 operand's scales; none where it cannot be.
 enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
 
-inline bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
-
 inline bool has_fp8(int architecture) { return architecture >= 89; }
 
 inline Scaling scaling_of(const QuantSpec& spec) {
@@ -64,6 +62,12 @@ inline bool exact_in_bf16(const QuantSpec& spec) {
 // What operands that are not multiplied as they lie are decoded to.
 inline Format decoded_format(const QuantSpec& a, const QuantSpec& b) {
   return exact_in_bf16(a) && exact_in_bf16(b) ? Format::bf16 : Format::f32;
+}
+
+// FP8 products are summed in tensor cores, short and fast. Weight gradients, sums over all tokens of a micro-batch, and
+// the head's input gradient, one over the vocabulary, would lose most: those are promoted to FP32.
+inline Accumulators gpu_accumulators() {
+  return {.forward = Accumulator::hopper, .input_gradient = Accumulator::hopper};
 }
 
 inline bool waits_for_scale(const QuantSpec& spec) {

@@ -30,9 +30,9 @@ enum class ScalePolicy : std::uint8_t { none, current, delayed, fixed };
 
 enum class Rotation : std::uint8_t { none, hadamard };
 
-// What partial sums are kept in. fp32 is exact emulation; the others model narrower hardware, slowly:
-// hopper: 14 mantissa bits, as Hopper's FP8 tensor cores keep between promotions; hopper_split: the same with the
-// partial sums promoted to fp32 every 128 products.
+// What partial sums are kept in. fp32 is exact emulation; the others model narrower hardware, slowly. hopper: what
+// Hopper's tensor cores do with FP8 operands, which keeps 14 bits; hopper_split: the same with the partial sums
+// promoted to fp32 every 128 products.
 enum class Accumulator : std::uint8_t { fp32, hopper, hopper_split, fp16, fp8 };
 
 struct QuantSpec {

@@ -132,7 +132,7 @@ void replace_gradient_format(SiteSpec& dy, GradientFormat choice) {
   if (choice == GradientFormat::recipe) return;
   const Format format = choice == GradientFormat::e4m3 ? Format::e4m3 : Format::e5m2;
   for (QuantSpec* spec : {&dy.rows, &dy.columns}) {
-    if (spec->format == Format::e4m3 || spec->format == Format::e5m2) spec->format = format;
+    if (is_fp8(spec->format)) spec->format = format;
   }
 }
 

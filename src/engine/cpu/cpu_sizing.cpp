@@ -1,6 +1,7 @@
 // What the CPU engine's operations take for themselves, slot by slot as they ask for it (workspace.h).
 #include <omp.h>
 
+#include "engine/cpu/matmul.h"
 #include "engine/cpu/workspace.h"
 #include "engine/sizing_engine.h"
 
@@ -24,7 +25,7 @@ class CpuSizing final : public SizingEngine {
   void matmul(const Matmul& op) override {
     decode(Workspace::Slot::operand_a, op.a.matrix);
     decode(Workspace::Slot::operand_b, op.b.matrix);
-    if (op.accumulator == Accumulator::fp32) return;
+    if (accumulator_of(op) == Accumulator::fp32) return;
     const Size m = op.a.extent();
     const Size n = op.b.extent();
     const Size k = op.a.reduction();

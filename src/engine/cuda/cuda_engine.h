@@ -31,10 +31,7 @@ class CudaEngine final : public Engine {
   Support support(const QuantSpec& a, const QuantSpec& b) override { return products_.support(a, b); }
   Format wide_format() const override { return wide_; }
   Sharing sharing() const override { return Sharing::apart; }
-  // Weight gradients sum over all tokens of a micro-batch, where short sums would lose most: they are promoted.
-  Accumulators accumulators() const override {
-    return {.forward = Accumulator::hopper, .input_gradient = Accumulator::hopper};
-  }
+  Accumulators accumulators() const override { return cuda::gpu_accumulators(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
