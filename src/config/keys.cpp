@@ -318,8 +318,8 @@ void add_scales(SectionKeys<PrecisionConfig>& precision) {
        {"fp16", AccumulatorChoice::fp16},
        {"fp8", AccumulatorChoice::fp8}},
       "What partial sums are kept in. auto: FP32 on processors; on GPUs short FP8 sums (hopper) but for "
-      "weight gradients, whose sums are promoted to FP32 (fp32). On processors all but fp32 model narrower hardware, "
-      "slowly.");
+      "weight gradients and the head's input gradient, whose sums are promoted to FP32 (fp32). On processors all but "
+      "fp32 model narrower hardware, slowly.");
   precision.text("scales", &P::scales, "File of scales, for fp8-static and for warm starts of fp8-delayed.");
   precision.text(
       "localization", &P::localization,

@@ -34,10 +34,12 @@ struct Casting {
   }
 };
 
-// What each of a layer's three products sums in.
+// What each of a layer's three products sums in. The head's input gradient is a case of its own: a sum over the
+// vocabulary of one large term, the target's, and thousands of small ones that matter together.
 struct Accumulators {
   Accumulator forward = Accumulator::fp32;
   Accumulator input_gradient = Accumulator::fp32;
+  Accumulator head_input_gradient = Accumulator::fp32;
   Accumulator weight_gradient = Accumulator::fp32;
 };
 

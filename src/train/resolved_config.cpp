@@ -22,7 +22,9 @@ Config resolve_shape(Config config, int data_vocab) {
 }
 
 Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine) {
-  const auto all = [](Accumulator accumulator) { return Accumulators{accumulator, accumulator, accumulator}; };
+  const auto all = [](Accumulator accumulator) {
+    return Accumulators{accumulator, accumulator, accumulator, accumulator};
+  };
   switch (choice) {
     case AccumulatorChoice::automatic:
       break;

@@ -116,7 +116,7 @@ void CpuSizing::cross_entropy(const CrossEntropy& op) {
   matmul({.a = gradient.rows(),
           .b = op.w.columns(),
           .out = op.x_gradient.row_range(0, chunk),
-          .accumulator = op.accumulators.input_gradient});
+          .accumulator = op.accumulators.head_input_gradient});
   matmul({.a = gradient.columns(),
           .b = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true},
           .out = op.weight_gradient,

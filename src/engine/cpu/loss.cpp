@@ -78,7 +78,7 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
                  .b = op.w.columns(),
                  .out = op.x_gradient.row_range(first, rows),
                  .alpha = op.input_factor,
-                 .accumulator = op.accumulators.input_gradient});
+                 .accumulator = op.accumulators.head_input_gradient});
   engine.matmul({.a = gradient.columns(),
                  .b = x_columns,
                  .out = op.weight_gradient,

@@ -264,7 +264,7 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
           .b = op.w.columns(),
           .out = op.x_gradient.row_range(first, logits.rows),
           .alpha = op.input_factor,
-          .accumulator = op.accumulators.input_gradient});
+          .accumulator = op.accumulators.head_input_gradient});
   matmul({.a = gradient.columns(),
           .b = x_columns,
           .out = op.weight_gradient,

@@ -1,4 +1,5 @@
 // Head and cross-entropy: loss and both gradients against double, ignored targets, z-loss, chunks, evaluation.
+#include "engine/sizing_engine.h"
 #include "engine/support.h"
 
 namespace quaver::test {
@@ -65,7 +66,7 @@ const Casting casting{.seed = 1};
 constexpr float initial = 0.25F;  // of the weight's gradient, which accumulates
 
 Outcome compute(Engine& engine, const Problem& p, const Factors& f, const QuantizedTensor& x, const QuantizedTensor& w,
-                Site* gradient_site) {
+                Site* gradient_site, const Accumulators& accumulators = {}) {
   Outcome outcome{.x_gradient = Matrix(p.tokens, p.width, 99), .weight_gradient = Matrix(p.vocab, p.width, initial)};
   const bool train = gradient_site != nullptr;
   engine.cross_entropy({.x = x,
@@ -80,6 +81,7 @@ Outcome compute(Engine& engine, const Problem& p, const Factors& f, const Quanti
                         .loss_sum = &outcome.loss,
                         .x_gradient = train ? outcome.x_gradient.view() : View{},
                         .weight_gradient = train ? outcome.weight_gradient.view() : View{},
+                        .accumulators = accumulators,
                         .casting = casting});
   return outcome;
 }
@@ -205,6 +207,37 @@ TEST_F(CrossEntropyTest, LossOnlyTouchesNoGradient) {
     for (const float g : got.x_gradient.values) EXPECT_EQ(g, 99);
     for (const float g : got.weight_gradient.values) EXPECT_EQ(g, initial);
   }
+}
+
+// Equal logits and equal rows of w: what the target takes away from the input's gradient, all others together give
+// back. One by one they are too small for a short sum that holds the target's already.
+TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {
+  Problem p(1, 16384, 4);
+  p.targets[0] = 0;
+  Matrix x(1, 4, 0);
+  Matrix w(p.vocab, 4, 1);
+  Stored sx(both({.format = Format::e4m3}), 1, 4);
+  Stored sw(both({.format = Format::e4m3}), p.vocab, 4);
+  engine->quantize(x.view(), sx.tensor, casting);
+  engine->quantize(w.view(), sw.tensor, casting);
+  Site site;
+  site.spec = both({.format = Format::e5m2});
+  const auto gradient_with = [&](const Accumulators& accumulators) {
+    return compute(*engine, p, {}, sx.tensor, sw.tensor, &site, accumulators).x_gradient(0, 0);
+  };
+  EXPECT_NEAR(gradient_with({}), 0, 1e-3);
+  EXPECT_NEAR(gradient_with({.head_input_gradient = Accumulator::hopper_split}), 0, 0.01);
+  EXPECT_EQ(gradient_with({.head_input_gradient = Accumulator::hopper}), -1);
+  // Those of other layers' input gradients are not the head's.
+  EXPECT_EQ(gradient_with({.input_gradient = Accumulator::hopper}), gradient_with({}));
+}
+
+TEST(AccumulatorsTest, AGpuPromotesTheHeadsInputGradient) {
+  const Accumulators accumulators = make_cuda_sizing(90, Format::bf16)->accumulators();
+  EXPECT_EQ(accumulators.forward, Accumulator::hopper);
+  EXPECT_EQ(accumulators.input_gradient, Accumulator::hopper);
+  EXPECT_EQ(accumulators.head_input_gradient, Accumulator::fp32);
+  EXPECT_EQ(accumulators.weight_gradient, Accumulator::fp32);
 }
 
 TEST_F(CrossEntropyTest, HugeLogitsStayFinite) {
