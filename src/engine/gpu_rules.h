@@ -29,6 +29,9 @@ inline bool scalings_meet(Scaling a, Scaling b) {
   return both && !(a == Scaling::block128 && b == Scaling::block128);
 }
 
+// Products of blocks are promoted to FP32 to be scaled, whatever is asked.
+inline bool sums_may_be_short(Scaling scaling) { return scaling == Scaling::tensor || scaling == Scaling::row; }
+
 // Why tensor cores cannot take operands stored so, whatever their shapes; empty: they can, if the library has a kernel.
 inline std::string why_not_native(int architecture, const std::string& gpu, const QuantSpec& a, const QuantSpec& b) {
   if (!is_fp8(a.format) || !is_fp8(b.format)) return "only FP8 is multiplied as it is, and only by FP8";

@@ -126,7 +126,7 @@ TEST_P(MatmulTest, HoppersAccumulators) {
   PrecisionConfig options;
   options.power_of_two_scales = true;
   const Recipe recipe = make_recipe("fp8-current", options);
-  const Size rows = is_brief() ? 256 : 1024;
+  const Size rows = 1024;
   const Size reduction = 288;
   Twin w(pair(), uneven_matrix(rows, reduction, 2), Kept::f32);
   TwinTensor tw(pair(), recipe.w, rows, reduction);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/gpu_rules.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -52,11 +53,10 @@ std::vector<float> transposed(const float* x, Size rows, Size cols) {
 
 // Scales of rows and blocks are part of the decoded values, whose least exponent is then not that of the format.
 int least_exponent(const CodeMatrix& matrix) {
-  constexpr int none = -1024;
-  return matrix.block_scales == nullptr ? std::ilogb(info(matrix.spec.format).min_normal) : none;
+  return matrix.has_block_scales() ? no_exponent : std::ilogb(info(matrix.spec.format).min_normal);
 }
 
-void emulated_narrow(const Matmul& op, const float* a, const float* b, float alpha) {
+void emulated_narrow(const Matmul& op, Accumulator accumulator, const float* a, const float* b, float alpha) {
   const Size m = op.a.extent();
   const Size n = op.b.extent();
   const Size k = op.a.reduction();
@@ -65,7 +65,7 @@ void emulated_narrow(const Matmul& op, const float* a, const float* b, float alp
   if (op.a.transposed) a = (a_copy = transposed(a, k, m)).data();
   if (!op.b.transposed) b = (b_copy = transposed(b, n, k)).data();
   std::vector<float> product(static_cast<std::size_t>(m * n));
-  narrow_matmul(op.accumulator, {a, least_exponent(op.a.matrix)}, {b, least_exponent(op.b.matrix)}, m, n, k, alpha,
+  narrow_matmul(accumulator, {a, least_exponent(op.a.matrix)}, {b, least_exponent(op.b.matrix)}, m, n, k, alpha,
                 product.data());
   if (!op.bias.empty()) {
     fill_with_bias(op);
@@ -78,9 +78,12 @@ void emulated_narrow(const Matmul& op, const float* a, const float* b, float alp
 }  // namespace
 
 Accumulator accumulator_of(const Matmul& op) {
-  const bool hopper = op.accumulator == Accumulator::hopper || op.accumulator == Accumulator::hopper_split;
-  return hopper && !(is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) ? Accumulator::fp32
-                                                                                         : op.accumulator;
+  if (op.accumulator != Accumulator::hopper && op.accumulator != Accumulator::hopper_split) return op.accumulator;
+  constexpr int hopper = 90;
+  const QuantSpec& a = op.a.matrix.spec;
+  const QuantSpec& b = op.b.matrix.spec;
+  if (!cuda::why_not_native(hopper, "Hopper", a, b).empty()) return Accumulator::fp32;
+  return cuda::sums_may_be_short(cuda::scaling_of(a)) ? op.accumulator : Accumulator::hopper_split;
 }
 
 void cpu_matmul(Workspace& workspace, const Matmul& op) {
@@ -96,7 +99,8 @@ void cpu_matmul(Workspace& workspace, const Matmul& op) {
   const float* a = decoded(workspace, Workspace::Slot::operand_a, op.a.matrix);
   const float* b = decoded(workspace, Workspace::Slot::operand_b, op.b.matrix);
   const float alpha = op.alpha * (*op.a.matrix.tensor_scale * *op.b.matrix.tensor_scale);
-  if (accumulator_of(op) != Accumulator::fp32) return emulated_narrow(op, a, b, alpha);
+  const Accumulator accumulator = accumulator_of(op);
+  if (accumulator != Accumulator::fp32) return emulated_narrow(op, accumulator, a, b, alpha);
   if (!op.bias.empty()) fill_with_bias(op);
   const float beta = op.accumulate || !op.bias.empty() ? 1.0F : 0.0F;
   cblas_sgemm(CblasRowMajor, op.a.transposed ? CblasTrans : CblasNoTrans, op.b.transposed ? CblasNoTrans : CblasTrans,

@@ -68,7 +68,6 @@ void sum_rounded(int mantissa_bits, const float* a, const float* b, Size k, Row&
 // that of its factors added up, whatever their mantissas make of it; a product of 0 has none.
 constexpr int kept_bits = 13;
 constexpr Size products_at_once = 32;
-constexpr std::int32_t no_exponent = -1024;
 constexpr std::int32_t largest_exponent = 100;  // either way: FP8 has less than half of it, powers of two stay normal
 
 inline std::int32_t exponent_of(float x, std::int32_t least) {
@@ -110,50 +109,50 @@ QUAVER_SIMD void end_partial(const float* partial, const std::int32_t* last_bit,
 }
 
 // The sum moves into the FP32 total every `promotion` products.
-void sum_aligned(Size promotion, const Values& a, const Values& b, Size k, Row& row) {
+void sum_aligned(Size promotion, const DecodedOperand& a, const DecodedOperand& b, Size k, Row& row) {
   const Size n = row.size();
   for (Size first = 0; first < k; first += products_at_once) {
     const Size last = std::min(k, first + products_at_once);
     exponents_of(row.sum.data(), n, row.last_bit.data());
     for (Size p = first; p < last; ++p) {
-      raise_to(exponent_of(a.data[p], a.least_exponent), b.data + p * n, b.least_exponent, n, row.last_bit.data());
+      raise_to(exponent_of(a.values[p], a.least_exponent), b.values + p * n, b.least_exponent, n, row.last_bit.data());
     }
     begin_partial(row.sum.data(), n, row.last_bit.data(), row.partial.data());
     for (Size p = first; p < last; ++p) {
-      add_cut_product(a.data[p], b.data + p * n, row.last_bit.data(), n, row.partial.data());
+      add_cut_product(a.values[p], b.values + p * n, row.last_bit.data(), n, row.partial.data());
     }
     end_partial(row.partial.data(), row.last_bit.data(), n, row.sum.data());
     if (last == k || last % promotion == 0) promote(n, row.sum.data(), row.total.data());
   }
 }
 
-void sum_row(Accumulator accumulator, const Values& a, const Values& b, Size k, Row& row) {
+void sum_row(Accumulator accumulator, const DecodedOperand& a, const DecodedOperand& b, Size k, Row& row) {
   switch (accumulator) {
     case Accumulator::hopper:
       return sum_aligned(k, a, b, k, row);
     case Accumulator::hopper_split:
       return sum_aligned(128, a, b, k, row);
     case Accumulator::fp16:
-      return sum_rounded(10, a.data, b.data, k, row);
+      return sum_rounded(10, a.values, b.values, k, row);
     case Accumulator::fp8:
-      return sum_rounded(3, a.data, b.data, k, row);
+      return sum_rounded(3, a.values, b.values, k, row);
     case Accumulator::fp32:
       break;
   }
-  for (Size p = 0; p < k; ++p) add_product(a.data[p], b.data + p * row.size(), row.size(), row.total.data());
+  for (Size p = 0; p < k; ++p) add_product(a.values[p], b.values + p * row.size(), row.size(), row.total.data());
 }
 
 }  // namespace
 
-void narrow_matmul(Accumulator accumulator, const Values& a, const Values& b, Size m, Size n, Size k, float alpha,
-                   float* out) {
+void narrow_matmul(Accumulator accumulator, const DecodedOperand& a, const DecodedOperand& b, Size m, Size n, Size k,
+                   float alpha, float* out) {
 #pragma omp parallel
   {
     Row row(n);
 #pragma omp for schedule(static)
     for (Size i = 0; i < m; ++i) {
       row.clear();
-      sum_row(accumulator, {a.data + i * k, a.least_exponent}, b, k, row);
+      sum_row(accumulator, {a.values + i * k, a.least_exponent}, b, k, row);
       for (Size j = 0; j < n; ++j) out[i * n + j] = alpha * row.total[static_cast<std::size_t>(j)];
     }
   }

@@ -249,9 +249,7 @@ Problem Products::problem_of(const Matmul& op, const Sources& sources) {
                   .compute = sources.compute,
                   .scalars = sources.scalars,
                   .store = rounds ? Store::replace : store};
-  const bool blocks = sources.a.scaling == Scaling::vector128 || sources.a.scaling == Scaling::block128;
-  const bool fp8 = sources.a.scaling != Scaling::none;
-  if (fp8 && !blocks && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
+  if (sums_may_be_short(sources.a.scaling) && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
   return problem;
 }
 

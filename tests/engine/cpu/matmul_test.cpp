@@ -97,12 +97,12 @@ TEST_P(MatmulOptions, BiasAlphaAndAccumulationAddUp) {
           // Small integers: exact in every accumulator but FP8's.
           for (std::size_t i = 0; i < a.values.size(); ++i) a.values[i] = static_cast<float>(i % 3) - 1;
           for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] = static_cast<float>(i % 2);
-          Site site;
-          float one = 1;
-          const QuantizedTensor qa(site, a.view(), &one);
-          const QuantizedTensor qb(site, b.view(), &one);
-          const Operand left{qa.rows_matrix(), a_transposed};
-          const Operand right{qb.rows_matrix(), b_transposed};
+          Stored sa(both({.format = Format::e4m3}), a.rows, a.cols);
+          Stored sb(both({.format = Format::e4m3}), b.rows, b.cols);
+          engine->quantize(a.view(), sa.tensor, {});
+          engine->quantize(b.view(), sb.tensor, {});
+          const Operand left{sa.tensor.rows_matrix(), a_transposed};
+          const Operand right{sb.tensor.rows_matrix(), b_transposed};
           Matrix bias = random_matrix(1, n, 4);
           Matrix out = random_matrix(m, n, 5);
           Doubles added(out.values.size(), 0.0);
@@ -145,13 +145,15 @@ TEST(Matmul, NonFiniteOperandsAreNeverSilent) {
   const auto engine = make_cpu_engine(1);
   for (const Accumulator accumulator :
        {Accumulator::fp32, Accumulator::hopper, Accumulator::hopper_split, Accumulator::fp16, Accumulator::fp8}) {
-    for (const Format format : {Format::f32, Format::tf32, Format::bf16, Format::f16}) {
+    for (const Format format : {Format::f32, Format::tf32, Format::bf16, Format::f16, Format::e4m3, Format::e5m2}) {
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        if (format == Format::e4m3 && std::isinf(bad)) continue;  // saturates, and is counted by the cast
+        const Format w_format = format == Format::e5m2 ? Format::e4m3 : format;
         Matrix x = random_matrix(2, 40, 1);
         x(1, 3) = bad;
         Matrix w = random_matrix(3, 40, 2);
         Stored sx(both({.format = format}), 2, 40);
-        Stored sw(both({.format = format}), 3, 40);
+        Stored sw(both({.format = w_format}), 3, 40);
         engine->quantize(x.view(), sx.tensor, {});
         engine->quantize(w.view(), sw.tensor, {});
         Matrix out(2, 3);

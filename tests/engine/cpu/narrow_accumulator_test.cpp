@@ -1,6 +1,7 @@
 // Models of narrow accumulators: against scalar loops, bit for bit, and in the order of accuracy their widths promise.
 #include <stdexcept>
 
+#include "engine/cpu/matmul.h"
 #include "engine/support.h"
 
 namespace quaver::test {
@@ -143,8 +144,22 @@ TEST(NarrowAccumulator, HopperHasShortSumsOfFp8Only) {
   for (const Accumulator accumulator : {Accumulator::hopper, Accumulator::hopper_split}) {
     EXPECT_EQ(run(accumulator, a, b, Format::bf16, Format::bf16)(0, 0), exact);
     EXPECT_EQ(run(accumulator, a, b, Format::e5m2, Format::bf16)(0, 0), exact);
+    EXPECT_EQ(run(accumulator, a, b, Format::e5m2, Format::e5m2)(0, 0), exact);  // no GPU multiplies these as FP8
     EXPECT_EQ(run(accumulator, a, b, Format::e5m2, Format::e4m3)(0, 0), 1);
   }
+}
+
+// As on a GPU: sums of blocks of 128 are promoted to be scaled, and MX is multiplied as BF16.
+TEST(NarrowAccumulator, ScalesDecideWhatHopperSumsIn) {
+  const auto sums_of = [](Block block) {
+    Stored x(both({.format = Format::e4m3, .block = block, .policy = ScalePolicy::current}), 128, 128);
+    const Matmul op{.a = x.tensor.rows(), .b = x.tensor.rows(), .out = {}, .accumulator = Accumulator::hopper};
+    return accumulator_of(op);
+  };
+  EXPECT_EQ(sums_of(block::tensor), Accumulator::hopper);
+  EXPECT_EQ(sums_of(block::row), Accumulator::hopper);
+  EXPECT_EQ(sums_of(block::b1x128), Accumulator::hopper_split);
+  EXPECT_EQ(sums_of(block::b1x32), Accumulator::fp32);
 }
 
 TEST(NarrowAccumulator, IsExactOnSumsThatFit) {
