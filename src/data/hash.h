@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -26,6 +27,31 @@ class Fnv64 {
 
  private:
   static constexpr std::uint64_t prime = 0x100000001b3;
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// Much faster than FNV-1a over many bytes, eight of which it takes at a time. Pieces but the last must be a multiple of
+// eight bytes long. A changed word always changes the value: every step is a bijection of the state.
+class WordHash {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (; bytes.size() >= sizeof(std::uint64_t); bytes = bytes.subspan(sizeof(std::uint64_t))) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes.data(), sizeof(word));
+      add_word(word);
+    }
+    if (bytes.empty()) return;
+    std::uint64_t rest = 0;
+    std::memcpy(&rest, bytes.data(), bytes.size());
+    add_word(rest);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  void add_word(std::uint64_t word) {
+    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15;
+    value_ ^= value_ >> 32;  // multiplying carries upwards only
+  }
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 

@@ -29,6 +29,9 @@ class TokenSource {
   virtual std::uint64_t tokens() const = 0;                       // 0: endless
   virtual std::uint64_t windows(std::int64_t context) const = 0;  // rows in an epoch; 0: endless
   virtual std::string describe() const = 0;
+
+  // Equal for sources of equal ids, wherever they are stored; reads every id where the files carry no checksum.
+  virtual std::uint64_t content_hash() const = 0;
 };
 
 enum class WindowOrder : std::uint8_t { sequential, shuffled };
@@ -53,6 +56,7 @@ class ShardSource final : public TokenSource {
   std::uint64_t tokens() const override;
   std::uint64_t windows(std::int64_t context) const override;
   std::string describe() const override;
+  std::uint64_t content_hash() const override;  // of the ids, shard by shard: windows do not reach across shards
 
   const std::vector<Shard>& shards() const { return shards_; }
 

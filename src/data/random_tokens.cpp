@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/hash.h"
 #include "formats/random.h"
 
 namespace quaver {
@@ -22,6 +23,14 @@ void RandomTokens::fill(std::uint64_t batch_index, std::int64_t batch, std::int6
       targets[row * context + i] = token(i + 1);
     }
   }
+}
+
+std::uint64_t RandomTokens::content_hash() const {
+  Fnv64 hash;
+  hash.add("random tokens");
+  hash.add(static_cast<std::uint64_t>(vocab_size_));
+  hash.add(seed_);
+  return hash.value();
 }
 
 }  // namespace quaver

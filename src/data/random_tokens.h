@@ -15,6 +15,7 @@ class RandomTokens final : public TokenSource {
   std::uint64_t tokens() const override { return 0; }
   std::uint64_t windows(std::int64_t) const override { return 0; }
   std::string describe() const override { return "random tokens"; }
+  std::uint64_t content_hash() const override;
 
  private:
   int vocab_size_;

@@ -180,6 +180,13 @@ void Shard::read(std::uint64_t first, std::span<std::int32_t> out, int vocab_siz
       "use the tokenizer and vocabulary that the shard was made with");
 }
 
+std::uint64_t Shard::content_hash() const {
+  if (info_.format == ShardFormat::quaver) return field<std::uint64_t>(checksum_at);
+  WordHash hash;
+  hash.add(ids_);
+  return hash.value();
+}
+
 void Shard::verify() const {
   if (info_.format == ShardFormat::quaver) {
     Fnv64 hash;

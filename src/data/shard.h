@@ -49,6 +49,9 @@ class Shard {
   // Ids [first, first + out.size()). Error past the end, and for an id outside [0, vocab_size).
   void read(std::uint64_t first, std::span<std::int32_t> out, int vocab_size) const;
 
+  // A hash of the ids: the checksum that the header records, else computed from all of them.
+  std::uint64_t content_hash() const;
+
   // Reads everything: the checksum where the format has one, and the ids against the shard's vocabulary.
   void verify() const;
 

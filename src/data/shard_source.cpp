@@ -75,6 +75,15 @@ std::string ShardSource::describe() const {
                      tokens(), vocab_size_, order_ == WindowOrder::shuffled ? "shuffled" : "in order");
 }
 
+std::uint64_t ShardSource::content_hash() const {
+  Fnv64 hash;
+  for (const Shard& shard : shards_) {
+    hash.add(shard.tokens());
+    hash.add(shard.content_hash());
+  }
+  return hash.value();
+}
+
 void ShardSource::read_window(std::uint64_t window, std::span<std::int32_t> out) const {
   const auto context = static_cast<std::int64_t>(out.size()) - 1;
   auto shard = shards_.begin();

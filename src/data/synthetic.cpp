@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "data/hash.h"
 #include "formats/random.h"
 #include "quaver/error.h"
 
@@ -194,6 +195,15 @@ void SyntheticSource::fill(std::uint64_t batch_index, std::int64_t batch, std::i
 std::string SyntheticSource::describe() const {
   return fmt::format("synthetic {}, vocabulary {}, seed {}, stream {}, entropy {:.4f} nats a token",
                      name_of(options_.kind), options_.vocab_size, options_.seed, options_.stream, entropy_);
+}
+
+std::uint64_t SyntheticSource::content_hash() const {
+  Fnv64 hash;
+  hash.add(name_of(options_.kind));
+  hash.add(static_cast<std::uint64_t>(options_.vocab_size));
+  hash.add(options_.seed);
+  hash.add(std::uint64_t{options_.stream});
+  return hash.value();
 }
 
 }  // namespace quaver

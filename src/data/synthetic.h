@@ -37,6 +37,7 @@ class SyntheticSource final : public TokenSource {
   std::uint64_t tokens() const override { return 0; }
   std::uint64_t windows(std::int64_t) const override { return 0; }
   std::string describe() const override;
+  std::uint64_t content_hash() const override;
 
   // Nats per token given the whole past: what the loss approaches from above as the context grows.
   double entropy() const { return entropy_; }

@@ -23,25 +23,42 @@ TrainingData open_synthetic(const DataConfig& config, Size context) {
   data.train = std::move(train);
   options.stream = 1;
   data.valid = std::make_unique<SyntheticSource>(options);
+  data.identity = identity_of(*data.train, data.valid.get(), 0, data.vocab);
   return data;
 }
 
-std::unique_ptr<TokenSource> shards(const std::vector<std::filesystem::path>& paths, WindowOrder order,
+std::unique_ptr<ShardSource> shards(const std::vector<std::filesystem::path>& paths, WindowOrder order,
                                     std::uint64_t seed, int vocab) {
   return std::make_unique<ShardSource>(paths, ShardSourceOptions{.order = order, .seed = seed, .vocab_size = vocab});
 }
 
-TrainingData open_shard_file(const DataConfig& config, std::uint64_t seed) {
+void check_length(const TokenSource* source, const char* what, Size context) {
+  if (source == nullptr || source->tokens() == 0 || source->windows(context) > 0) return;
+  throw Error(fmt::format("the {} data has {} tokens: not one sequence of {}", what, source->tokens(), context),
+              "use more text, or a smaller train.context");
+}
+
+// Lengths before the identity, which may have to read everything.
+void check_and_identify(TrainingData& data, std::uint64_t tokenizer_hash, Size context) {
+  check_length(data.train.get(), "training", context);
+  check_length(data.valid.get(), "validation", context);
+  data.identity = identity_of(*data.train, data.valid.get(), tokenizer_hash, data.vocab);
+}
+
+TrainingData open_shard_file(const DataConfig& config, std::uint64_t seed, Size context) {
   TrainingData data;
   if (!config.tokenizer.empty()) data.tokenizer = load_tokenizer(config.tokenizer);
   const int vocab = data.tokenizer != nullptr ? data.tokenizer->vocab_size() : 0;
-  data.train = shards({config.path}, WindowOrder::shuffled, seed, vocab);
+  auto train = shards({config.path}, WindowOrder::shuffled, seed, vocab);
+  const std::uint64_t recorded = train->shards().front().info().tokenizer_hash;
+  data.train = std::move(train);
   if (!config.valid_path.empty()) data.valid = shards({config.valid_path}, WindowOrder::sequential, seed, vocab);
   data.vocab = data.train->vocab_size();
+  check_and_identify(data, data.tokenizer != nullptr ? data.tokenizer->hash() : recorded, context);
   return data;
 }
 
-TrainingData open_prepared(const DataConfig& config, std::uint64_t seed) {
+TrainingData open_prepared(const DataConfig& config, std::uint64_t seed, Size context) {
   const Dataset dataset = open_dataset(config.path);
   TrainingData data;
   data.tokenizer = dataset.tokenizer;
@@ -52,13 +69,8 @@ TrainingData open_prepared(const DataConfig& config, std::uint64_t seed) {
   } else if (!dataset.valid.empty()) {
     data.valid = shards(dataset.valid, WindowOrder::sequential, seed, data.vocab);
   }
+  check_and_identify(data, data.tokenizer->hash(), context);
   return data;
-}
-
-void check_length(const TokenSource* source, const char* what, Size context) {
-  if (source == nullptr || source->tokens() == 0 || source->windows(context) > 0) return;
-  throw Error(fmt::format("the {} data has {} tokens: not one sequence of {}", what, source->tokens(), context),
-              "use more text, or a smaller train.context");
 }
 
 }  // namespace
@@ -69,11 +81,8 @@ TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Si
     throw Error("no data to train on",
                 "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
   }
-  TrainingData data =
-      std::filesystem::is_directory(config.path) ? open_prepared(config, seed) : open_shard_file(config, seed);
-  check_length(data.train.get(), "training", context);
-  check_length(data.valid.get(), "validation", context);
-  return data;
+  return std::filesystem::is_directory(config.path) ? open_prepared(config, seed, context)
+                                                    : open_shard_file(config, seed, context);
 }
 
 ModelConfig with_vocabulary(ModelConfig model, int data_vocab) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "config/config.h"
+#include "data/identity.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
 
@@ -15,6 +16,7 @@ struct TrainingData {
   std::unique_ptr<TokenSource> valid;          // null: nothing to validate with
   std::shared_ptr<const Tokenizer> tokenizer;  // null for synthetic text
   int vocab = 0;
+  DataIdentity identity;            // equal for the same data at another path
   std::optional<double> best_loss;  // of a perfect model, where it is known
 };
 

@@ -168,6 +168,7 @@ class FailingSource final : public TokenSource {
   std::uint64_t tokens() const override { return 0; }
   std::uint64_t windows(std::int64_t) const override { return 0; }
   std::string describe() const override { return "failing"; }
+  std::uint64_t content_hash() const override { return 0; }
 };
 
 TEST(PrefetchLoader, GivesTheSameBatchesInOrder) {
