@@ -9,6 +9,8 @@ namespace {
 std::atomic<bool> asked{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch it");
 
+constexpr int asking[] = {SIGINT, SIGTERM, SIGHUP};
+
 void on_signal(int number) {
   if (asked.exchange(true)) std::signal(number, SIG_DFL), std::raise(number);
 }
@@ -17,13 +19,17 @@ void on_signal(int number) {
 
 Interrupt::Interrupt() {
   asked = false;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  for (const int number : asking) {
+    if (std::signal(number, on_signal) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup: it was not to be heard
+  }
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 Interrupt::~Interrupt() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int number : asking) {
+    if (std::signal(number, SIG_DFL) == SIG_IGN) std::signal(number, SIG_IGN);
+  }
+  std::signal(SIGPIPE, SIG_DFL);
 }
 
 const std::atomic<bool>* Interrupt::flag() const { return &asked; }

@@ -15,6 +15,7 @@ class Narrator {
 
   RunObserver observer();
   void conclude(const RunResult& result);
+  void say(const std::string& text) { progress_.message(text); }
 
  private:
   void introduce(const Trainer& trainer, Size first_step);
