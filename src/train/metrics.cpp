@@ -1,46 +1,130 @@
 #include "train/metrics.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "io/file_io.h"
 
 namespace quaver {
 
+namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 namespace {
 
+constexpr std::uint64_t most_bytes = std::uint64_t{8} << 30U;        // of a log: tens of millions of steps
+constexpr std::size_t most_pending_bytes = std::size_t{256} << 20U;  // beyond it the newest lines are given up
+
 // JSON has no infinity: a figure that is not finite is null.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
-// The lines up to a step. A line that cannot be read is the torn end of a run that was killed.
-std::string lines_up_to(const std::filesystem::path& path, Size last_step) {
-  std::ifstream file(path);
-  std::string kept;
-  for (std::string line; std::getline(file, line);) {
-    const ordered_json entry = ordered_json::parse(line, nullptr, false);
-    if (!entry.is_object()) break;
-    const auto step = entry.find("step");
-    if (step != entry.end() && step->is_number_integer() && step->get<Size>() > last_step) break;
-    kept += line + "\n";
+void append_to(const fs::path& path, std::string_view text) {
+  const std::string before = fs::exists(path) ? read_file(path, most_bytes) : "";
+  write_file_atomically(path, before + std::string(text));
+}
+
+fs::path unreadable_file(const fs::path& log) { return fs::path(log).replace_extension(".unreadable.txt"); }
+
+std::string whole_file(int descriptor) {
+  std::string text;
+  std::string buffer(std::size_t{1} << 20U, '\0');
+  while (true) {
+    const ssize_t got = ::pread(descriptor, buffer.data(), buffer.size(), static_cast<off_t>(text.size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return text;
+    text.append(buffer, 0, static_cast<std::size_t>(got));
   }
-  return kept;
+}
+
+int open_log(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0) throw system_error("cannot write", path, errno);
+  return descriptor;
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::filesystem::path path, Size last_step) : path_(std::move(path)) {
-  if (std::filesystem::exists(path_)) write_file_atomically(path_, lines_up_to(path_, last_step));
-  file_.open(path_, std::ios::app);
-  if (!file_) throw system_error("cannot write", path_, errno);
+MetricsHistory read_metrics(std::string_view text, Size last_step) {
+  MetricsHistory history;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    ++history.lines;
+    const ordered_json entry = ordered_json::parse(line, nullptr, false);
+    if (!entry.is_object()) {
+      if (history.unreadable_lines++ == 0) history.first_unreadable = history.lines;
+      history.unreadable.append(line).append("\n");
+      continue;
+    }
+    const auto step = entry.find("step");
+    const bool later = step != entry.end() && step->is_number_integer() && step->get<Size>() > last_step;
+    if (!later) history.kept.append(line).append("\n");
+  }
+  return history;
 }
 
-// A log that cannot be written must not stop the training; the first failure is visible in the missing lines.
+MetricsLog::MetricsLog(fs::path path, Size last_step, Warning warning)
+    : path_(std::move(path)), warning_(std::move(warning)) {
+  if (fs::exists(path_)) {
+    const MetricsHistory history = read_metrics(read_file(path_, most_bytes), last_step);
+    if (history.unreadable_lines > 0) {
+      append_to(unreadable_file(path_), history.unreadable);
+      warning_(
+          fmt::format("{}: {} of {} lines cannot be read, the first is line {}; they are in {} now, the others "
+                      "stay",
+                      path_.string(), history.unreadable_lines, history.lines, history.first_unreadable,
+                      unreadable_file(path_).filename().string()));
+    }
+    write_file_atomically(path_, history.kept);
+  }
+  descriptor_ = open_log(path_);
+}
+
+MetricsLog::~MetricsLog() {
+  flush();
+  ::close(descriptor_);
+}
+
 void MetricsLog::write(const std::string& line) {
-  file_.clear();
-  file_ << line << '\n';
-  file_.flush();
+  if (pending_.size() + line.size() < most_pending_bytes) pending_.append(line).append("\n");
+  flush();
+}
+
+// A line that was written in part goes on where it stopped, so that no two lines run into each other.
+void MetricsLog::flush() {
+  while (!pending_.empty()) {
+    const ssize_t written = ::write(descriptor_, pending_.data(), pending_.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const int error_number = written < 0 ? errno : ENOSPC;
+      if (!std::exchange(failing_, true)) {
+        const Error error = system_error("cannot write", path_, error_number);
+        warning_(fmt::format("{}; {}. Training goes on; the lines wait in memory and are written when they can be",
+                             error.what(), error.remedy()));
+      }
+      return;
+    }
+    pending_.erase(0, static_cast<std::size_t>(written));
+  }
+  if (std::exchange(failing_, false)) warning_(path_.string() + " is written again: no line is missing");
+}
+
+bool MetricsLog::sync() {
+  flush();
+  return ::fsync(descriptor_) == 0 && pending_.empty();
+}
+
+void MetricsLog::put_back() {
+  if (fs::exists(path_)) return;
+  write_file_atomically(path_, whole_file(descriptor_));
+  const int again = open_log(path_);
+  ::close(std::exchange(descriptor_, again));
+  flush();
 }
 
 void MetricsLog::step(const StepReport& report, std::optional<double> validation_loss) {

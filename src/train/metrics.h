@@ -1,28 +1,58 @@
-// Metrics of a run as JSON lines: one object a step, readable by anything, cut back when a run resumes from earlier.
+// Metrics of a run as JSON lines: one object per step, readable by anything. A resumed run writes the lines of the
+// steps after its checkpoint again; every other line stays.
 #pragma once
 
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "train/trainer.h"
 
 namespace quaver {
 
+// A log split into what a run that goes on from a step keeps and what cannot be read.
+struct MetricsHistory {
+  std::string kept;        // lines of steps up to the last one, and events
+  std::string unreadable;  // lines that are no JSON object: a torn write, a damaged disk
+  Size lines = 0;
+  Size unreadable_lines = 0;
+  Size first_unreadable = 0;  // its number, from 1
+};
+MetricsHistory read_metrics(std::string_view text, Size last_step);
+
 class MetricsLog {
  public:
-  // Opens for appending, after removing the lines of steps beyond `last_step`: a resumed run writes those again.
-  MetricsLog(std::filesystem::path path, Size last_step);
+  using Warning = std::function<void(const std::string&)>;
 
+  // Opens for appending, after removing the lines of steps beyond `last_step`. Lines that cannot be read go to
+  // metrics.unreadable.txt beside it, with a warning.
+  MetricsLog(std::filesystem::path path, Size last_step, Warning warning);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  // Never throw: a log that cannot be written must not stop the training. What the disk does not take waits in memory
+  // and is written as soon as it does.
   void step(const StepReport& report, std::optional<double> validation_loss);
   void event(Size step, const std::string& kind, const std::string& text);
 
+  // Makes everything so far durable. False: some of it still waits.
+  bool sync();
+
+  // Writes the log anew where its file was removed, from the one that is still open.
+  void put_back();
+
  private:
   void write(const std::string& line);
+  void flush();
 
   std::filesystem::path path_;
-  std::ofstream file_;
+  Warning warning_;
+  int descriptor_ = -1;
+  std::string pending_;  // what the disk has not taken yet
+  bool failing_ = false;
 };
 
 }  // namespace quaver
