@@ -169,10 +169,13 @@ class CommandLine {
     verb.add_option("--resume", train_.resume, "continue the run in this folder");
     verb.add_option("--take-back", train_.take_back,
                     "with --resume: undo the latest change of the sites that match, such as 'blocks.3.*/dy'");
+    verb.add_flag("--allow-other-data", allow_other_data_,
+                  "with --resume: go on although the data is not what the run was trained on; recorded as a change");
     add_json(verb);
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         train_.config = train_config_.arguments(verb);
+        train_.other_data = allow_other_data_ ? OtherData::accept : OtherData::refuse;
         train_.output = output();
         return train_verb(train_);
       };
@@ -478,6 +481,7 @@ class CommandLine {
   ConfigOptions localize_config_;
   ConfigOptions estimate_config_;
   TrainArguments train_;
+  bool allow_other_data_ = false;
   CompareArguments compare_;
   RunArguments eval_;
   SampleArguments sample_;

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
 #include "cli/verbs.h"
@@ -32,11 +30,12 @@ int train_verb(const TrainArguments& arguments) {
     throw Error("a fresh run has no changes to take back", "add --resume with the run's folder");
   }
   options.take_back = arguments.take_back;
+  options.other_data = arguments.other_data;
   options.stop = interrupt.flag();
   options.observer = narrator.observer();
   const RunResult result = run_training(config, options);
   narrator.conclude(result);
-  if (!result.sample.empty() && arguments.output == Output::human) fmt::print("\n{}\n", result.sample);
+  if (!result.sample.empty() && arguments.output == Output::human) narrator.say("\n" + result.sample);
   return result.end == RunEnd::interrupted ? 130 : 0;
 }
 

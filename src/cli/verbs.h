@@ -12,6 +12,7 @@
 #include "serve/dashboard.h"
 #include "store/exports.h"
 #include "study/localize.h"
+#include "train/run.h"
 
 namespace quaver {
 
@@ -28,6 +29,7 @@ struct TrainArguments {
   ConfigArguments config;
   std::string resume;  // directory of the run; empty: a fresh one
   std::vector<std::string> take_back;
+  OtherData other_data = OtherData::refuse;
   Output output = Output::human;
 };
 int train_verb(const TrainArguments& arguments);

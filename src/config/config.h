@@ -58,9 +58,11 @@ struct GuardConfig {
 };
 
 struct RunConfig {
-  std::string dir;    // empty: runs/<name>
-  std::string name;   // empty: model-recipe-seed
-  std::string store;  // file of the store; empty: quaver.db beside the run's folder; "none": not recorded
+  std::string dir;       // empty: runs/<name>
+  std::string name;      // empty: model-recipe-seed
+  std::string store;     // file of the store; empty: quaver.db beside the run's folder; "none": not recorded
+  std::string fallback;  // folder for the last checkpoint where the run's own does not take it; empty: the system's
+  Size patience = 600;   // seconds of trying to write the last checkpoint before it is given up
 };
 
 struct Config {

@@ -412,6 +412,11 @@ void add_run(std::vector<Key>& keys) {
   run.text(
       "store", &RunConfig::store,
       "Store that records the run, for the dashboard; empty: `quaver.db` beside the run's folder; none: no store.");
+  run.text("fallback", &RunConfig::fallback,
+           "Folder for the last checkpoint where the run's own cannot be written; empty: a private one in the "
+           "system's temporary folder.");
+  run.integer("patience", &RunConfig::patience, from(0, many),
+              "Seconds for which a run that cannot write its last checkpoint anywhere keeps trying.");
 }
 
 }  // namespace

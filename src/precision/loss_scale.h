@@ -12,6 +12,8 @@ namespace quaver {
 
 class LossScale {
  public:
+  static constexpr int largest_log2 = 32;
+
   LossScale() = default;
   LossScale(LossScaling mode, int log2, int window) : mode_(mode), log2_(clamp(log2)), window_(window) {}
 
@@ -37,7 +39,7 @@ class LossScale {
   }
 
  private:
-  static int clamp(int log2) { return std::clamp(log2, 0, 32); }
+  static int clamp(int log2) { return std::clamp(log2, 0, largest_log2); }
 
   LossScaling mode_ = LossScaling::off;
   int log2_ = 0;

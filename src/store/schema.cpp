@@ -93,7 +93,8 @@ void use_wal(Database& database) {
 void prepare_store(Database& database) {
   if (!is_empty(database)) check_versions(database);  // before anything in a file that is not ours is changed
   use_wal(database);
-  database.execute("PRAGMA synchronous=NORMAL");  // with WAL a crash loses the last moments at worst, never the file
+  database.execute(
+      "PRAGMA synchronous=FULL");  // what was written stays, also when the power goes: checkpoints rely on it
   database.execute("PRAGMA journal_size_limit=67108864");
   database.execute("PRAGMA wal_autocheckpoint=4096");  // pages grow by a row at a time: let several land before a sync
   database.execute("PRAGMA cache_size=-16384");

@@ -18,19 +18,22 @@ namespace quaver {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uint64_t manifest_version = 1;
+constexpr std::uint64_t manifest_version = 2;  // 1: without run.json
 constexpr std::string_view manifest_format = "quaver-checkpoint";
 constexpr std::size_t max_manifest_bytes = 1 << 20;
+constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 30U;  // state.json: some kilobytes per site
 
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* optimizer_file = "optimizer.safetensors";
 constexpr const char* state_file = "state.json";
+constexpr const char* run_file = "run.json";
 constexpr const char* manifest_file = "manifest.json";
-constexpr std::array parts = {model_file, optimizer_file, state_file};
+constexpr std::array parts = {model_file, optimizer_file, state_file};  // of every checkpoint
 
 constexpr std::string_view step_prefix = "step-";
 constexpr std::string_view temporary_prefix = ".tmp-";
 constexpr std::string_view replaced_prefix = ".tmp-replaced-";
+constexpr std::string_view unusable_prefix = "unusable-";
 
 // Thrown where a checkpoint is sound but beyond this version, so that latest_good does not take it for damage.
 class NewerVersion : public Error {
@@ -56,7 +59,7 @@ std::optional<std::uint64_t> parse_step_name(std::string_view name) {
 }
 
 bool is_part(const fs::path& name) {
-  return name == manifest_file ||
+  return name == manifest_file || name == run_file ||
          std::any_of(parts.begin(), parts.end(), [&](const char* part) { return name == part; });
 }
 
@@ -191,12 +194,13 @@ CheckpointManifest parse_manifest(std::string_view text, std::string_view source
 }
 
 Checkpoint::Checkpoint(std::uint64_t step, fs::path path, SafetensorsFile model, SafetensorsFile optimizer,
-                       std::string state)
+                       std::string state, std::string run)
     : step_(step),
       path_(std::move(path)),
       model_(std::move(model)),
       optimizer_(std::move(optimizer)),
-      state_(std::move(state)) {}
+      state_(std::move(state)),
+      run_(std::move(run)) {}
 
 CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep)
     : CheckpointStore(run_directory, keep, Access::write) {}
@@ -285,6 +289,7 @@ FileDigest CheckpointStore::write_parts(const fs::path& folder, std::uint64_t st
   manifest.files[model_file] = write_safetensors(folder / model_file, content.model, content.metadata);
   manifest.files[optimizer_file] = write_safetensors(folder / optimizer_file, content.optimizer);
   manifest.files[state_file] = write_file_atomically(folder / state_file, content.state);
+  if (!content.run.empty()) manifest.files[run_file] = write_file_atomically(folder / run_file, content.run);
   FileDigest total = write_file_atomically(folder / manifest_file, render_manifest(manifest));
   for (const auto& [name, digest] : manifest.files) total.size += digest.size;
   return total;
@@ -352,11 +357,15 @@ void CheckpointStore::remove_checkpoint(std::uint64_t step) {
   remove_tree(doomed);
 }
 
+std::vector<std::uint64_t> CheckpointStore::removable_before(std::uint64_t step) const {
+  std::vector<std::uint64_t> found = steps();
+  std::erase_if(
+      found, [&](std::uint64_t older) { return older >= step || pinned_.contains(older) || !is_ours(path_of(older)); });
+  return found;
+}
+
 void CheckpointStore::prune(std::uint64_t just_written, Saved& saved) {
-  std::vector<std::uint64_t> candidates;
-  for (const std::uint64_t step : steps()) {
-    if (step < just_written && !pinned_.contains(step) && is_ours(path_of(step))) candidates.push_back(step);
-  }
+  const auto candidates = removable_before(just_written);
   const auto kept = static_cast<std::size_t>(keep_) - 1;  // the one just written is one of them
   for (std::size_t i = 0; i + kept < candidates.size(); ++i) {
     try {
@@ -368,17 +377,34 @@ void CheckpointStore::prune(std::uint64_t just_written, Saved& saved) {
   }
 }
 
-void CheckpointStore::discard_after(std::uint64_t step) {
+std::vector<fs::path> CheckpointStore::set_aside_after(std::uint64_t step) {
   require_writable();
+  std::vector<fs::path> aside;
   const auto present = steps();
   // Newest first: a crash in the middle then leaves a history without a gap.
   for (auto later = present.rbegin(); later != present.rend() && *later > step; ++later) {
-    if (!is_ours(path_of(*later))) {
-      throw Error(fmt::format("{} holds something other than a checkpoint", path_of(*later).string()),
-                  "move it out of the checkpoints directory");
-    }
-    remove_checkpoint(*later);
+    const std::string name = std::string(unusable_prefix) + step_name(*later);
+    fs::path target = directory_ / name;
+    for (int again = 2; something_at(target); ++again) target = directory_ / fmt::format("{}-{}", name, again);
+    rename_or_throw(path_of(*later), target);
+    aside.push_back(target);
   }
+  if (!aside.empty()) sync_directory(directory_);
+  return aside;
+}
+
+void CheckpointStore::repair() {
+  require_writable();
+  if (!fs::exists(directory_)) {
+    make_folder(directory_);
+    if (lock_ >= 0) ::close(std::exchange(lock_, -1));
+    lock();
+  }
+  const auto newest = latest_good(nullptr);
+  if (!newest) return;
+  const auto old = removable_before(newest->step());
+  const auto kept = static_cast<std::size_t>(std::max(keep_ - 2, 0));  // beside the newest and the one to come
+  for (std::size_t i = 0; i + kept < old.size(); ++i) remove_checkpoint(old[i]);
 }
 
 std::vector<std::uint64_t> CheckpointStore::steps() const {
@@ -392,7 +418,7 @@ std::vector<std::uint64_t> CheckpointStore::steps() const {
   return found;
 }
 
-Checkpoint CheckpointStore::load(std::uint64_t step) const {
+CheckpointManifest CheckpointStore::manifest_of(std::uint64_t step) const {
   const fs::path folder = path_of(step);
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
@@ -401,26 +427,40 @@ Checkpoint CheckpointStore::load(std::uint64_t step) const {
                 present.empty() ? "the run has no checkpoint yet"
                                 : fmt::format("the newest step is {}, the oldest {}", present.back(), present.front()));
   }
-  const fs::path manifest_path = folder / manifest_file;
-  if (!fs::exists(manifest_path, error)) damaged(folder.string(), "manifest.json is missing");
-  const CheckpointManifest manifest = parse_manifest(MappedFile::open(manifest_path).text(), manifest_path.string());
-  if (manifest.step != step) damaged(manifest_path.string(), fmt::format("the manifest is of step {}", manifest.step));
-
-  for (const char* part : parts) {
-    verify(folder / part, manifest.files.at(part), MappedFile::open(folder / part).bytes());
-  }
-  const MappedFile state = MappedFile::open(folder / state_file);
-  if (!nlohmann::json::accept(state.text())) damaged((folder / state_file).string(), "the state is not JSON");
-  return {step, folder, SafetensorsFile::open(folder / model_file), SafetensorsFile::open(folder / optimizer_file),
-          std::string(state.text())};
+  const fs::path path = folder / manifest_file;
+  if (!fs::exists(path, error)) damaged(folder.string(), "manifest.json is missing");
+  CheckpointManifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path.string());
+  if (manifest.step != step) damaged(path.string(), fmt::format("the manifest is of step {}", manifest.step));
+  return manifest;
 }
 
-std::optional<Checkpoint> CheckpointStore::latest_good(const Report& report) const {
+Checkpoint CheckpointStore::load(std::uint64_t step) const {
+  const fs::path folder = path_of(step);
+  const CheckpointManifest manifest = manifest_of(step);
+  for (const auto& [name, digest] : manifest.files) {
+    verify(folder / name, digest, MappedFile::open(folder / name).bytes());
+  }
+  const auto text_of = [&](const char* part) {
+    std::string text = read_file(folder / part, max_text_bytes);
+    if (!nlohmann::json::accept(text)) damaged((folder / part).string(), "the text is not JSON");
+    return text;
+  };
+  return {step,
+          folder,
+          SafetensorsFile::open(folder / model_file),
+          SafetensorsFile::open(folder / optimizer_file),
+          text_of(state_file),
+          manifest.files.contains(run_file) ? text_of(run_file) : ""};
+}
+
+std::optional<Checkpoint> CheckpointStore::latest_good(const Report& report, const Accept& accept) const {
   const auto present = steps();
   for (auto newest = present.rbegin(); newest != present.rend(); ++newest) {
     const std::uint64_t step = *newest;
     try {
-      return load(step);
+      Checkpoint checkpoint = load(step);
+      if (accept) accept(checkpoint);
+      return checkpoint;
     } catch (const NewerVersion&) {
       throw;
     } catch (const Error& error) {
@@ -428,6 +468,23 @@ std::optional<Checkpoint> CheckpointStore::latest_good(const Report& report) con
     }
   }
   return std::nullopt;
+}
+
+std::string CheckpointStore::latest_run() const {
+  const auto present = steps();
+  for (auto newest = present.rbegin(); newest != present.rend(); ++newest) {
+    try {
+      const CheckpointManifest manifest = manifest_of(*newest);
+      if (!manifest.files.contains(run_file)) return "";
+      const fs::path path = path_of(*newest) / run_file;
+      std::string text = read_file(path, max_text_bytes);
+      verify(path, manifest.files.at(run_file), std::as_bytes(std::span(text)));
+      return text;
+    } catch (const Error&) {  // latest_good() says what is wrong with it
+      continue;
+    }
+  }
+  return "";
 }
 
 }  // namespace quaver

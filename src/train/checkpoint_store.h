@@ -1,6 +1,7 @@
-// The checkpoints of a run: <run>/checkpoints/step-000500/ with model.safetensors, optimizer.safetensors, state.json
-// and manifest.json, which lists each file's size and CRC-32C. A checkpoint is built under a temporary name and renamed
-// into place, so that a process killed at any moment leaves it complete or absent, and those before it untouched.
+// The checkpoints of a run: <run>/checkpoints/step-000500/ with model.safetensors, optimizer.safetensors, state.json,
+// run.json (settings and data) and manifest.json, which lists each file's size and CRC-32C. A checkpoint is built under
+// a temporary name and renamed into place, so that a process killed at any moment leaves it complete or absent, and
+// those before it untouched.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct CheckpointContent {
   std::vector<TensorEntry> model;
   std::vector<TensorEntry> optimizer;
   std::string state;  // JSON: step counters, random state, loader position, scale book
+  std::string run;    // JSON: the run's settings and data; empty: not recorded
   Metadata metadata;  // goes into model.safetensors
 };
 
@@ -36,17 +38,19 @@ class Checkpoint {
   const SafetensorsFile& model() const { return model_; }
   const SafetensorsFile& optimizer() const { return optimizer_; }
   const std::string& state() const { return state_; }
+  const std::string& run() const { return run_; }  // empty: an earlier version wrote it, which recorded none
   const Metadata& metadata() const { return model_.metadata(); }
 
  private:
   friend class CheckpointStore;
   Checkpoint(std::uint64_t step, std::filesystem::path path, SafetensorsFile model, SafetensorsFile optimizer,
-             std::string state);
+             std::string state, std::string run);
   std::uint64_t step_;
   std::filesystem::path path_;
   SafetensorsFile model_;
   SafetensorsFile optimizer_;
   std::string state_;
+  std::string run_;
 };
 
 // manifest.json. Its last field is a checksum of the text before it, so that a damaged manifest is told from one that
@@ -67,7 +71,7 @@ class CheckpointStore {
   // One writer at a time: a second one, in this process or another, is an Error.
   CheckpointStore(const std::filesystem::path& run_directory, int keep);
 
-  // For looking at a run that may be training right now: changes nothing on disk; save() and discard_after() throw.
+  // For looking at a run that may be training right now: changes nothing on disk; what would change something throws.
   static CheckpointStore read_only(const std::filesystem::path& run_directory);
 
   ~CheckpointStore();
@@ -91,8 +95,13 @@ class CheckpointStore {
   // Steps that are kept whatever their age, for example the best so far.
   void pin(std::set<std::uint64_t> steps) { pinned_ = std::move(steps); }
 
-  // Deletes the checkpoints after a step, for a run that goes back to it and continues differently.
-  void discard_after(std::uint64_t step);
+  // Renames the checkpoints after a step, none of which could be used, for a run that goes on from it: they are out of
+  // its way, and there for whoever can mend them. Returns where they are now.
+  std::vector<std::filesystem::path> set_aside_after(std::uint64_t step);
+
+  // After a failed save: makes the directory anew where it was removed, and deletes the old checkpoints that the next
+  // save would delete anyway, but never the newest good one.
+  void repair();
 
   // The steps present, ascending. Presence does not promise that a checkpoint is undamaged.
   std::vector<std::uint64_t> steps() const;
@@ -100,10 +109,16 @@ class CheckpointStore {
   // Reads one checkpoint, checking sizes and checksums. Throws Error naming the file at fault.
   Checkpoint load(std::uint64_t step) const;
 
-  // The newest checkpoint that verifies. Each damaged one on the way is reported by path and reason, and skipped. One
-  // that a newer version wrote is not damaged: it is an Error, so that a run does not go back in time unasked.
+  // The newest checkpoint that verifies and passes `accept`, which throws an Error where the content makes no sense.
+  // Each damaged one on the way is reported by path and reason, and skipped. One that a newer version wrote is not
+  // damaged: it is an Error, so that a run does not go back in time unasked.
   using Report = std::function<void(const std::filesystem::path& checkpoint, const std::string& why)>;
-  std::optional<Checkpoint> latest_good(const Report& report) const;
+  using Accept = std::function<void(const Checkpoint&)>;
+  std::optional<Checkpoint> latest_good(const Report& report, const Accept& accept = nullptr) const;
+
+  // run.json of the newest checkpoint whose manifest and run.json verify, without reading the tensors; empty where
+  // there is none.
+  std::string latest_run() const;
 
   const std::filesystem::path& directory() const { return directory_; }
 
@@ -114,6 +129,8 @@ class CheckpointStore {
   std::filesystem::path path_of(std::uint64_t step) const;
   std::filesystem::path temporary_of(std::uint64_t step) const;
   void require_writable() const;
+  CheckpointManifest manifest_of(std::uint64_t step) const;
+  std::vector<std::uint64_t> removable_before(std::uint64_t step) const;  // ascending; not pinned, and ours
   void lock();
   void clean_up();
   FileDigest write_parts(const std::filesystem::path& folder, std::uint64_t step, const CheckpointContent& content);

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <thread>
 
 #include "config/check.h"
 #include "config/dump.h"
-#include "config/load.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
@@ -54,6 +54,8 @@ double timed(Work work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
+
 bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
 
 double median(std::vector<double> values) {
@@ -77,17 +79,6 @@ void refuse_existing(const fs::path& directory) {
               "add --resume to continue it, or choose another run.name or run.dir");
 }
 
-// A checkpoint's sites are as the guard left them; they change only where the user asks for another plan now.
-bool apply_asked_plan(Trainer& trainer, const fs::path& directory, const std::string& reason) {
-  const Config before = load_run_config(directory, {});
-  const Plan then = make_plan(before.precision, layer_shapes(trainer.config().model));
-  const Plan& now = trainer.plan();
-  const bool same = std::equal(then.rows.begin(), then.rows.end(), now.rows.begin(), now.rows.end(),
-                               [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
-  if (!same) trainer.apply_plan(now, reason + trainer.config().precision.recipe);
-  return !same;
-}
-
 // One run from its start to its end.
 class Run {
  public:
@@ -103,6 +94,8 @@ class Run {
         alarms_(config.alerts) {}
 
   RunResult execute() {
+    if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
+    if (trainer_.finished() && !changes_.empty()) return leave_as_it_is();
     begin();
     try {
       while (!trainer_.finished()) {
@@ -123,15 +116,23 @@ class Run {
   }
 
   void begin() {
-    if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
-    write_file_atomically(directory_ / "config.toml", to_toml(trainer_.config()));
-    write_file_atomically(directory_ / "plan.toml", to_toml(trainer_.plan()));
-    const std::string environment = environment_json(*engine_);
-    write_file_atomically(directory_ / "env.json", environment);
-    metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
-    record_.emplace(trainer_, directory_, environment,
+    provenance_.config = trainer_.config();
+    provenance_.data = data_.identity;
+    files_ = {.config = to_toml(trainer_.config()),
+              .plan = to_toml(trainer_.plan()),
+              .environment = environment_json(*engine_),
+              .id = run_id(directory_)};
+    // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
+    if (!changes_.empty()) save();
+    write_run_files(directory_, files_);
+    open_metrics();
+    record_.emplace(trainer_, directory_, files_.environment,
                     [this](const std::string& text) { tell(options_.observer.warning, text); });
     record_localization();
+    record_->document("settings", changes_json(provenance_.changes));
+    for (const SettingChange& change : changes_) {
+      note("setting", fmt::format("step {}: {}: {} → {}", change.step, change.key, change.before, change.after));
+    }
     for (const std::string& line : taken_back_)
       note("taken back", fmt::format("step {}: {}", trainer_.steps_done(), line));
     record_->changes(trainer_.book());
@@ -139,32 +140,96 @@ class Run {
     if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
 
+  void open_metrics() {
+    metrics_.reset();
+    metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done(),
+                     [this](const std::string& text) { tell(options_.observer.warning, text); });
+  }
+
   void resume() {
-    const auto checkpoint = store_.latest_good([&](const fs::path& path, const std::string& why) {
-      tell(options_.observer.warning, fmt::format("{} is not usable: {}", path.string(), why));
-    });
-    if (!checkpoint) {
-      tell(options_.observer.warning, directory_.string() + " has no usable checkpoint: the run starts over");
-      return;
-    }
+    const auto warn = [this](const std::string& text) { tell(options_.observer.warning, text); };
+    const auto checkpoint = newest_usable(store_, warn);
+    if (!checkpoint) return start_over();
+    provenance_ = provenance_of(*checkpoint, directory_, trainer_.config());
+    const auto step = static_cast<Size>(checkpoint->step());
+    refuse_to_go_back(step);
+    find_changes(step);
     trainer_.restore(*checkpoint);
     guard_.restore(guard_state(trainer_.notes()));
     alarms_.restore(trainer_.notes());
-    store_.discard_after(checkpoint->step());
-    apply_changed_precision();
+    if (trainer_.finished() && !changes_.empty()) return;
+    for (const fs::path& aside : store_.set_aside_after(checkpoint->step())) {
+      warn(fmt::format("the run goes on from step {}; what could not be used is kept as {}", step, aside.string()));
+    }
+    if (trainer_.change_plan_from(provenance_.config, "resumed with ")) {
+      note("plan", fmt::format("step {}: the plan changed to {}", step, trainer_.config().precision.recipe));
+    }
     for (const std::string& pattern : options_.take_back) {
       for (std::string& line : trainer_.take_back(pattern)) taken_back_.push_back(std::move(line));
     }
     tell(options_.observer.message,
-         trainer_.finished()
-             ? fmt::format("the run is complete at step {}: raise train.steps to go on", trainer_.steps_done())
-             : fmt::format("resumed at step {}", trainer_.steps_done()));
+         trainer_.finished() ? fmt::format("the run is complete at step {}: raise train.steps to go on", step)
+                             : fmt::format("resumed at step {}", step));
   }
 
-  void apply_changed_precision() {
-    if (!apply_asked_plan(trainer_, directory_, "resumed with ")) return;
-    note("plan",
-         fmt::format("step {}: the plan changed to {}", trainer_.steps_done(), trainer_.config().precision.recipe));
+  // Nothing was saved yet, or somebody moved it away to begin anew. What is there of an earlier training stays.
+  void start_over() {
+    const std::vector<std::uint64_t> steps = store_.steps();
+    if (!steps.empty()) {
+      throw Error(fmt::format("{} holds {} checkpoint{}, the newest of step {}, and none can be used",
+                              store_.directory().string(), steps.size(), steps.size() == 1 ? "" : "s", steps.back()),
+                  fmt::format("restore them from a copy, or check their permissions; to start over on purpose, move {} "
+                              "away and resume again",
+                              store_.directory().string()));
+    }
+    tell(options_.observer.warning, directory_.string() + " has no checkpoint: the run starts over");
+    keep_earlier("metrics.jsonl");
+    keep_earlier("run_id");  // the store keeps what it recorded under the earlier one
+  }
+
+  void keep_earlier(const std::string& name) {
+    const fs::path path = directory_ / name;
+    if (!fs::exists(path)) return;
+    fs::path kept;
+    for (int i = 1; kept.empty() || fs::exists(kept); ++i) kept = directory_ / fmt::format("{}.before-{}", name, i);
+    fs::rename(path, kept);
+    tell(options_.observer.warning, fmt::format("{} of the earlier start is kept as {}", name, kept.string()));
+  }
+
+  void refuse_to_go_back(Size step) const {
+    const Size steps = trainer_.config().train.steps;
+    if (steps >= step) return;
+    throw Error(fmt::format("the run has reached step {}: train.steps = {} lies behind it", step, steps),
+                fmt::format("choose {} or more; `quaver eval --step` and `quaver sample --step` look at earlier "
+                            "checkpoints",
+                            step));
+  }
+
+  // What is asked for now and was not trained with. Data of another content is refused unless asked for.
+  void find_changes(Size step) {
+    changes_ = setting_changes(provenance_.config, trainer_.config(), step);
+    const bool known = !provenance_.data.train_hash.empty();
+    const std::string difference = known ? describe_difference(provenance_.data, data_.identity) : "";
+    if (!difference.empty()) {
+      if (options_.other_data == OtherData::refuse) {
+        throw Error(fmt::format("{} was trained on other data: {}", directory_.string(), difference),
+                    "set data.path to the data it was trained on, or add --allow-other-data to go on with this; the "
+                    "run will record it");
+      }
+      changes_.push_back({step, "data", provenance_.data.train_hash, data_.identity.train_hash});
+      changes_.back().after += fmt::format(" ({})", difference);
+    }
+    provenance_.changes.insert(provenance_.changes.end(), changes_.begin(), changes_.end());
+  }
+
+  // A finished run trains nothing more, so what is asked for changes nothing.
+  RunResult leave_as_it_is() {
+    std::string keys;
+    for (const SettingChange& change : changes_) keys += (keys.empty() ? "" : ", ") + change.key;
+    tell(options_.observer.warning,
+         fmt::format("the run is complete at step {} and stays as it is, without {}: raise train.steps to go on",
+                     trainer_.steps_done(), keys));
+    return result(RunEnd::finished);
   }
 
   // The map that the plan came from is shown beside it.
@@ -177,10 +242,24 @@ class Run {
     note("notice", path + " is not a readable map of sensitivities: the dashboard will not show it");
   }
 
+  // What reads data may fail for good: a checkpoint first, then the error.
+  template <class Work>
+  auto saving_on_failure(Work work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      note("failed", fmt::format("step {}: {}; {}", trainer_.steps_done(), error.what(), error.remedy()));
+      save_surely();
+      throw;
+    }
+  }
+
   void one_step() {
     StepExtras extras;
-    if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
-    const StepReport report = trainer_.step();
+    const StepReport report = saving_on_failure([&] {
+      if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
+      return trainer_.step();
+    });
     result_.skipped += report.skipped ? 1 : 0;
     result_.overflows += report.overflows;
     if (!report.skipped) result_.losses.push_back({report.step, report.loss});
@@ -198,14 +277,24 @@ class Run {
     widen_overflowing_sites();
     const bool last = trainer_.finished();
     if (last || is_due(config.train.eval_every, report.step)) {
-      extras.evaluation_seconds = timed([&] { extras.validation_loss = evaluate(report.step); });
+      try {
+        extras.evaluation_seconds = timed([&] { extras.validation_loss = evaluate(report.step); });
+      } catch (const Error&) {  // the step itself is done
+        write_down(report, extras);
+        throw;
+      }
     }
-    metrics_->step(report, extras.validation_loss);
+    write_down(report, extras);
     if (options_.observer.stepped) options_.observer.stepped(report, extras.validation_loss);
     if (is_due(config.train.sample_every, report.step)) write_sample(report.step);
     if (!last && is_due(config.train.checkpoint_every, report.step)) {
-      extras.checkpoint_seconds = timed([&] { save_or_warn(); });
+      record_->checkpoint_time(report.step, timed([&] { save_or_warn(); }));
     }
+  }
+
+  // Before the step's checkpoint: what a checkpoint covers is on disk when it appears.
+  void write_down(const StepReport& report, const StepExtras& extras) {
+    metrics_->step(report, extras.validation_loss);
     record_->step(report, extras);
   }
 
@@ -291,7 +380,7 @@ class Run {
   }
 
   std::optional<double> evaluate(Size step) {
-    const auto loss = trainer_.evaluate(trainer_.config().train.eval_batches);
+    const auto loss = saving_on_failure([&] { return trainer_.evaluate(trainer_.config().train.eval_batches); });
     if (loss) result_.validation.push_back({step, *loss});
     return loss;
   }
@@ -314,9 +403,8 @@ class Run {
   }
 
   void rewind(const StepReport& report) {
-    const auto checkpoint = store_.latest_good([&](const fs::path& path, const std::string& why) {
-      tell(options_.observer.warning, fmt::format("{} is not usable: {}", path.string(), why));
-    });
+    const auto checkpoint =
+        newest_usable(store_, [this](const std::string& text) { tell(options_.observer.warning, text); });
     if (!checkpoint) return give_up(report);
     const int rewinds = guard_.state().rewinds;
     const Size lost = report.step - static_cast<Size>(checkpoint->step());
@@ -327,7 +415,7 @@ class Run {
     guard_.restore(state);
     guard_.rewound();
     alarms_.restore(trainer_.notes());
-    metrics_.emplace(directory_ / "metrics.jsonl", trainer_.steps_done());
+    open_metrics();
     record_->rewind(trainer_.steps_done(), trainer_.book());
     std::erase_if(result_.losses, [&](const LossPoint& point) { return point.step > trainer_.steps_done(); });
     note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
@@ -343,21 +431,83 @@ class Run {
                     store_.directory().string());
   }
 
-  void save() {
+  CheckpointContent content() {
     trainer_.notes() = notes_of(guard_.state());
     trainer_.notes().merge(alarms_.state());
-    const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), trainer_.snapshot());
+    CheckpointContent content = trainer_.snapshot();
+    content.run = to_json(provenance_);
+    return content;
+  }
+
+  void save() {
+    if (metrics_) metrics_->sync();
+    if (record_) record_->flush();
+    const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
     for (const std::string& warning : saved.warnings) tell(options_.observer.warning, warning);
+  }
+
+  // Once more after a failure, with the folder made anew where it was removed and without checkpoints that the new one
+  // replaces.
+  void save_or_repair() {
+    try {
+      save();
+    } catch (const Error& error) {
+      tell(options_.observer.warning, fmt::format("{}; {}. It is tried once more", error.what(), error.remedy()));
+      try {
+        repair();
+      } catch (const Error&) {  // as the save itself: it says more of what was wanted
+        throw error;
+      }
+      save();
+    }
+  }
+
+  void repair() {
+    if (!fs::exists(directory_ / "config.toml")) write_run_files(directory_, files_);
+    if (metrics_) metrics_->put_back();
+    store_.repair();
   }
 
   // A checkpoint that cannot be written loses nothing yet: the older ones stay good and the next one is tried.
   void save_or_warn() {
     if (guard_.state().bad_steps > 0) return;
     try {
-      save();
+      save_or_repair();
     } catch (const Error& error) {
       note("checkpoint", fmt::format("{}; {}. Training goes on", error.what(), error.remedy()));
     }
+  }
+
+  // The last one: in the run's folder, or in the fallback, or not before run.patience is over.
+  void save_surely() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(trainer_.config().run.patience);
+    while (true) {
+      try {
+        return save_or_repair();
+      } catch (const Error& error) {
+        note("checkpoint", fmt::format("{}; {}", error.what(), error.remedy()));
+        save_to_fallback(error);
+        if (std::chrono::steady_clock::now() >= end) throw;
+      }
+      tell(options_.observer.warning, "the last checkpoint is tried again every few seconds, here and there");
+      std::this_thread::sleep_for(between_tries);
+    }
+  }
+
+  // Throws the error that says where the checkpoint is, once it is there; returns where it cannot be written either.
+  void save_to_fallback(const Error& cause) {
+    fs::path folder;
+    try {
+      folder = make_fallback_folder(trainer_.config(), directory_, files_.id);
+      write_run_files(folder, files_);
+      CheckpointStore(folder, 1).save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
+    } catch (const Error& error) {
+      return note("checkpoint", fmt::format("{}; {}", error.what(), error.remedy()));
+    }
+    note("checkpoint", fmt::format("step {} is saved in {}", trainer_.steps_done(), folder.string()));
+    throw Error(fmt::format("{}; step {} is saved in {} instead", cause.what(), trainer_.steps_done(), folder.string()),
+                fmt::format("{}; then copy {} to {}, or go on there: quaver train --resume {}", cause.remedy(),
+                            (folder / "checkpoints").string(), directory_.string(), folder.string()));
   }
 
   void write_sample(Size step) {
@@ -371,7 +521,7 @@ class Run {
   }
 
   RunResult interrupt() {
-    save();
+    save_surely();
     note("interrupted", fmt::format("stopped at step {}: continue with --resume", trainer_.steps_done()));
     record_->status(RunStatus::interrupted);
     return result(RunEnd::interrupted);
@@ -379,7 +529,7 @@ class Run {
 
   RunResult finish() {
     if (result_.losses.empty() && result_.validation.empty()) evaluate(trainer_.steps_done());
-    save();
+    save_surely();
     write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());
     record_->status(RunStatus::finished);
@@ -415,55 +565,18 @@ class Run {
   RunResult result_;
   std::vector<double> seconds_;
   std::vector<std::string> taken_back_;
+  Provenance provenance_;
+  std::vector<SettingChange> changes_;  // of this resume
+  RunFiles files_;
   double usual_seconds_ = 0;  // running mean of steps without full statistics
 };
 
 }  // namespace
 
-fs::path run_directory(const Config& config) {
-  if (!config.run.dir.empty()) return config.run.dir;
-  const std::string name = config.run.name.empty()
-                               ? fmt::format("{}-{}-{}", config.preset, config.precision.recipe, config.train.seed)
-                               : config.run.name;
-  return fs::path("runs") / name;
-}
-
 RunResult run_training(const Config& config, const RunOptions& options) {
   check(config, Purpose::training);
   if (options.start == RunStart::fresh) refuse_existing(run_directory(config));
   return Run(config, options).execute();
-}
-
-Config load_run_config(const fs::path& directory, const std::vector<std::string>& flags) {
-  const fs::path path = directory / "config.toml";
-  if (!fs::exists(path)) {
-    throw Error(directory.string() + " holds no run: there is no config.toml",
-                "name the folder that `quaver train` made, for example runs/tiny-bf16-1");
-  }
-  Config config = load_config({.files = {path.string()}, .texts = {}, .flags = flags});
-  if (config.run.dir.empty()) config.run.dir = directory.string();
-  return config;
-}
-
-std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector<std::string>& flags,
-                                    std::optional<Size> step, const Notice& notice) {
-  auto run = std::make_unique<OpenedRun>();
-  run->config = load_run_config(directory, flags);
-  run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
-  run->engine = make_engine(run->config, notice);
-  run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
-  const CheckpointStore store = CheckpointStore::read_only(directory);
-  if (step) {
-    run->trainer->restore(store.load(static_cast<std::uint64_t>(*step)));
-  } else {
-    const auto checkpoint = store.latest_good([&](const fs::path& path, const std::string& why) {
-      notice(fmt::format("{} is not usable: {}", path.string(), why));
-    });
-    if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
-    run->trainer->restore(*checkpoint);
-  }
-  apply_asked_plan(*run->trainer, directory, "looked at with ");
-  return run;
 }
 
 }  // namespace quaver

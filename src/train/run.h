@@ -1,5 +1,4 @@
-// A training run on disk: its directory, metrics, checkpoints, validation, samples, guard, and the way it ends.
-//   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/
+// A training run on disk: its metrics, checkpoints, validation, samples, guard, and the way it ends.
 #pragma once
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "train/run_folder.h"
 #include "train/trainer.h"
 
 namespace quaver {
@@ -24,8 +24,12 @@ struct RunObserver {
 
 enum class RunStart : std::uint8_t { fresh, resume };
 
+// What a resume does where the data is not what the run was trained on.
+enum class OtherData : std::uint8_t { refuse, accept };
+
 struct RunOptions {
   RunStart start = RunStart::fresh;
+  OtherData other_data = OtherData::refuse;
   std::vector<std::string> take_back;       // on resuming: patterns of sites whose latest change is undone
   const std::atomic<bool>* stop = nullptr;  // set by Ctrl-C: write a checkpoint and end
   RunObserver observer;
@@ -56,15 +60,10 @@ struct RunResult {
   std::string sample;  // of text, where there is a tokenizer
 };
 
-// runs/<model>-<recipe>-<seed> unless the config says otherwise.
-std::filesystem::path run_directory(const Config& config);
-
-// Trains as the config says. A fresh start refuses a directory that holds a run; a resume needs one with a readable
-// checkpoint, or starts over from its config where none had been written yet.
+// Trains as the config says. A fresh start refuses a directory that holds a run. A resume needs a usable checkpoint and
+// is refused where there are only damaged ones; it starts over where none had been written yet. Settings that differ
+// from those of the checkpoint are recorded as changes, in the run's folder and its store.
 RunResult run_training(const Config& config, const RunOptions& options);
-
-// The config a run was started with, as resolved.
-Config load_run_config(const std::filesystem::path& directory, const std::vector<std::string>& flags);
 
 // A trainer restored from the newest good checkpoint of a run, or from a given step, for eval, sample and inspect.
 struct OpenedRun {

@@ -174,7 +174,6 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
   add("phase.forward_backward", report.micro_steps_seconds);
   add("phase.optimizer", report.optimizer_seconds);
   add_spent("phase.evaluation", extras.evaluation_seconds);
-  add_spent("phase.checkpoint", extras.checkpoint_seconds);
   add_spent("phase.shadow", extras.shadow_seconds);
   add_spent("phase.statistics", extras.statistics_seconds);
   if (report.sampled) {
@@ -193,6 +192,11 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
     if (reading->memory_used) add("memory_used_bytes", static_cast<double>(*reading->memory_used));
   }
   recorder_->metrics(static_cast<std::uint64_t>(report.step), values);
+}
+
+void RunRecord::checkpoint_time(Size step, double seconds) {
+  const MetricValue value{"phase.checkpoint", seconds};
+  if (recorder_ != nullptr) recorder_->metrics(static_cast<std::uint64_t>(step), {&value, 1});
 }
 
 void RunRecord::numerics(const NumericsSample& sample) {
@@ -265,6 +269,10 @@ void RunRecord::document(const std::string& kind, const std::string& json) {
 
 void RunRecord::status(RunStatus status) {
   if (recorder_ != nullptr) recorder_->status(status);
+}
+
+void RunRecord::flush() {
+  if (recorder_ != nullptr) recorder_->flush();
 }
 
 void RunRecord::rewind(Size last_step, const ScaleBook& book) {

@@ -19,7 +19,6 @@ namespace quaver {
 struct StepExtras {
   std::optional<double> validation_loss;
   double evaluation_seconds = 0;
-  double checkpoint_seconds = 0;
   double shadow_seconds = 0;
   double statistics_seconds = 0;  // what a sampled step took longer than the others
   std::optional<GradientAgreement> shadow;
@@ -37,6 +36,7 @@ class RunRecord {
             std::function<void(const std::string&)> warning);
 
   void step(const StepReport& report, const StepExtras& extras);
+  void checkpoint_time(Size step, double seconds);  // of a checkpoint after the step, which is recorded before it
   void numerics(const NumericsSample& sample);
   void changes(const ScaleBook& book);  // those since the last call
   void alert(const Alert& alert, const std::optional<std::string>& act);
@@ -45,6 +45,7 @@ class RunRecord {
   void document(const std::string& kind, const std::string& json);
   void status(RunStatus status);
   void rewind(Size last_step, const ScaleBook& book);
+  void flush();  // waits until all of this is in the store, so that a checkpoint covers no more than the store has
 
  private:
   const Trainer& trainer_;

@@ -81,10 +81,7 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   if (config_.model.parametrization != Parametrization::standard) {
     Step step = make_step(Pass::train);
     model_->calibrate_unit_factors(step);
-    engine_.collect(sites_);
-    for (Site* site : sites_) {
-      if (site->role != Role::w) site->seen = {};
-    }
+    abandon_step();
   }
   restart_loader();
 }
@@ -234,6 +231,15 @@ double Trainer::micro_steps(StepReport& report) {
   return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
 }
 
+// Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
+// Weights are cast between steps: what was seen of them stays.
+void Trainer::abandon_step() {
+  engine_.collect(sites_);
+  for (Site* site : sites_) {
+    if (site->role != Role::w) site->seen = {};
+  }
+}
+
 // After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
 void Trainer::look_closely() {
   engine_.collect(sites_);
@@ -256,7 +262,12 @@ StepReport Trainer::step() {
   StepReport report;
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
-  report.loss = micro_steps(report);
+  try {
+    report.loss = micro_steps(report);
+  } catch (...) {
+    abandon_step();
+    throw;
+  }
   const auto measured = Clock::now();
   const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
   report.learning_rate = peak_learning_rate(config_) * schedule;
@@ -374,6 +385,14 @@ std::vector<std::string> Trainer::take_back(const std::string& pattern) {
 void Trainer::apply_plan(const Plan& plan, const std::string& reason) {
   for (const PlanRow& row : plan.rows) set_spec(row.site, row.spec, reason);
   plan_memory();
+}
+
+bool Trainer::change_plan_from(const Config& trained, const std::string& reason) {
+  const Plan then = make_plan(trained.precision, layer_shapes(config_.model));
+  const bool same = std::equal(then.rows.begin(), then.rows.end(), plan_.rows.begin(), plan_.rows.end(),
+                               [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
+  if (!same) apply_plan(plan_, reason + config_.precision.recipe);
+  return !same;
 }
 
 void Trainer::switch_recipe_when_due() {

@@ -83,6 +83,7 @@ class Trainer {
   Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
   ~Trainer();
 
+  // Throws what reading the data throws; the trainer is then as it was before the step.
   StepReport step();
   bool finished() const { return step_ >= config_.train.steps; }
   Size steps_done() const { return step_; }
@@ -126,6 +127,10 @@ class Trainer {
   // Stores every site as this plan says.
   void apply_plan(const Plan& plan, const std::string& reason);
 
+  // After restore(): applies the config's plan where it is another than that of the config trained with; else the sites
+  // stay as the guard left them. True: it was applied.
+  bool change_plan_from(const Config& trained, const std::string& reason);
+
   const Config& config() const { return config_; }  // as resolved
   const Plan& plan() const { return plan_; }
   ScaleBook& book() { return book_; }
@@ -158,6 +163,7 @@ class Trainer {
   void reset_tally();
   double read_loss_sum();
   double micro_steps(StepReport& report);
+  void abandon_step();
   void look_closely();
   double overall_snr() const;
   void load_scales();

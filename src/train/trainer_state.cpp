@@ -1,4 +1,8 @@
 // A trainer's whole state as a checkpoint, and back.
+#include "train/trainer_state.h"
+
+#include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -92,7 +96,61 @@ void copy_moment(Engine& engine, const SafetensorsFile& file, const std::string&
   }
 }
 
+constexpr Size most_batches = Size{1} << 50;  // beyond it an index of batches can only be damage
+
 }  // namespace
+
+std::string to_json(const TrainerState& state) {
+  return json{{"step", state.step},
+              {"updates", state.updates},
+              {"skipped_batches", state.skipped_batches},
+              {"last_weight_cast", state.last_weight_cast},
+              {"switched", state.switched},
+              {"loss_scale_log2", state.loss_scale_log2},
+              {"loss_scale_clean_steps", state.loss_scale_clean_steps},
+              {"notes", state.notes},
+              {"unit_factors", state.unit_factors},
+              {"scale_book", json::parse(state.scale_book)}}
+      .dump(1);
+}
+
+TrainerState parse_state(std::string_view text, std::uint64_t step, std::string_view source) {
+  const auto damaged = [&](const std::string& why) {
+    return Error(fmt::format("{}: not the state of a run: {}", source, why), "resume from an older checkpoint");
+  };
+  TrainerState state;
+  try {
+    const json read = json::parse(text);
+    // An integer where one is due: a conversion from 1e18 or -1.5 would give some other number.
+    const auto integer = [&](const char* key, Size most) {
+      const json& value = read.at(key);
+      const bool fits = value.is_number_integer() && value.get<Size>() >= 0 && value.get<Size>() <= most;
+      if (!fits) throw damaged(fmt::format("{} is {}", key, value.dump()));
+      return value.get<Size>();
+    };
+    state.step = integer("step", most_batches);
+    state.updates = integer("updates", state.step);
+    state.skipped_batches = integer("skipped_batches", most_batches);
+    state.last_weight_cast =
+        static_cast<std::uint32_t>(integer("last_weight_cast", std::min<Size>(state.step, UINT32_MAX)));
+    state.switched = read.at("switched").get<bool>();
+    state.loss_scale_log2 = static_cast<int>(integer("loss_scale_log2", LossScale::largest_log2));
+    state.loss_scale_clean_steps = static_cast<int>(integer("loss_scale_clean_steps", INT32_MAX));
+    state.notes = read.at("notes").get<std::map<std::string, double>>();
+    state.unit_factors = read.at("unit_factors").get<std::vector<float>>();
+    state.scale_book = read.at("scale_book").dump();
+  } catch (const json::exception& error) {
+    throw damaged(error.what());
+  }
+  if (static_cast<std::uint64_t>(state.step) != step) {
+    throw damaged(fmt::format("it is of step {}, the manifest of step {}", state.step, step));
+  }
+  const auto finite = [](float factor) { return std::isfinite(factor); };
+  if (!std::all_of(state.unit_factors.begin(), state.unit_factors.end(), finite)) {
+    throw damaged("a unit-scaling factor is not finite");
+  }
+  return state;
+}
 
 CheckpointContent Trainer::snapshot() {
   Size bytes = model_->parameters().weight_bytes();
@@ -112,57 +170,52 @@ CheckpointContent Trainer::snapshot() {
     add_moment(content.optimizer, parameter.name + ".m", state.moment1, parameter.kind, copy);
     add_moment(content.optimizer, parameter.name + ".v_root", state.moment2_root, parameter.kind, copy);
   }
-  const json state{{"step", step_},
-                   {"updates", optimizer_->updates()},
-                   {"skipped_batches", skipped_batches_},
-                   {"last_weight_cast", last_weight_cast_},
-                   {"switched", switched_},
-                   {"loss_scale_log2", loss_scale_.log2()},
-                   {"loss_scale_clean_steps", loss_scale_.clean_steps()},
-                   {"notes", notes_},
-                   {"unit_factors", model_->unit_factors()},
-                   {"scale_book", json::parse(book_.to_json())}};
-  content.state = state.dump(1);
+  content.state = to_json(TrainerState{.step = step_,
+                                       .updates = optimizer_->updates(),
+                                       .skipped_batches = skipped_batches_,
+                                       .last_weight_cast = last_weight_cast_,
+                                       .switched = switched_,
+                                       .loss_scale_log2 = loss_scale_.log2(),
+                                       .loss_scale_clean_steps = loss_scale_.clean_steps(),
+                                       .notes = notes_,
+                                       .unit_factors = model_->unit_factors(),
+                                       .scale_book = book_.to_json()});
   content.metadata = {{"quaver.step", std::to_string(step_)}, {"quaver.recipe", config_.precision.recipe}};
   return content;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  try {
-    const json state = json::parse(checkpoint.state());
-    for (Parameter& parameter : model_->parameters().all()) {
-      copy_tensor(engine_, checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
-                  parameter.weight.bytes());
-    }
-    for (OptimizerState& moments : optimizer_->states()) {
-      copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
-      copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
-    }
-    step_ = state.at("step").get<Size>();
-    optimizer_->restore_updates(state.at("updates").get<Size>());
-    skipped_batches_ = state.at("skipped_batches").get<Size>();
-    last_weight_cast_ = state.at("last_weight_cast").get<std::uint32_t>();
-    switched_ = state.at("switched").get<bool>();
-    loss_scale_.restore(state.at("loss_scale_log2").get<int>(), state.at("loss_scale_clean_steps").get<int>());
-    notes_ = state.at("notes").get<std::map<std::string, double>>();
-    model_->set_unit_factors(state.at("unit_factors").get<std::vector<float>>());
-    engine_.collect(sites_);  // what was seen before belongs to another run
-    const std::string book = state.at("scale_book").dump();
-    const auto missing = book_.from_json(book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
-    if (!missing.empty()) {
-      throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
-                  "the checkpoint belongs to another model: resume with that run's own config");
-    }
-    engine_.publish(sites_);
-    plan_memory();
-    // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
-    // the book, so it must not be counted twice.
-    model_->parameters().quantize_all(engine_, weight_casting().unobserved());
-    if (is_sampled(step_)) look_at_weights_again();
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("{}: state.json is not what a run writes: {}", checkpoint.path().string(), error.what()),
-                "resume from an older checkpoint");
+  const TrainerState state =
+      parse_state(checkpoint.state(), checkpoint.step(), (checkpoint.path() / "state.json").string());
+  for (Parameter& parameter : model_->parameters().all()) {
+    copy_tensor(engine_, checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
+                parameter.weight.bytes());
   }
+  for (OptimizerState& moments : optimizer_->states()) {
+    copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
+    copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
+  }
+  step_ = state.step;
+  optimizer_->restore_updates(state.updates);
+  skipped_batches_ = state.skipped_batches;
+  last_weight_cast_ = state.last_weight_cast;
+  switched_ = state.switched;
+  loss_scale_.restore(state.loss_scale_log2, state.loss_scale_clean_steps);
+  notes_ = state.notes;
+  model_->set_unit_factors(state.unit_factors);
+  engine_.collect(sites_);  // what was seen before belongs to another run
+  const auto missing =
+      book_.from_json(state.scale_book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
+  if (!missing.empty()) {
+    throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
+                "the checkpoint belongs to another model: resume with that run's own config");
+  }
+  engine_.publish(sites_);
+  plan_memory();
+  // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
+  // the book, so it must not be counted twice.
+  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+  if (is_sampled(step_)) look_at_weights_again();
   restart_loader();
 }
 

@@ -124,7 +124,7 @@ TEST_F(CheckpointStoreTest, TheOneJustWrittenStaysAlsoWhenLaterOnesExist) {
   store.save(100, sample(100).content);
   store.save(50, sample(50).content);
   EXPECT_THAT(store.steps(), ElementsAre(50, 100));
-  store.discard_after(50);
+  EXPECT_THAT(store.set_aside_after(50), ElementsAre(run_ / "checkpoints" / "unusable-step-000100"));
   EXPECT_THAT(store.steps(), ElementsAre(50));
   expect_consistent(*store.latest_good(nullptr));
 }
@@ -170,7 +170,7 @@ TEST_F(CheckpointStoreTest, OneWriterAtATime) {
   CheckpointStore reader = CheckpointStore::read_only(run_);
   expect_consistent(reader.load(1));
   EXPECT_THROW(reader.save(2, sample(2).content), Error);
-  EXPECT_THROW(reader.discard_after(0), Error);
+  EXPECT_THROW(reader.set_aside_after(0), Error);
 }
 
 TEST_F(CheckpointStoreTest, EveryFlippedByteIsFoundAndTheOneBeforeIsTaken) {
@@ -237,7 +237,7 @@ TEST_F(CheckpointStoreTest, ANewerVersionIsAnErrorAndNotDamage) {
   store.save(1, sample(1).content);
   store.save(2, sample(2).content);
   std::string text = read(folder(2) / "manifest.json");
-  text.replace(text.find("\"version\": 1"), 12, "\"version\": 7");
+  text.replace(text.find("\"version\": 2"), 12, "\"version\": 7");
   text.resize(text.rfind("\"manifest_crc32c\""));
   text += fmt::format("\"manifest_crc32c\": \"{:08x}\"\n}}\n", crc32c(std::as_bytes(std::span(text))));
   overwrite(folder(2) / "manifest.json", text);
@@ -394,7 +394,7 @@ TEST(CheckpointManifestTest, RefusesWhatIsSignedButWrong) {
   const std::string digest = R"({"size": 1, "crc32c": "00000000"})";
   const std::string files =
       R"("model.safetensors": )" + digest + R"(,"optimizer.safetensors": )" + digest + R"(,"state.json": )" + digest;
-  const std::string head = R"({"format": "quaver-checkpoint", "version": 1, "step": 1, "files": {)";
+  const std::string head = R"({"format": "quaver-checkpoint", "version": 2, "step": 1, "files": {)";
   EXPECT_NO_THROW(parse_manifest(signed_manifest(head + files + "},"), "m"));
   for (const std::string& body : {
            std::string("["),
@@ -403,10 +403,10 @@ TEST(CheckpointManifestTest, RefusesWhatIsSignedButWrong) {
            head + R"("model.safetensors": )" + digest + "},",
            head + files + R"(, "../../etc/passwd": )" + digest + "},",
            head + files + R"(, "manifest.json": )" + digest + "},",
-           R"({"format": "other", "version": 1, "step": 1, "files": {)" + files + "},",
+           R"({"format": "other", "version": 2, "step": 1, "files": {)" + files + "},",
            R"({"format": "quaver-checkpoint", "version": "1", "step": 1, "files": {)" + files + "},",
-           R"({"format": "quaver-checkpoint", "version": 1, "step": -1, "files": {)" + files + "},",
-           R"({"format": "quaver-checkpoint", "version": 1, "step": 1, "files": [)" + digest + "],",
+           R"({"format": "quaver-checkpoint", "version": 2, "step": -1, "files": {)" + files + "},",
+           R"({"format": "quaver-checkpoint", "version": 2, "step": 1, "files": [)" + digest + "],",
            head + R"("model.safetensors": 3,"optimizer.safetensors": 3,"state.json": 3},)",
            head + R"("model.safetensors": {"size": 1, "crc32c": "xyz"}},)",
        }) {

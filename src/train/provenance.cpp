@@ -1,0 +1,113 @@
+#include "train/provenance.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "config/dump.h"
+#include "config/load.h"
+#include "config/schema.h"
+#include "config/value_text.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json json_of(const std::vector<SettingChange>& changes) {
+  ordered_json list = ordered_json::array();
+  for (const SettingChange& change : changes) {
+    list.push_back({{"step", change.step}, {"key", change.key}, {"before", change.before}, {"after", change.after}});
+  }
+  return list;
+}
+
+std::vector<SettingChange> changes_of(const ordered_json& list) {
+  std::vector<SettingChange> changes;
+  for (const ordered_json& entry : list) {
+    changes.push_back({entry.at("step").get<Size>(), entry.at("key").get<std::string>(),
+                       entry.at("before").get<std::string>(), entry.at("after").get<std::string>()});
+    if (changes.back().step < 0) throw Error(fmt::format("a change at step {}", changes.back().step));
+  }
+  return changes;
+}
+
+ordered_json json_of(const DataIdentity& data) {
+  return {{"train_hash", data.train_hash},         {"train_tokens", data.train_tokens},
+          {"valid_hash", data.valid_hash},         {"valid_tokens", data.valid_tokens},
+          {"tokenizer_hash", data.tokenizer_hash}, {"vocab_size", data.vocab_size}};
+}
+
+DataIdentity identity_of(const ordered_json& entry) {
+  return {.train_hash = entry.at("train_hash").get<std::string>(),
+          .valid_hash = entry.at("valid_hash").get<std::string>(),
+          .train_tokens = entry.at("train_tokens").get<std::uint64_t>(),
+          .valid_tokens = entry.at("valid_tokens").get<std::uint64_t>(),
+          .tokenizer_hash = entry.at("tokenizer_hash").get<std::string>(),
+          .vocab_size = entry.at("vocab_size").get<int>()};
+}
+
+// A resumed run that changes a setting writes its checkpoint before config.toml; killed in between, it leaves the file
+// as it was before that change.
+bool is_older_copy(const SettingChange& difference, const std::vector<SettingChange>& changes) {
+  return std::any_of(changes.begin(), changes.end(), [&](const SettingChange& change) {
+    return change.step == difference.step && change.key == difference.key && change.before == difference.after &&
+           change.after == difference.before;
+  });
+}
+
+}  // namespace
+
+std::string to_json(const Provenance& provenance) {
+  return ordered_json{{"config", to_toml(provenance.config)},
+                      {"data", json_of(provenance.data)},
+                      {"changes", json_of(provenance.changes)}}
+      .dump(1);
+}
+
+std::string changes_json(const std::vector<SettingChange>& changes) { return json_of(changes).dump(); }
+
+Provenance parse_provenance(std::string_view text, std::string_view source) {
+  const auto damaged = [&](const std::string& why) {
+    return Error(fmt::format("{}: not what a run writes: {}", source, why), "resume from an older checkpoint");
+  };
+  try {
+    const ordered_json json = ordered_json::parse(text);
+    const ConfigText config{fmt::format("{} (config)", source), json.at("config").get<std::string>()};
+    return {.config = load_config({.files = {}, .texts = {config}, .flags = {}}),
+            .data = identity_of(json.at("data")),
+            .changes = changes_of(json.at("changes"))};
+  } catch (const nlohmann::json::exception& error) {
+    throw damaged(error.what());
+  } catch (const Error& error) {
+    throw damaged(error.what());
+  }
+}
+
+std::vector<SettingChange> setting_changes(const Config& before, const Config& after, Size step) {
+  std::vector<SettingChange> changes;
+  for (const Key& key : schema()) {
+    if (key.section() == "run") continue;
+    const Value old_value = key.get(before);
+    const Value new_value = key.get(after);
+    if (old_value != new_value) changes.push_back({step, key.name, toml_value(old_value), toml_value(new_value)});
+  }
+  return changes;
+}
+
+void refuse_edited_config(const Config& file, const Provenance& trained, const Config& asked, Size step,
+                          const std::string& path) {
+  for (const SettingChange& edit : setting_changes(trained.config, file, step)) {
+    const Key* key = find_key(edit.key);
+    const bool asked_for = key != nullptr && key->get(asked) == key->get(file);
+    if (asked_for || is_older_copy(edit, trained.changes)) continue;
+    throw Error(fmt::format("{} says {} = {}, but the checkpoint of step {} was trained with {}", path, edit.key,
+                            edit.after, step, edit.before),
+                fmt::format("change a run with a flag, --{}={}, which is recorded; or put {} back into the file",
+                            edit.key, edit.after, edit.before));
+  }
+}
+
+}  // namespace quaver

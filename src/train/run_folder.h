@@ -1,0 +1,48 @@
+// The folder of a run: where it is, the files that say what it is, and where a checkpoint goes that it does not take.
+//   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "train/checkpoint_store.h"
+#include "train/provenance.h"
+
+namespace quaver {
+
+// runs/<model>-<recipe>-<seed> unless the config says otherwise.
+std::filesystem::path run_directory(const Config& config);
+
+// What a run was trained with: its newest checkpoint's settings, or config.toml where there is none; then the flags.
+Config load_run_config(const std::filesystem::path& directory, const std::vector<std::string>& flags);
+
+// config.toml itself, for comparison with that.
+Config load_config_file(const std::filesystem::path& directory);
+
+// The files that make a folder a run, beside its checkpoints.
+struct RunFiles {
+  std::string config;       // TOML
+  std::string plan;         // TOML
+  std::string environment;  // JSON
+  std::string id;
+};
+void write_run_files(const std::filesystem::path& directory, const RunFiles& files);
+
+// The newest checkpoint that verifies and makes sense; the others are told of.
+std::optional<Checkpoint> newest_usable(const CheckpointStore& store,
+                                        const std::function<void(const std::string&)>& warning);
+
+// What the checkpoint was trained with. Error where config.toml disagrees with that and with what is asked for now; of
+// a checkpoint that an earlier version wrote, config.toml is all that is known, and the data's identity is empty.
+Provenance provenance_of(const Checkpoint& checkpoint, const std::filesystem::path& directory, const Config& asked);
+
+// Where the last checkpoint goes when the run's own folder does not take it: run.fallback, or a folder of the system's
+// temporary ones that this user alone can enter. Made if need be; Error where it is someone else's.
+std::filesystem::path make_fallback_folder(const Config& config, const std::filesystem::path& directory,
+                                           const std::string& id);
+
+}  // namespace quaver
