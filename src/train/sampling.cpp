@@ -22,7 +22,9 @@ float cut_off(const std::vector<float>& logits, int top_k) {
   return sorted[static_cast<std::size_t>(top_k - 1)];
 }
 
-std::int32_t draw(const std::vector<float>& logits, const SampleOptions& options, double uniform) {
+}  // namespace
+
+std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& options, double uniform) {
   if (options.temperature <= 0) return likeliest(logits);
   const float top = logits[static_cast<std::size_t>(likeliest(logits))];
   const float least = cut_off(logits, options.top_k);
@@ -40,8 +42,6 @@ std::int32_t draw(const std::vector<float>& logits, const SampleOptions& options
   return likeliest(logits);
 }
 
-}  // namespace
-
 std::string sample_text(Trainer& trainer, const Tokenizer& tokenizer, const SampleOptions& options) {
   std::vector<std::int32_t> tokens = tokenizer.encode(options.prompt);
   const std::size_t shown_from = tokens.empty() ? 1 : 0;
@@ -50,7 +50,7 @@ std::string sample_text(Trainer& trainer, const Tokenizer& tokenizer, const Samp
     std::vector<float> logits = trainer.next_token_logits(tokens);
     logits.resize(static_cast<std::size_t>(tokenizer.vocab_size()));  // padding rows of the head are not tokens
     const std::uint32_t word = random_word({options.seed, 0, stream_of("sample")}, static_cast<std::uint64_t>(i));
-    const std::int32_t token = draw(logits, options, static_cast<double>(word) / 4294967296.0);
+    const std::int32_t token = draw_token(logits, options, static_cast<double>(word) / 4294967296.0);
     if (token == tokenizer.end_of_text()) break;
     tokens.push_back(token);
   }

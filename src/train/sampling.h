@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "data/tokenizer.h"
 #include "train/trainer.h"
@@ -15,6 +16,9 @@ struct SampleOptions {
   int top_k = 0;             // 0: all
   std::uint64_t seed = 1;
 };
+
+// The token at `uniform`, in [0, 1), of the distribution that temperature and top_k make of the logits.
+std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& options, double uniform);
 
 // The prompt and what follows it. Stops early at an end of text.
 std::string sample_text(Trainer& trainer, const Tokenizer& tokenizer, const SampleOptions& options);
