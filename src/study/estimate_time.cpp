@@ -18,13 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// What a step of a shallow model took: its optimiser's part grows with the parameters, the rest with the tokens.
-struct Probe {
-  double micro_step = 0;
-  double optimizer = 0;
-  Size parameters = 0;
-};
-
 // Patterns may name layers that the shallow model has not, and the wide tail would be its whole stack.
 Config shallow(Config config, Size layers, Size batch) {
   config.model.layers = layers;
@@ -44,7 +37,7 @@ Config shallow(Config config, Size layers, Size batch) {
 
 // On the processors looking on costs nothing, and the first steps of large models are long enough to go by. A GPU
 // records its micro-step in the first two steps, and is slower while every operation is waited for.
-Probe run_probe(const Config& config, Engine& engine) {
+ShallowStep run_probe(const Config& config, Engine& engine) {
   const bool gpu = engine.hardware().kind == HardwareKind::gpu;
   TimedEngine timed(engine);
   TrainingData data;
@@ -59,7 +52,7 @@ Probe run_probe(const Config& config, Engine& engine) {
     timed.synchronize();
     return seconds_since(start);
   };
-  Probe probe;
+  ShallowStep probe;
   probe.parameters = trainer.model().parameters().count();
   double best = 0;
   if (gpu) {
@@ -96,21 +89,26 @@ Size probe_batch(const Config& config, const Engine& engine) {
 
 }  // namespace
 
-TimeEstimate measure_time(const Config& config, Engine& engine) {
-  const Size batch = probe_batch(config, engine);
-  const Size layers = config.model.layers;
-  const Probe one = run_probe(shallow(config, 1, batch), engine);
-  const Probe two = layers > 1 ? run_probe(shallow(config, 2, batch), engine) : one;
+double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batch, const ShallowStep& one,
+                       const ShallowStep& two) {
   const auto beyond = static_cast<double>(layers - 1);
   const double a_layer = std::max(0.0, two.micro_step - one.micro_step);
   const double a_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
   const double parameters =
       static_cast<double>(one.parameters) + beyond * static_cast<double>(two.parameters - one.parameters);
   const double micro_batches =
-      static_cast<double>(config.train.accumulation * config.train.batch) / static_cast<double>(batch);
+      static_cast<double>(train.accumulation * train.batch) / static_cast<double>(measured_batch);
+  return micro_batches * (one.micro_step + beyond * a_layer) + a_parameter * parameters;
+}
+
+TimeEstimate measure_time(const Config& config, Engine& engine) {
+  const Size batch = probe_batch(config, engine);
+  const Size layers = config.model.layers;
+  const ShallowStep one = run_probe(shallow(config, 1, batch), engine);
+  const ShallowStep two = layers > 1 ? run_probe(shallow(config, 2, batch), engine) : one;
   TimeEstimate time;
   time.origin = Origin::measured;
-  time.seconds_per_step = micro_batches * (one.micro_step + beyond * a_layer) + a_parameter * parameters;
+  time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
   time.how = fmt::format("steps of {} on {}, {} × {} tokens a micro-batch, scaled to {} layers and {} × {} tokens",
                          layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
                          layers, config.train.accumulation * config.train.batch, config.train.context);

@@ -11,6 +11,18 @@ namespace quaver {
 // Tokens of a micro-batch on the processors, at most, unless one sequence is longer.
 inline constexpr Size probe_tokens = 1024;
 
+// What a step of a shallow model took: its optimizer's part grows with the parameters, the rest with the tokens.
+struct ShallowStep {
+  double micro_step = 0;  // seconds without the optimizer's
+  double optimizer = 0;
+  Size parameters = 0;
+};
+
+// Seconds per step of a model of `layers` layers, from steps of one micro-batch of `measured_batch` sequences over one
+// layer and over two (the same step again where the model has only one).
+double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batch, const ShallowStep& one,
+                       const ShallowStep& two);
+
 TimeEstimate measure_time(const Config& config, Engine& engine);
 
 // From the GPU's peak and the share of it that training is assumed to reach.

@@ -1,0 +1,62 @@
+// From steps of shallow models to a step of the whole, by hand.
+#include "study/estimate_time.h"
+
+#include <gtest/gtest.h>
+
+namespace quaver {
+namespace {
+
+TrainConfig train_of(Size accumulation, Size batch) {
+  TrainConfig train;
+  train.accumulation = accumulation;
+  train.batch = batch;
+  return train;
+}
+
+// One layer takes 10 ms a micro-batch and a second one 4 ms more; the optimizer 1 ns a parameter.
+const ShallowStep one{.micro_step = 0.010, .optimizer = 0.001, .parameters = 1'000'000};
+const ShallowStep two{.micro_step = 0.014, .optimizer = 0.0012, .parameters = 1'200'000};
+
+TEST(SecondsOfStep, GrowsByALayerATime) {
+  EXPECT_NEAR(seconds_of_step(train_of(1, 8), 1, 8, one, one), 0.011, 1e-12);
+  EXPECT_NEAR(seconds_of_step(train_of(1, 8), 2, 8, one, two), 0.0152, 1e-12);
+  // 10 + 11 · 4 ms, and 1 + 11 · 0.2 million parameters.
+  EXPECT_NEAR(seconds_of_step(train_of(1, 8), 12, 8, one, two), 0.054 + 0.0032, 1e-12);
+}
+
+// Every micro-batch costs its passes; the optimizer runs once per step.
+TEST(SecondsOfStep, HasAsManyMicroBatchesAsTheStep) {
+  EXPECT_NEAR(seconds_of_step(train_of(4, 8), 2, 8, one, two), 4 * 0.014 + 0.0012, 1e-12);
+  EXPECT_NEAR(seconds_of_step(train_of(4, 8), 2, 2, one, two), 16 * 0.014 + 0.0012, 1e-12) << "a smaller probe";
+  EXPECT_NEAR(seconds_of_step(train_of(1, 3), 2, 2, one, two), 1.5 * 0.014 + 0.0012, 1e-12);
+}
+
+TEST(SecondsOfStep, ALayerThatSeemsToTakeNoTimeTakesNone) {
+  const ShallowStep faster{.micro_step = 0.009, .optimizer = 0.0012, .parameters = 1'200'000};
+  EXPECT_NEAR(seconds_of_step(train_of(1, 8), 5, 8, one, faster), 0.010 + 0.0018, 1e-12);
+}
+
+Estimate estimate_of(const std::string& recipe, double narrow_share) {
+  Estimate estimate;
+  estimate.config.precision.recipe = recipe;
+  estimate.flops_per_token = 2e9;
+  estimate.tokens_per_step = 500'000;  // 1000 TFLOP a step
+  estimate.narrow_share = narrow_share;
+  return estimate;
+}
+
+constexpr GpuModel hopper{"planted", 90, 80, 1000, 2000};
+constexpr GpuModel ampere{"older", 80, 80, 400, 0};
+
+// Half of the peak in BF16, 35 % of it in FP8.
+TEST(AssumedTime, IsTheWorkOverTheAssumedShareOfThePeak) {
+  const TimeEstimate wide = assume_time(estimate_of("bf16", 0), hopper);
+  EXPECT_EQ(wide.origin, Origin::assumed);
+  EXPECT_NEAR(wide.seconds_per_step, 1000 / 500.0, 1e-9);
+  EXPECT_NEAR(assume_time(estimate_of("fp8-delayed", 0.8), hopper).seconds_per_step, 200 / 500.0 + 800 / 700.0, 1e-9);
+  EXPECT_NEAR(assume_time(estimate_of("fp8-delayed", 0.8), ampere).seconds_per_step, 1000 / 200.0, 1e-9)
+      << "without FP8 arithmetic everything runs in BF16";
+}
+
+}  // namespace
+}  // namespace quaver
