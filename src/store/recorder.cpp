@@ -18,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds heartbeat_every{10};  // a run counts as lost after sixty seconds of silence
 constexpr std::size_t most_spare_buffers = 4;
 
 // What a record weighs in the queue, roughly.
@@ -149,7 +148,7 @@ class RunRecorder::Queue {
       const std::uint64_t goal = pushed_;
       std::move(waiting_.begin(), waiting_.end(), std::back_inserter(batch_));
       waiting_.clear();
-      const bool sign_of_life = running_ && Clock::now() - last_sign >= heartbeat_every;
+      const bool sign_of_life = running_ && Clock::now() - last_sign >= limits_.heartbeat_every;
       if (!batch_.empty() || (sign_of_life && !last_try)) {
         lock.unlock();
         const std::optional<StoreFailure> failure = try_to_write();

@@ -21,8 +21,9 @@ struct RecorderLimits {
   // Everything else that waits: some hundred thousand steps' metrics. Beyond it that too is dropped and counted.
   std::size_t other_bytes = std::size_t{64} << 20U;
   std::chrono::milliseconds transaction_every{250};
-  std::chrono::milliseconds busy_timeout{5000};    // how long another process may hold the store's write lock
-  std::chrono::milliseconds longest_retry{30000};  // between tries while the disk is full or the store is locked
+  std::chrono::milliseconds busy_timeout{5000};      // how long another process may hold the store's write lock
+  std::chrono::milliseconds longest_retry{30000};    // between tries while the disk is full or the store is locked
+  std::chrono::milliseconds heartbeat_every{10000};  // of a run that records nothing: after a minute it counts as lost
 };
 
 class RunRecorder {
