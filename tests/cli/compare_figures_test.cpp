@@ -16,6 +16,7 @@ RunResult result_of(double train_loss, std::optional<double> validation_loss) {
   RunResult result;
   result.final_train_loss = train_loss;
   result.final_validation_loss = validation_loss;
+  result.format_shares = {{"bf16", 1.0}};
   return result;
 }
 
