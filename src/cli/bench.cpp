@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/progress.h"
 #include "config/load.h"
 #include "data/random_tokens.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
+#include "study/calibrate.h"
 #include "train/engine_choice.h"
+#include "train/resolved_config.h"
 
 namespace quaver {
 
@@ -35,19 +39,68 @@ Config config_of(const BenchArguments& arguments) {
   config.train.accumulation = accumulation_for(config, arguments.tokens);
   config.train.steps = arguments.warmup + arguments.steps + 1;
   config.train.statistics_every = 0;
+  config.precision.switch_to.clear();  // one recipe is measured
   return config;
 }
 
+// Static scales that nobody gave: neither as a file nor as settings other than the defaults, which suit no model.
+bool lacks_scales(const Config& config) {
+  const PrecisionConfig& precision = config.precision;
+  const PrecisionConfig defaults;
+  if (!precision.scales.empty() || precision.static_activation_scale != defaults.static_activation_scale ||
+      precision.static_weight_scale != defaults.static_weight_scale ||
+      precision.static_gradient_scale != defaults.static_gradient_scale) {
+    return false;
+  }
+  const Config resolved = resolve_shape(config, static_cast<int>(config.model.vocab));
+  const Plan plan = make_plan(precision, layer_shapes(resolved.model));
+  return std::any_of(plan.rows.begin(), plan.rows.end(),
+                     [](const PlanRow& row) { return row.spec.rows.policy == ScalePolicy::fixed; });
+}
+
+// Scales of a benchmark that has none, in a file that lives as long as this.
+class CalibratedFile {
+ public:
+  explicit CalibratedFile(Config& config) {
+    if (!lacks_scales(config)) return;
+    Config micro = config;
+    micro.train.accumulation = 1;  // operands are those of a micro-batch
+    const Size steps = micro.train.steps;
+    const auto subject = open_subject(micro, benchmark_data(micro), tell);
+    const Calibration calibration =
+        calibrate(*subject, {.batches = std::min(most_batches, steps + 1), .warmup_steps = steps});
+    made_ = {static_cast<Size>(calibration.steps.size()), calibration.last_step};
+    path_ = std::filesystem::temp_directory_path() / fmt::format("quaver-bench-{}.json", ::getpid());
+    write_file_atomically(path_, to_scale_file(calibration));
+    config.precision.scales = path_.string();
+    tell(fmt::format("static scales: calibrated on {} batches over {} steps in bf16", made_->batches, made_->steps));
+  }
+  ~CalibratedFile() {
+    std::error_code ignored;
+    if (made_) std::filesystem::remove(path_, ignored);
+  }
+  CalibratedFile(const CalibratedFile&) = delete;
+  CalibratedFile& operator=(const CalibratedFile&) = delete;
+
+  const std::optional<CalibratedScales>& made() const { return made_; }
+
+ private:
+  static constexpr Size most_batches = 4;
+
+  std::filesystem::path path_;
+  std::optional<CalibratedScales> made_;
+};
+
 class Bench {
  public:
-  explicit Bench(const BenchArguments& arguments)
+  Bench(const BenchArguments& arguments, const Config& config)
       : arguments_(arguments),
-        config_(config_of(arguments)),
+        config_(config),
         started_(Clock::now()),
         engine_(make_engine(config_, tell)),
         timed_(*engine_),
         free_at_start_(engine_->free_memory()),
-        data_(random_data()),
+        data_(benchmark_data(config_)),
         trainer_(config_, data_, timed_, tell) {}
 
   StepBenchmark measure() {
@@ -62,13 +115,6 @@ class Bench {
   }
 
  private:
-  TrainingData random_data() const {
-    TrainingData data;
-    data.vocab = static_cast<int>(config_.model.vocab);
-    data.train = std::make_unique<RandomTokens>(data.vocab, config_.train.seed);
-    return data;
-  }
-
   void introduce() {
     timed_.synchronize();
     result_.setup_seconds = seconds_since(started_);
@@ -138,10 +184,23 @@ Config benchmark_config(const ConfigArguments& arguments) {
   return config;
 }
 
+TrainingData benchmark_data(const Config& config) {
+  TrainingData data;
+  data.vocab = static_cast<int>(config.model.vocab);
+  data.train = std::make_unique<RandomTokens>(data.vocab, config.train.seed);
+  return data;
+}
+
+// One trainer after the other: each has the device's memory to itself.
 int bench_step_verb(const BenchArguments& arguments) {
-  const StepBenchmark benchmark = Bench(arguments).measure();
+  Config config = config_of(arguments);
+  const CalibratedFile scales(config);
+  StepBenchmark benchmark = Bench(arguments, config).measure();
+  benchmark.calibrated = scales.made();
+  benchmark.learning = check_learning(config, tell);
   fmt::print("{}", benchmark_table(benchmark));
   if (!arguments.json.empty()) write_file_atomically(arguments.json, benchmark_json(benchmark) + "\n");
+  benchmark.learning.require();
   return 0;
 }
 

@@ -6,12 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_check.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "engine/timed_engine.h"
 #include "train/trainer.h"
 
 namespace quaver {
+
+// Static scales that the benchmark found itself: batches measured, and the training steps they were spread over.
+struct CalibratedScales {
+  Size batches = 0;
+  Size steps = 0;
+};
 
 struct StepBenchmark {
   Config config;  // as resolved
@@ -29,6 +36,9 @@ struct StepBenchmark {
   Size workspace = 0;                 // taken by operations for themselves
   std::optional<Size> device_memory;  // missing from a GPU's free memory at the worst moment
 
+  std::optional<CalibratedScales> calibrated;
+  LearningCheck learning;
+
   // One whole step with the device waited for around every operation.
   double watched_seconds = 0;
   std::array<KernelTime, kernel_kinds> kernels{};
@@ -41,6 +51,9 @@ struct StepBenchmark {
 
 // What to measure: without a config file gpt-350m, fp8-delayed and 64 sequences a micro-batch, unless set otherwise.
 Config benchmark_config(const ConfigArguments& arguments);
+
+// Random tokens of the model's vocabulary.
+TrainingData benchmark_data(const Config& config);
 
 std::string benchmark_table(const StepBenchmark& benchmark);
 std::string benchmark_json(const StepBenchmark& benchmark);

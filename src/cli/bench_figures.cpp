@@ -43,6 +43,44 @@ std::string kernel_table(const StepBenchmark& benchmark) {
   return text;
 }
 
+std::string scales_line(const CalibratedScales& scales) {
+  return fmt::format("{:<14}calibrated in this run: {} batches over {} steps in bf16\n", "static scales",
+                     scales.batches, scales.steps);
+}
+
+std::string zero_codes_line(const LearningCheck& check) {
+  std::string text;
+  for (const Role role : {Role::x, Role::w, Role::dy}) {
+    const ZeroCodes& codes = check.zero_codes[static_cast<std::size_t>(role)];
+    if (codes.elements == 0) continue;
+    text += fmt::format("{}{} {:.2f} % ({:.2f} % underflowed)", text.empty() ? "" : ", ", name_of(role),
+                        100 * codes.share(), 100 * codes.underflow_share());
+  }
+  return fmt::format("{:<14}{}\n", "zero codes", text.empty() ? "nothing is cast to 8 bits or fewer" : text);
+}
+
+std::string learning_line(const LearningCheck& check) {
+  return fmt::format("{:<14}{:.4f} → {:.4f} in {} steps on one micro-batch; bf16 {:.4f} → {:.4f}: {:.3f} of its fall\n",
+                     "loss", check.losses.front(), check.losses.back(), check.losses.size(), check.reference.front(),
+                     check.reference.back(), check.share());
+}
+
+// By role; null where nothing of the role is in low precision.
+nlohmann::ordered_json shares_by_role(const LearningCheck& check, double (ZeroCodes::*share)() const) {
+  nlohmann::ordered_json shares = nlohmann::ordered_json::object();
+  for (const Role role : {Role::x, Role::w, Role::dy}) {
+    const ZeroCodes& codes = check.zero_codes[static_cast<std::size_t>(role)];
+    auto& entry = shares[std::string(name_of(role))];
+    if (codes.elements > 0) entry = (codes.*share)();
+  }
+  return shares;
+}
+
+nlohmann::ordered_json json_of(const std::optional<CalibratedScales>& scales) {
+  if (!scales) return nullptr;
+  return {{"batches", scales->batches}, {"steps", scales->steps}};
+}
+
 }  // namespace
 
 double StepBenchmark::median_seconds() const {
@@ -60,6 +98,7 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
   std::string text = fmt::format("{} · {} parameters · {} · {}\n", benchmark.config.preset,
                                  format_count(static_cast<double>(benchmark.parameters)),
                                  benchmark.config.precision.recipe, benchmark.engine);
+  if (benchmark.learning.verdict() != Verdict::learns) text += "NOT VALID: these are not the figures of training\n";
   text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens a step", benchmark.tokens_per_step,
                       train.accumulation, train.batch, train.context);
   text += fmt::format("{:<14}{:.0f} ({:.0f} – {:.0f}, {} step{})\n", "tokens/s", benchmark.tokens_per_second(median),
@@ -69,6 +108,9 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
   text += fmt::format("{:<14}{:.4g}, {:.1f} % of the products' operations in 8 bits or fewer\n", "TFLOP/s",
                       benchmark.tflops(), 100 * benchmark.narrow_share);
   text += fmt::format("{:<14}{}\n", "peak memory", memory_line(benchmark));
+  if (benchmark.calibrated) text += scales_line(*benchmark.calibrated);
+  text += zero_codes_line(benchmark.learning);
+  text += learning_line(benchmark.learning);
   if (benchmark.skipped > 0) {
     text += fmt::format("{} steps had gradients that were not finite: the figures are not those of training\n",
                         benchmark.skipped);
@@ -103,6 +145,16 @@ std::string benchmark_json(const StepBenchmark& benchmark) {
                                       {"step_seconds", benchmark.step_seconds},
                                       {"losses", benchmark.losses},
                                       {"skipped", benchmark.skipped},
+                                      {"valid", benchmark.learning.verdict() == Verdict::learns},
+                                      {"learning",
+                                       {{"losses", benchmark.learning.losses},
+                                        {"bf16_losses", benchmark.learning.reference},
+                                        {"fall", benchmark.learning.fall()},
+                                        {"bf16_fall", benchmark.learning.reference_fall()},
+                                        {"share_of_bf16_fall", benchmark.learning.share()}}},
+                                      {"zero_codes", shares_by_role(benchmark.learning, &ZeroCodes::share)},
+                                      {"underflow", shares_by_role(benchmark.learning, &ZeroCodes::underflow_share)},
+                                      {"calibrated", json_of(benchmark.calibrated)},
                                       {"tokens_per_second",
                                        {{"median", benchmark.tokens_per_second(benchmark.median_seconds())},
                                         {"min", benchmark.tokens_per_second(*slowest)},

@@ -80,7 +80,7 @@ void check_ranges(const std::vector<SiteRange>& sites) {
                   "the model has diverged: calibrate an earlier checkpoint, with --step");
     }
     if (!wants_scale(range.spec)) continue;
-    throw Error(range.site + ": the engine does not look at it while it is wide, so that it has no range",
+    throw Error(range.site + ": the engine gathers no statistics of it, so that it has no range",
                 "calibrate with --device cpu");
   }
 }
@@ -137,6 +137,24 @@ void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibr
   }
 }
 
+// One batch with every site in high precision. A GPU makes the logits' gradient in place and gathers statistics of it
+// only where it is cast: a site that was not seen so is cast with a current scale from then on, which does not change
+// the values that statistics are of.
+ProbeResult probe_ranges(Trainer& trainer, Size batch, const Calibration& calibration,
+                         const std::vector<std::size_t>& places, std::vector<SiteSpec>& specs) {
+  const ProbeResult result = trainer.probe(specs, batch, ProbeWhat::gradients);
+  bool unseen = false;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const SiteRange& range = calibration.sites[i];
+    SiteSpec& spec = specs[places[i]];
+    if (range.role == Role::w || !wants_scale(range.spec) || result.seen[places[i]].count > 0) continue;
+    if (!is_wide(spec.rows)) continue;
+    spec = make_recipe("fp8-current", {}).of(range.role);
+    unseen = true;
+  }
+  return unseen ? trainer.probe(specs, batch, ProbeWhat::gradients) : result;
+}
+
 void choose_scale(SiteRange& range, const CalibrateOptions& options) {
   range.threshold = magnitude_at(range.seen, options.percentile / 100);
   if (wants_scale(range.spec)) range.scale = scale_for(range.spec, range.threshold, options.margin);
@@ -158,14 +176,15 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.tokens = options.batches * subject.tokens_per_batch();
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
   const std::vector<std::size_t> places = trainer.book().places_of(plan);
-  const std::vector<SiteSpec> wide = specs_of(trainer, wide_plan(plan, {}));
+  std::vector<SiteSpec> specs = specs_of(trainer, wide_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
   const Size total = options.batches + std::max<Size>(0, warmup);
   Size done = 0;
   for (Size batch = 0; batch < options.batches; ++batch) {
     const Size at = options.batches > 1 ? warmup * batch / (options.batches - 1) : warmup;
     for (; trainer.steps_done() - calibration.first_step < at; options.progress.at(++done, total)) trainer.step();
-    take_batch(trainer, trainer.probe(wide, next_batch(trainer, batch), ProbeWhat::gradients), calibration, places);
+    const ProbeResult result = probe_ranges(trainer, next_batch(trainer, batch), calibration, places, specs);
+    take_batch(trainer, result, calibration, places);
     options.progress.at(++done, total);
   }
   calibration.last_step = trainer.steps_done();

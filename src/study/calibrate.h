@@ -62,8 +62,7 @@ struct Calibration {
 // scales) are calibrated for fp8-static.
 Calibration calibrate(Subject& subject, const CalibrateOptions& options);
 
-// Throws Error where none of a site's values is finite, or where it needs a scale and was not seen: a GPU makes the
-// logits' gradient in place, and looks at it only where it is cast.
+// Throws Error where none of a site's values is finite, or where it needs a scale and was not seen.
 void check_ranges(const std::vector<SiteRange>& sites);
 
 // The share of the non-zero elements above a magnitude, and the magnitude that a share (in [0, 1]) of them does not

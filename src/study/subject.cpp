@@ -9,8 +9,6 @@
 
 namespace quaver {
 
-namespace {
-
 Config in_high_precision(Config config) {
   config = resolve_parametrization(std::move(config));  // while the recipe is still its own
   config.precision.recipe = "bf16";
@@ -20,16 +18,18 @@ Config in_high_precision(Config config) {
   return config;
 }
 
-}  // namespace
-
 std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice) {
+  const Size context = config.train.context > 0 ? config.train.context : config.model.context;
+  return open_subject(config, open_training_data(config.data, config.train.seed, context), notice);
+}
+
+std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice) {
   auto subject = std::make_unique<Subject>();
   subject->config = config;
   subject->run = std::make_unique<OpenedRun>();
   OpenedRun& run = *subject->run;
   run.config = in_high_precision(config);
-  const Size context = run.config.train.context > 0 ? run.config.train.context : run.config.model.context;
-  run.data = open_training_data(run.config.data, run.config.train.seed, context);
+  run.data = std::move(data);
   run.engine = make_engine(run.config, notice);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
   subject->plan = make_plan(config.precision, layer_shapes(run.trainer->config().model));

@@ -24,9 +24,13 @@ struct Subject {
   Size tokens_per_batch() const { return trainer().config().train.batch * trainer().config().train.context; }
 };
 
+// The config with every site in bf16 and the parametrization that its own recipe asks for.
+Config in_high_precision(Config config);
+
 // A fresh model, whose trainer stores every site in bf16. A scale file that the config names is not read: it may be the
 // one about to be written.
 std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice);
+std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice);
 
 // The weights of a run's checkpoint; further steps of its trainer are in the run's own recipe.
 std::unique_ptr<Subject> open_subject(const std::filesystem::path& run, const std::vector<std::string>& flags,

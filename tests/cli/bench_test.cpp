@@ -1,4 +1,5 @@
 // `bench` on the processors: the figures it promises, and that they agree with each other.
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,10 +11,26 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Words tiny_bench(const Words& more = {}) {
-  return Words{"bench",    "step", "--preset", "tiny", "--batch",  "2", "--train.context=32", "--train.threads=1",
-               "--device", "cpu",  "--steps",  "1",    "--warmup", "1", "--tokens",           "128"} +
+  return Words{"bench",
+               "step",
+               "--preset",
+               "tiny",
+               "--batch",
+               "2",
+               "--train.context=32",
+               "--train.threads=1",
+               "--model.layers=2",
+               "--device",
+               "cpu",
+               "--steps",
+               "1",
+               "--warmup",
+               "1",
+               "--tokens",
+               "128"} +
          more;
 }
 
@@ -83,6 +100,114 @@ TEST(BenchVerb, WritesFiguresThatAddUp) {
   EXPECT_LE(kernels, watched);
   EXPECT_GT(kernels, 0.5 * watched);
   EXPECT_NEAR(shares, kernels / watched, 1e-9);
+}
+
+json figures_of(const Folder& folder) { return json::parse(contents_of(folder / "out.json")); }
+
+// Shares of the codes that are zero; 0 < share < 1 for roles in low precision, null for others.
+TEST(BenchVerb, CountsZeroCodesByRole) {
+  const Folder folder;
+  const Outcome outcome = quaver(folder, tiny_bench({"--recipe", "nvfp4", "--json", "out.json"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("zero codes"));
+  const json figures = figures_of(folder);
+  for (const char* role : {"x", "w", "dy"}) {
+    // E2M1 takes to zero what is below a 24th of its block's largest: of 16 normal numbers about one.
+    const double share = figures["zero_codes"][role];
+    EXPECT_GT(share, 0.02) << role;
+    EXPECT_LT(share, 0.3) << role;
+    EXPECT_LE(figures["underflow"][role].get<double>(), share) << role;
+  }
+  ASSERT_EQ(quaver(folder, tiny_bench({"--recipe", "bf16", "--json", "out.json"})).status, 0);
+  EXPECT_TRUE(figures_of(folder)["zero_codes"]["dy"].is_null());
+}
+
+TEST(BenchVerb, StaticScalesThatNobodyGaveAreCalibrated) {
+  const Folder folder;
+  const Outcome outcome = quaver(
+      folder, tiny_bench({"--recipe", "fp8-static", "--precision.layers.head=fp8-static", "--json", "out.json"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("calibrated in this run: 4 batches over 3 steps"));
+  const json figures = figures_of(folder);
+  EXPECT_EQ(figures["calibrated"]["batches"], 4);
+  EXPECT_EQ(figures["valid"], true);
+  EXPECT_LT(figures["zero_codes"]["dy"].get<double>(), 0.05);
+  EXPECT_NEAR(figures["learning"]["share_of_bf16_fall"].get<double>(), 1, 0.03);
+}
+
+// Recipes whose scales follow the data, and a unit-scaled model, whose bf16 is unit-scaled too: its loss starts at
+// another point than that of a model with the standard parametrization.
+TEST(BenchVerb, HealthyRecipesLearnAsBf16Does) {
+  const Folder folder;
+  double standard_start = 0;
+  for (const char* recipe : {"fp8-delayed", "fp8-row", "mxfp4", "fp8-unit"}) {
+    const Outcome outcome = quaver(folder, tiny_bench({"--recipe", recipe, "--json", "out.json"}));
+    ASSERT_EQ(outcome.status, 0) << recipe << outcome.error;
+    const json figures = figures_of(folder);
+    EXPECT_EQ(figures["valid"], true) << recipe;
+    EXPECT_TRUE(figures["calibrated"].is_null()) << recipe;
+    const json& learning = figures["learning"];
+    EXPECT_NEAR(learning["losses"][0].get<double>(), learning["bf16_losses"][0].get<double>(), 0.02) << recipe;
+    EXPECT_GT(learning["bf16_fall"].get<double>(), 0.5) << recipe;
+    if (standard_start == 0) standard_start = learning["bf16_losses"][0];
+    if (recipe == std::string("fp8-unit")) {
+      EXPECT_GT(std::abs(learning["bf16_losses"][0].get<double>() - standard_start), 0.03);
+    }
+  }
+}
+
+// The head in BF16 learns even where every gradient in the blocks is zero: that must not pass for training.
+TEST(BenchVerb, GradientsThatUnderflowAreAFailure) {
+  for (const Words& head : {Words{}, Words{"--precision.layers.head=fp8-static"}}) {
+    const Folder folder;
+    const Outcome outcome = quaver(
+        folder,
+        tiny_bench({"--recipe", "fp8-static", "--precision.static_gradient_scale=1e-6", "--json", "out.json"}) + head);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.error, HasSubstr("not those of training"));
+    EXPECT_THAT(outcome.error, HasSubstr("in bf16"));
+    EXPECT_THAT(outcome.error, HasSubstr("\n  → "));
+    EXPECT_THAT(outcome.out, HasSubstr("NOT VALID"));
+    const json figures = figures_of(folder);
+    EXPECT_EQ(figures["valid"], false);
+    EXPECT_GT(figures["zero_codes"]["dy"].get<double>(), 0.999);
+    EXPECT_LT(figures["zero_codes"]["x"].get<double>(), 0.5);
+    const double share = figures["learning"]["share_of_bf16_fall"];
+    EXPECT_LT(share, head.empty() ? 0.9 : 0.01);
+  }
+}
+
+// A scale file, too, is measured as it is: here one whose gradients are 2^-40 of what was calibrated.
+TEST(BenchVerb, AScaleFileThatLosesGradientsIsAFailure) {
+  const Folder folder;
+  const Words model{"--model.layers=2",   "--preset",  "tiny", "--batch",           "2",
+                    "--train.context=32", "--device",  "cpu",  "--train.threads=1", "--model.vocab=256",
+                    "--recipe",           "fp8-static"};
+  const Outcome calibrated = quaver(
+      folder, Words{"calibrate"} + model +
+                  Words{"--data.kind=synthetic", "--batches", "2", "--warmup-steps", "1", "--out", "scales.json"});
+  ASSERT_EQ(calibrated.status, 0) << calibrated.error;
+  json scales = json::parse(contents_of(folder / "scales.json"));
+  for (auto& [site, entry] : scales["sites"].items()) {
+    if (site.ends_with("/dy")) entry["scale"] = std::ldexp(entry["scale"].get<double>(), -40);
+  }
+  folder.write("lost.json", scales.dump());
+  const Words bench = Words{"bench", "step", "--steps", "1", "--warmup", "0", "--tokens", "64"} + model;
+  const Outcome good = quaver(folder, bench + Words{"--precision.scales=scales.json"});
+  EXPECT_EQ(good.status, 0) << good.error;
+  EXPECT_THAT(good.out, Not(HasSubstr("calibrated in this run")));
+  const Outcome lost = quaver(folder, bench + Words{"--precision.scales=lost.json"});
+  EXPECT_EQ(lost.status, 1);
+  EXPECT_THAT(lost.error, HasSubstr("not those of training"));
+}
+
+TEST(BenchVerb, ALearningRateThatTeachesNothingCannotBeJudged) {
+  const Folder folder;
+  const Outcome outcome = quaver(folder, tiny_bench({"--optim.learning_rate=1e-9", "--json", "out.json"}));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("cannot be judged"));
+  EXPECT_THAT(outcome.error, HasSubstr("optim.learning_rate"));
+  EXPECT_EQ(figures_of(folder)["valid"], false);
 }
 
 TEST(BenchVerb, AConfigFileIsMeasuredAsItIs) {
