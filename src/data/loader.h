@@ -32,6 +32,9 @@ class TokenSource {
 
   // Equal for sources of equal ids, wherever they are stored; reads every id where the files carry no checksum.
   virtual std::uint64_t content_hash() const = 0;
+
+  // The files it reads; none for generated text. They live as long as the source.
+  virtual std::span<const Shard> shards() const { return {}; }
 };
 
 enum class WindowOrder : std::uint8_t { sequential, shuffled };
@@ -58,7 +61,7 @@ class ShardSource final : public TokenSource {
   std::string describe() const override;
   std::uint64_t content_hash() const override;  // of the ids, shard by shard: windows do not reach across shards
 
-  const std::vector<Shard>& shards() const { return shards_; }
+  std::span<const Shard> shards() const override { return shards_; }
 
  private:
   void read_window(std::uint64_t window, std::span<std::int32_t> out) const;

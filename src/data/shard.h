@@ -1,16 +1,20 @@
 // Token shards: files of token ids behind a short header. Reads our own format, llm.c's, LLM.Q's and nanoGPT's bare
 // ids; writes our own and llm.c's. All are little-endian.
 //
-// Our format, 256 bytes of header and then the ids:
-//    0  "QVSHARD1"            24  u64 hash of the tokenizer
-//    8  u32 version, 1        32  u32 vocabulary size
-//   12  u32 bytes per id      40  u64 FNV-1a checksum of the ids
-//   16  u64 number of ids    248  u64 FNV-1a checksum of the 248 bytes before; the rest is zero
+// Our format, 256 bytes of header, then the ids, then a table of checksums:
+//    0  "QVSHARD1"            32  u32 vocabulary size
+//    8  u32 version, 2        40  u64 FNV-1a checksum of the ids
+//   12  u32 bytes per id      48  u32 bytes per block of ids, 65536
+//   16  u64 number of ids     52  u32 CRC-32C of the table
+//   24  u64 hash of the      248  u64 FNV-1a checksum of the 248 bytes before; the rest is zero
+//           tokenizer
+// The table has the CRC-32C of each block of ids as a u32; the last block may be shorter. Version 1 has no table, and
+// zeros at 48 and 52.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +22,7 @@
 
 #include "data/hash.h"
 #include "io/file_io.h"
+#include "io/file_reader.h"
 
 namespace quaver {
 
@@ -33,30 +38,36 @@ struct ShardInfo {
   std::uint64_t tokenizer_hash = 0;
 };
 
-// A shard, mapped into memory.
+// Called after each block of a verification with the bytes of ids read so far; false ends it early.
+using VerifyStep = std::function<bool(std::uint64_t bytes)>;
+
+// A shard, open for reading. Every Error names the file and, where it is about ids, the bytes.
 class Shard {
  public:
   // Error for a file that is truncated, damaged or no shard. Looks at the header only: see verify().
   static Shard open(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   const ShardInfo& info() const { return info_; }
   std::uint64_t tokens() const { return info_.tokens; }
+  std::uint64_t id_bytes() const { return info_.tokens * static_cast<unsigned>(info_.bytes_per_token); }
 
   // What a careful reader should know, such as an ignored loss mask; empty if nothing.
   const std::string& note() const { return note_; }
 
-  // Ids [first, first + out.size()). Error past the end, and for an id outside [0, vocab_size).
+  // Ids [first, first + out.size()). Error past the end, for an id outside [0, vocab_size), and where the file changed
+  // since it was opened. Safe to call from several threads.
   void read(std::uint64_t first, std::span<std::int32_t> out, int vocab_size) const;
 
   // A hash of the ids: the checksum that the header records, else computed from all of them.
   std::uint64_t content_hash() const;
 
-  // Reads everything: the checksum where the format has one, and the ids against the shard's vocabulary.
-  void verify() const;
+  // Reads everything: the checksums where the format has them, and the ids against the vocabulary, where
+  // 0 stands for the one that the shard records.
+  void verify(int vocab_size = 0, const VerifyStep& step = {}) const;
 
  private:
-  Shard(std::filesystem::path path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
+  explicit Shard(FileReader file) : file_(std::move(file)) {}
   void read_header();
   void read_quaver_header();
   void read_llmc_header();
@@ -64,14 +75,18 @@ class Shard {
   void read_bare();
   void set_layout(std::uint64_t header_bytes, std::uint64_t tokens, int bytes_per_token);
   void expect_end(std::uint64_t trailing_bytes) const;
+  std::vector<std::uint32_t> read_block_checksums() const;
+  void check_vocabulary(std::uint64_t first, std::span<const std::int32_t> ids, int vocab_size) const;
   [[noreturn]] void fail(const std::string& what) const;
   template <class Value>
   Value field(std::size_t offset) const;
 
-  std::filesystem::path path_;
-  MappedFile file_;
+  FileReader file_;
   ShardInfo info_;
-  std::span<const std::byte> ids_;
+  std::uint64_t ids_at_ = 0;    // where they begin in the file
+  std::uint64_t checksum_ = 0;  // of all ids, as the header records it
+  std::uint32_t table_checksum_ = 0;
+  std::uint32_t version_ = 0;  // of our format
   std::string note_;
 };
 
@@ -94,6 +109,7 @@ class ShardWriter {
   ShardInfo info_;
   AtomicFile file_;
   Fnv64 checksum_;
+  std::vector<std::uint32_t> block_checksums_;
   std::vector<std::byte> buffer_;
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
@@ -13,13 +14,15 @@ namespace {
 using namespace shard_layout;
 
 constexpr std::size_t buffer_bytes = 1 << 20;
+static_assert(buffer_bytes % block_bytes == 0, "a block is checksummed in one piece");
 
 template <std::size_t size, class Value>
 void put(std::array<std::byte, size>& header, std::size_t offset, Value value) {
   std::memcpy(header.data() + offset, &value, sizeof(value));
 }
 
-std::array<std::byte, quaver_header_bytes> quaver_header(const ShardInfo& info, std::uint64_t checksum) {
+std::array<std::byte, quaver_header_bytes> quaver_header(const ShardInfo& info, std::uint64_t checksum,
+                                                         std::uint32_t table_checksum) {
   std::array<std::byte, quaver_header_bytes> header{};
   std::memcpy(header.data(), quaver_magic.data(), quaver_magic.size());
   put(header, version_at, quaver_version);
@@ -28,6 +31,8 @@ std::array<std::byte, quaver_header_bytes> quaver_header(const ShardInfo& info, 
   put(header, tokenizer_at, info.tokenizer_hash);
   put(header, vocab_at, static_cast<std::uint32_t>(info.vocab_size));
   put(header, checksum_at, checksum);
+  put(header, block_bytes_at, static_cast<std::uint32_t>(block_bytes));
+  put(header, table_checksum_at, table_checksum);
   Fnv64 hash;
   hash.add(std::span(header).first(header_checksum_at));
   put(header, header_checksum_at, hash.value());
@@ -75,6 +80,10 @@ void ShardWriter::append(std::span<const std::int32_t> ids) {
 
 void ShardWriter::flush() {
   checksum_.add(buffer_);
+  for (std::size_t at = 0; at < buffer_.size(); at += block_bytes) {
+    const std::size_t length = std::min(block_bytes, buffer_.size() - at);
+    block_checksums_.push_back(crc32c(std::span(buffer_).subspan(at, length)));
+  }
   file_.write(buffer_);
   buffer_.clear();
 }
@@ -82,7 +91,9 @@ void ShardWriter::flush() {
 void ShardWriter::finish() {
   flush();
   if (info_.format == ShardFormat::quaver) {
-    file_.write_at(0, quaver_header(info_, checksum_.value()));
+    const std::span<const std::byte> table = std::as_bytes(std::span(block_checksums_));
+    file_.write(table);
+    file_.write_at(0, quaver_header(info_, checksum_.value(), crc32c(table)));
   } else {
     if (info_.tokens > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
       throw Error(fmt::format("{}: {} tokens are too many for llm.c's header", file_.path().string(), info_.tokens),

@@ -39,6 +39,7 @@ inline void fuzz_shard(std::string_view bytes) {
     std::vector<std::int32_t> ids(std::min<std::uint64_t>(shard.tokens(), 4096));
     allow_error([&] { shard.read(shard.tokens() - ids.size(), ids, 50257); });
     allow_error([&] { shard.read(shard.tokens(), ids, 50257); });
+    shard.content_hash();
     shard.verify();
   });
 }
