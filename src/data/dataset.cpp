@@ -13,13 +13,12 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t max_file_bytes = 64 << 20;
 constexpr const char* prepare_again = "prepare the data set again";
 
 // Reads dataset.json; every wrong type ends in the same Error, raised by open_dataset.
 class Reader {
  public:
-  Reader(const fs::path& folder, const json& file) : folder_(folder), file_(file) {}
+  Reader(const fs::path& folder, json file) : folder_(folder), file_(std::move(file)) {}
 
   Dataset read() {
     if (file_.at("format").get<std::string>() != dataset_format_name) fail("is of another format");
@@ -81,7 +80,7 @@ class Reader {
   }
 
   const fs::path& folder_;
-  const json& file_;
+  const json file_;
 };
 
 }  // namespace
@@ -92,11 +91,18 @@ Dataset open_dataset(const fs::path& folder) {
     throw Error(fmt::format("{} is not a prepared data set: it has no {}", folder.string(), dataset_file_name),
                 "prepare text with `quaver data`");
   }
-  try {
-    const json file = json::parse(read_file(path, max_file_bytes));
-    return Reader(folder, file).read();
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("{} is damaged: {}", path.string(), error.what()), prepare_again);
+  std::string text = read_file(path, max_dataset_file_bytes);
+  while (true) {
+    try {
+      return Reader(folder, json::parse(text)).read();
+    } catch (const json::exception& error) {
+      throw Error(fmt::format("{} is damaged: {}", path.string(), error.what()), prepare_again);
+    } catch (const Error&) {
+      // A writer may have put a new data set in place and removed the shards of the one that was being opened.
+      std::string now = read_file(path, max_dataset_file_bytes);
+      if (now == text) throw;
+      text = std::move(now);
+    }
   }
 }
 

@@ -15,6 +15,7 @@ inline constexpr const char* dataset_file_name = "dataset.json";
 inline constexpr const char* tokenizer_file_name = "tokenizer.json";
 inline constexpr const char* dataset_format_name = "quaver dataset";
 inline constexpr int dataset_version = 1;
+inline constexpr std::uint64_t max_dataset_file_bytes = 64 << 20;
 
 struct Dataset {
   std::filesystem::path folder;

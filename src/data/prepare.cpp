@@ -9,7 +9,7 @@
 #include <unordered_set>
 
 #include "data/bpe.h"
-#include "data/dataset.h"
+#include "data/dataset_folder.h"
 #include "data/hash.h"
 #include "data/prepare_output.h"
 #include "data/tokenizer.h"
@@ -185,7 +185,7 @@ PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& prog
   check(options);
   const std::optional<int> vocab_to_train = trained_vocab(options.tokenizer);
   const std::vector<InputFile> files = list_inputs({options.inputs, options.include, options.exclude, options.output});
-  refuse_existing(options);
+  if (options.existing == ExistingDataset::refuse) refuse_existing_dataset(options.output);
   std::unique_ptr<Tokenizer> tokenizer;
   if (!vocab_to_train) tokenizer = load_tokenizer(options.tokenizer);  // before hours of reading, if it is not there
 

@@ -102,7 +102,8 @@ struct PrepareProgress {
 using PrepareCallback = std::function<void(const PrepareProgress&)>;
 
 // Writes train-00000.qv …, valid-00000.qv …, tokenizer.json where the tokenizer needs one, and dataset.json last: a
-// folder with a dataset.json is complete. On an Error the files already written are removed.
+// folder with a dataset.json is complete. On an Error the files already written are removed. A data set that is
+// overwritten stays whole until the new one is, so there must be room for both; see dataset_folder.h.
 PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& progress = {});
 
 }  // namespace quaver

@@ -4,40 +4,14 @@
 #include <bit>
 #include <fmt/format.h>
 #include <numeric>
-#include <system_error>
 
 #include "data/dataset.h"
 #include "io/file_io.h"
-#include "quaver/error.h"
 
 namespace quaver {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t frequent_tokens_listed = 20;
-
-// train-00000.qv, valid-00012.bin: names that only prepare() gives.
-bool is_shard_name(const std::string& name) {
-  const bool prefix = name.starts_with("train-") || name.starts_with("valid-");
-  const bool suffix = name.ends_with(".qv") || name.ends_with(".bin");
-  if (!prefix || !suffix) return false;
-  const std::string number = name.substr(6, name.rfind('.') - 6);
-  return number.size() >= 5 && number.find_first_not_of("0123456789") == std::string::npos;
-}
-
-std::vector<fs::path> dataset_files_in(const fs::path& folder) {
-  std::vector<fs::path> files;
-  if (!fs::is_directory(folder)) return files;
-  if (fs::exists(folder / dataset_file_name)) {
-    files.push_back(folder / dataset_file_name);
-    if (fs::exists(folder / tokenizer_file_name)) files.push_back(folder / tokenizer_file_name);
-  }
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (is_shard_name(entry.path().filename().string())) files.push_back(entry.path());
-  }
-  return files;
-}
 
 LengthDistribution distribution_of(std::vector<std::uint32_t> lengths) {
   LengthDistribution result;
@@ -73,35 +47,11 @@ std::vector<TokenFrequency> most_frequent(const std::vector<std::uint64_t>& coun
 
 }  // namespace
 
-void refuse_existing(const PrepareOptions& options) {
-  if (options.existing == ExistingDataset::overwrite) return;
-  const std::vector<fs::path> files = dataset_files_in(options.output);
-  if (files.empty()) return;
-  throw Error(fmt::format("{} already holds a data set ({})", options.output.string(), files.front().string()),
-              "write to another folder, or allow overwriting");
-}
-
 DatasetWriter::DatasetWriter(const PrepareOptions& options, const Tokenizer& tokenizer)
-    : options_(options), tokenizer_(tokenizer) {
+    : options_(options), tokenizer_(tokenizer), folder_(options.output, options.existing) {
   splits_[0].prefix = "train";
   splits_[1].prefix = "valid";
   token_counts_.resize(static_cast<std::size_t>(tokenizer.vocab_size()));
-  try {
-    fs::create_directories(options.output);
-    // dataset.json goes first, so that an interrupted run cannot leave an index of shards that are gone.
-    for (const fs::path& file : dataset_files_in(options.output)) fs::remove(file);
-  } catch (const fs::filesystem_error& error) {
-    throw Error(fmt::format("cannot write to {}: {}", options.output.string(), error.code().message()),
-                "check the path and the permissions");
-  }
-}
-
-DatasetWriter::~DatasetWriter() {
-  if (finished_) return;
-  for (const fs::path& path : written_) {
-    std::error_code ignored;  // already failing: the first error is the one to report
-    fs::remove(path, ignored);
-  }
 }
 
 void DatasetWriter::add(std::string_view text, Split split) {
@@ -133,15 +83,14 @@ void DatasetWriter::open_shard(SplitState& split) {
   const char* const extension = options_.format == ShardFormat::llmc ? "bin" : "qv";
   const std::string name = fmt::format("{}-{:05}.{}", split.prefix, split.shards.size(), extension);
   split.shards.push_back({name, 0});
-  split.writer = std::make_unique<ShardWriter>(options_.output / name, options_.format, tokenizer_.vocab_size(),
-                                               tokenizer_.hash());
+  split.writer =
+      std::make_unique<ShardWriter>(folder_.stage(name), options_.format, tokenizer_.vocab_size(), tokenizer_.hash());
 }
 
 void DatasetWriter::close_shard(SplitState& split) {
   if (!split.writer) return;
   split.writer->finish();
   split.shards.back().tokens = split.writer->tokens();
-  written_.push_back(options_.output / split.shards.back().file);
   split.writer.reset();
 }
 
@@ -163,13 +112,18 @@ void DatasetWriter::summarize(PrepareReport& report) {
   report.tokenizer_hash = tokenizer_.hash();
 }
 
-void DatasetWriter::finish(const PrepareReport& report) {
-  if (const std::string json = tokenizer_.to_json(); !json.empty()) {
-    write_file_atomically(options_.output / tokenizer_file_name, json);
-    written_.push_back(options_.output / tokenizer_file_name);
-  }
-  write_file_atomically(options_.output / dataset_file_name, dataset_json(options_, report, tokenizer_));
-  finished_ = true;
+void DatasetWriter::finish(PrepareReport& report) {
+  const std::string json = tokenizer_.to_json();
+  if (!json.empty()) write_file_atomically(folder_.stage(tokenizer_file_name), json);
+  folder_.commit([&](const DatasetFolder::Files& files) {
+    report.train_shards = splits_[0].shards;
+    report.valid_shards = splits_[1].shards;
+    for (auto* shards : {&report.train_shards, &report.valid_shards}) {
+      for (WrittenShard& shard : *shards) shard.file = files.name_of(shard.file);
+    }
+    return dataset_json(options_, report, tokenizer_, json.empty() ? "" : files.name_of(tokenizer_file_name),
+                        files.replaced);
+  });
 }
 
 }  // namespace quaver

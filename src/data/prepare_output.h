@@ -3,12 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/dataset_folder.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
@@ -16,9 +17,6 @@
 namespace quaver {
 
 enum class Split : std::uint8_t { train, valid };
-
-// Error where the output folder holds a data set, or shards of an unfinished one, and may not be overwritten.
-void refuse_existing(const PrepareOptions& options);
 
 // "12 empty, 3 binary (a.png:1)", or "none".
 std::string skipped_in_words(const PrepareReport& report);
@@ -28,19 +26,17 @@ std::string readable(std::string_view bytes);
 
 class DatasetWriter {
  public:
-  // Clears the output folder of an older data set if the options allow it.
+  // What is written is removed again, unless finished.
   DatasetWriter(const PrepareOptions& options, const Tokenizer& tokenizer);
-  ~DatasetWriter();  // removes what was written, unless finished
-  DatasetWriter(const DatasetWriter&) = delete;
-  DatasetWriter& operator=(const DatasetWriter&) = delete;
 
   void add(std::string_view text, Split split);
 
   // Completes the shards and fills the report's counts.
   void summarize(PrepareReport& report);
 
-  // Writes the tokenizer and dataset.json.
-  void finish(const PrepareReport& report);
+  // Writes the tokenizer and dataset.json, and with it replaces the data set that was there. The report gets the
+  // names that the shards have in the end.
+  void finish(PrepareReport& report);
 
  private:
   struct SplitState {
@@ -57,16 +53,17 @@ class DatasetWriter {
 
   const PrepareOptions& options_;
   const Tokenizer& tokenizer_;
+  DatasetFolder folder_;  // before the shards' writers, which write into it
   std::array<SplitState, 2> splits_;
-  std::vector<std::filesystem::path> written_;
   std::vector<std::int32_t> ids_;
   std::vector<std::uint64_t> token_counts_;
   std::vector<std::uint32_t> lengths_;
   std::uint64_t bytes_ = 0;
-  bool finished_ = false;
 };
 
-// The contents of dataset.json.
-std::string dataset_json(const PrepareOptions& options, const PrepareReport& report, const Tokenizer& tokenizer);
+// The contents of dataset.json. tokenizer_file: empty for a tokenizer that needs none; replaced: files of the data set
+// before, while they may still be there.
+std::string dataset_json(const PrepareOptions& options, const PrepareReport& report, const Tokenizer& tokenizer,
+                         const std::string& tokenizer_file, const std::set<std::string>& replaced);
 
 }  // namespace quaver

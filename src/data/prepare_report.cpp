@@ -190,16 +190,18 @@ std::string to_text(const PrepareReport& report) {
 
 std::string to_json(const PrepareReport& report) { return dump(report_json(report)); }
 
-std::string dataset_json(const PrepareOptions& options, const PrepareReport& report, const Tokenizer& tokenizer) {
+std::string dataset_json(const PrepareOptions& options, const PrepareReport& report, const Tokenizer& tokenizer,
+                         const std::string& tokenizer_file, const std::set<std::string>& replaced) {
   ordered_json json;
   json["format"] = dataset_format_name;
   json["version"] = dataset_version;
   json["tokenizer"] = {{"name", tokenizer.name()},
                        {"vocab_size", tokenizer.vocab_size()},
                        {"hash", fmt::format("{:016x}", tokenizer.hash())}};
-  if (!tokenizer.to_json().empty()) json["tokenizer"]["file"] = tokenizer_file_name;
+  if (!tokenizer_file.empty()) json["tokenizer"]["file"] = tokenizer_file;
   json["train"] = shards_json(report.train_shards);
   json["valid"] = shards_json(report.valid_shards);
+  if (!replaced.empty()) json["replaces"] = replaced;
   json["options"] = options_json(options);
   json["report"] = report_json(report);
   return dump(json);

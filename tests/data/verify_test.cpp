@@ -82,6 +82,18 @@ TEST(Verify, AFlippedBitIsLocated) {
   expect_error([&] { Shard::open(path).verify(); }, "the table of checksums, bytes 262400 to 262416, is damaged");
 }
 
+// Files made apart from this program, from the description of the format alone.
+TEST(Verify, TheFormatIsAsDescribed) {
+  const auto corpus = std::filesystem::path(__FILE__).parent_path().parent_path() / "fuzz" / "corpus" / "data_shard";
+  for (const char* name : {"quaver16", "quaver16_blocks"}) {
+    const Shard shard = Shard::open(corpus / name);
+    EXPECT_NO_THROW(shard.verify()) << name;
+    Ids ids(shard.tokens());
+    shard.read(0, ids, 257);
+    EXPECT_EQ(ids, (Ids{1, 2, 3, 256, 7, 9})) << name;
+  }
+}
+
 TEST(Verify, TheFirstVersionIsStillReadAndChecked) {
   const TempFolder folder;
   const std::string now = contents_of(write_shard(folder, "new.qv", 1000));
