@@ -27,6 +27,7 @@ class RepeatedBatch final : public TokenSource {
   std::uint64_t tokens() const override { return source_->tokens(); }
   std::uint64_t windows(std::int64_t context) const override { return source_->windows(context); }
   std::string describe() const override { return source_->describe(); }
+  std::uint64_t content_hash() const override { return source_->content_hash(); }
 
  private:
   std::unique_ptr<TokenSource> source_;

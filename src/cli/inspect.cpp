@@ -67,6 +67,9 @@ void print_scales(const std::string& path) {
                entry->nonfinite, entry->changes.size());
   }
   fmt::print("\n");
+  for (const SettingChange& change : run->provenance.changes) {
+    fmt::print("step {}: {}: {} → {}\n", change.step, change.key, change.before, change.after);
+  }
   for (const auto& entry : trainer.book().entries()) {
     for (const ScaleChange& change : entry->changes) {
       if (change.cause == ChangeCause::history) continue;

@@ -67,6 +67,24 @@ json summary_of(const RunSummary& run) {
           {"seed", run.seed}};
 }
 
+// The run's changes of settings, as far as they are what a trainer writes: a store is a file from elsewhere.
+json settings_of(const std::optional<std::string>& document) {
+  json changes = json::array();
+  const json parsed = document ? json::parse(*document, nullptr, false) : json::array();
+  if (!parsed.is_array()) return changes;
+  for (const json& entry : parsed) {
+    const auto text = [&](const char* key) { return entry.contains(key) && entry[key].is_string(); };
+    const bool is_change = entry.is_object() && entry.contains("step") && entry["step"].is_number_unsigned() &&
+                           text("key") && text("before") && text("after");
+    if (!is_change) continue;
+    changes.push_back({{"step", entry["step"]},
+                       {"key", entry["key"]},
+                       {"before", without_folders(entry["before"].get<std::string>())},
+                       {"after", without_folders(entry["after"].get<std::string>())}});
+  }
+  return changes;
+}
+
 json site_of(const SiteDescription& site) {
   return {{"site", site.name},           {"layer", site.layer},           {"role", site.role},
           {"rows", site.state.rows},     {"columns", site.state.columns}, {"block", site.state.block},
@@ -98,6 +116,7 @@ std::string run_answer(const StoreReader& store, const std::string& run) {
   json answer = summary_of(details.summary);
   json& config = answer["config"] = json::object();
   for (const auto& [key, value] : details.config) config[key] = without_folders(value);
+  answer["changed_settings"] = settings_of(store.document(run, "settings"));
   answer["environment"] = environment_of(details.environment_json);
   json& sites = answer["sites"] = json::array();
   for (const SiteDescription& site : details.sites) sites.push_back(site_of(site));

@@ -18,9 +18,9 @@ std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector
   run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
   run->engine = make_engine(run->config, notice);
   run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
-  const Provenance trained = provenance_of(*checkpoint, directory, run->trainer->config());
+  run->provenance = provenance_of(*checkpoint, directory, run->trainer->config());
   run->trainer->restore(*checkpoint);
-  run->trainer->change_plan_from(trained.config, "looked at with ");
+  run->trainer->change_plan_from(run->provenance.config, "looked at with ");
   return run;
 }
 

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "config/check.h"
 #include "config/dump.h"
+#include "data/verifier.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
@@ -54,6 +56,7 @@ double timed(Work work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr std::chrono::seconds verification_wait{5};
 constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
 
 bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
@@ -137,6 +140,7 @@ class Run {
       note("taken back", fmt::format("step {}: {}", trainer_.steps_done(), line));
     record_->changes(trainer_.book());
     if (trainer_.steps_done() == 0) save();  // proves that the directory can hold one, and is there to rewind to
+    verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
     if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
 
@@ -257,6 +261,7 @@ class Run {
   void one_step() {
     StepExtras extras;
     const StepReport report = saving_on_failure([&] {
+      verifier_->rethrow_if_failed();
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
     });
@@ -527,7 +532,21 @@ class Run {
     return result(RunEnd::interrupted);
   }
 
+  // A short run may end before its data is read through: a moment more, then it is said that it was not.
+  void await_verification() {
+    const auto end = std::chrono::steady_clock::now() + verification_wait;
+    while (!verifier_->done() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    saving_on_failure([&] { verifier_->rethrow_if_failed(); });
+    if (verifier_->done()) return;
+    note("notice", fmt::format("the run ended when {:.0f}% of its data were verified: `quaver data --verify` reads it all",
+                               100.0 * static_cast<double>(verifier_->bytes_verified()) /
+                                   static_cast<double>(verifier_->bytes_total())));
+  }
+
   RunResult finish() {
+    await_verification();
     if (result_.losses.empty() && result_.validation.empty()) evaluate(trainer_.steps_done());
     save_surely();
     write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
@@ -569,6 +588,7 @@ class Run {
   std::vector<SettingChange> changes_;  // of this resume
   RunFiles files_;
   double usual_seconds_ = 0;  // running mean of steps without full statistics
+  std::optional<DataVerifier> verifier_;
 };
 
 }  // namespace

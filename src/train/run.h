@@ -71,6 +71,7 @@ struct OpenedRun {
   TrainingData data;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Trainer> trainer;
+  Provenance provenance;
 };
 std::unique_ptr<OpenedRun> open_run(const std::filesystem::path& directory, const std::vector<std::string>& flags,
                                     std::optional<Size> step, const Notice& notice);

@@ -99,6 +99,23 @@ TEST_F(ApplicationTest, RunsAreListedAndDescribed) {
   EXPECT_EQ(run["roles"].size(), 3U);
 }
 
+TEST_F(ApplicationTest, ARunTellsItsChangesOfSettingsAndNothingElseThatSitsInTheirPlace) {
+  record_run(folder_.store(), describe_run("one"));
+  EXPECT_EQ(get_json("/api/runs/one")["changed_settings"], json::array());
+  const json change{{"step", 7}, {"key", "data.path"}, {"before", "\"/home/a/old\""}, {"after", "\"/home/a/new\""}};
+  const json nonsense = json::array({1, json::object(), {{"step", -1}, {"key", "a"}, {"before", "b"}, {"after", "c"}}});
+  json document = nonsense;
+  document.push_back(change);
+  store_document(folder_.store(), "one", "settings", document.dump());
+  const json told = get_json("/api/runs/one")["changed_settings"];
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0]["step"], 7);
+  EXPECT_EQ(told[0]["before"], "\"…/old\"");
+  EXPECT_EQ(told[0]["after"], "\"…/new\"");
+  store_document(folder_.store(), "one", "settings", "{\"not\": \"a list\"}");
+  EXPECT_EQ(get_json("/api/runs/one")["changed_settings"], json::array());
+}
+
 TEST_F(ApplicationTest, NoAnswerShowsWhereThisMachineKeepsItsFiles) {
   record_run(folder_.store(), describe_run("one"));
   for (const char* path : {"/api/runs", "/api/runs/one", "/api/server", "/api/alerts", "/api/runs/one/events"}) {

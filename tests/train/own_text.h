@@ -35,6 +35,7 @@ class OwnText final : public TokenSource {
   std::uint64_t tokens() const override { return 0; }
   std::uint64_t windows(std::int64_t) const override { return windows_; }
   std::string describe() const override { return "made up"; }
+  std::uint64_t content_hash() const override { return 0; }
 
  private:
   std::uint64_t seed_;

@@ -2,8 +2,10 @@
 #include <csignal>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <random>
 #include <sys/wait.h>
 
+#include "data/shard.h"
 #include "quaver/error.h"
 #include "store/reader.h"
 #include "train/metrics.h"
@@ -195,6 +197,85 @@ TEST_F(RecoveryTest, RoomIsMadeFromCheckpointsThatTheNextOneReplaces) {
   std::ofstream(store.directory() / "step-000003" / "state.json") << "damaged";
   store.repair();
   EXPECT_THAT(store.steps(), ElementsAre(2, 3));  // 2 is the newest good one
+}
+
+// A shard of which something happens while it is trained on.
+class DataTroubleTest : public RecoveryTest {
+ protected:
+  void SetUp() override {
+    ShardWriter writer(shard_, ShardFormat::quaver, 32, 7);
+    std::mt19937 random(1);
+    std::vector<std::int32_t> ids(40000);
+    for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 32);
+    writer.append(ids);
+    writer.finish();
+    fs::copy_file(shard_, folder_.path() / "copy");
+    config_ = on_shard("run");
+  }
+
+  Config on_shard(const char* name) const {
+    Config config = small_config("fp8-delayed", folder_.path() / name);
+    config.data.kind = DataKind::dataset;
+    config.data.path = shard_.string();
+    config.train.checkpoint_every = 100;
+    return config;
+  }
+
+  void expect_failure(std::string_view what, const std::function<void(const StepReport&)>& mischief) {
+    RunOptions whole = options(RunStart::fresh);
+    whole.observer.stepped = [&](const StepReport& report, std::optional<double>) { mischief(report); };
+    try {
+      run_training(config_, whole);
+      FAIL() << "nobody was told";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(shard_.string()));
+      EXPECT_THAT(error.what(), HasSubstr(std::string(what)));
+    }
+  }
+
+  fs::path shard_ = folder_.path() / "data.qv";
+  Config config_;
+};
+
+TEST_F(DataTroubleTest, AShardCutWhileItIsReadEndsTheRunWithACheckpoint) {
+  Size cut_after = 0;
+  expect_failure("changed", [&](const StepReport& report) {
+    if (report.step == 2) fs::resize_file(shard_, 300);
+    cut_after = report.step;
+  });
+  ASSERT_TRUE(fs::exists(checkpoint(config_, static_cast<int>(cut_after)) / "manifest.json"));
+  fs::copy_file(folder_.path() / "copy", shard_, fs::copy_options::overwrite_existing);
+  run_training(config_, options(RunStart::resume));
+  const Config straight = on_shard("straight");
+  run_training(straight, options(RunStart::fresh));
+  for (const char* part : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    EXPECT_EQ(contents(checkpoint(config_, 6) / part), contents(checkpoint(straight, 6) / part)) << part;
+  }
+}
+
+TEST_F(DataTroubleTest, AFlippedBitIsFoundWhileTrainingAndNamed) {
+  std::string bytes = contents(shard_);
+  bytes[70000] = static_cast<char>(bytes[70000] ^ 1);  // in the second block of 65536 bytes behind the header
+  std::ofstream(shard_, std::ios::binary) << bytes;
+  expect_failure("bytes 65792 to", [](const StepReport&) {});
+  EXPECT_TRUE(fs::exists(folder_.path() / "run" / "checkpoints"));
+}
+
+TEST_F(DataTroubleTest, AValidationShardThatTurnsToZerosIsNoticed) {
+  const fs::path valid = folder_.path() / "valid.qv";
+  fs::copy_file(shard_, valid);
+  config_.data.valid_path = valid.string();
+  config_.train.eval_every = 1;
+  shard_ = valid;
+  expect_failure("changed", [&](const StepReport& report) {
+    if (report.step != 2) return;
+    const auto size = fs::file_size(valid);
+    fs::resize_file(valid, 256);
+    fs::resize_file(valid, size);
+  });
+  EXPECT_TRUE(fs::exists(checkpoint(config_, 3) / "manifest.json"));
+  EXPECT_EQ(read_metrics(contents(folder_.path() / "run" / "metrics.jsonl"), 2).kept.find("\"loss\":null"),
+            std::string::npos);
 }
 
 // What a checkpoint covers is in the store when the checkpoint appears, however soon the process dies after that.

@@ -42,7 +42,16 @@ export interface StatisticInfo {
   doc: string;
 }
 
+// From the step after `step` on. The key "data" stands for the data's content.
+export interface SettingChange {
+  step: number;
+  key: string;
+  before: string;
+  after: string;
+}
+
 export interface RunDetail extends Run {
+  changed_settings: SettingChange[];
   config: Record<string, string>;
   environment: Record<string, unknown>;
   sites: Site[];

@@ -284,7 +284,7 @@ export function localizationOf(run) {
 
 export function detailOf(run) {
   return {
-    ...publicOf(run), config: configOf(run),
+    ...publicOf(run), config: configOf(run), changed_settings: run.changed ?? [],
     environment: { device: run.gpu ? 'NVIDIA H200' : 'CPU', threads: 16, version: '0.9.0', libraries: { cublas: '13.0', cudnn: '9.19' } },
     sites: run.bare ? [] : sitesOf(run), statistics, metrics: metricNames,
     shares: run.recipe === 'bf16' ? { bf16: 1 } : run.recipe === 'nvfp4' ? { e2m1: 0.86, bf16: 0.14 } : { e4m3: 0.62, e5m2: 0.31, bf16: 0.07 },
@@ -328,7 +328,10 @@ export function makeRuns() {
     make('deep', { name: 'deep-4000-layers', model: 'gpt 999 × 64', blocks: 999, steps: 10800, step: 10800, statisticsEvery: 1, alerts: 3, pace: 0.4 }),
     make('hostile', { name: '<img src=x onerror=boom()>', hostile: true, tags: ['<b>bold</b>', '"><script>boom()</script>'], status: 'interrupted', step: 900, blocks: 4, alerts: 3, gpu: false }),
     make('diverged', { name: 'no-guard', status: 'failed', step: 2100, nanAfter: 2000, alerts: 3, blocks: 8 }),
-    make('vanished', { name: 'vanished', status: 'lost', step: 310, blocks: 4, gpu: false, pace: 0.3 }),
+    make('vanished', { name: 'vanished', status: 'lost', step: 310, blocks: 4, gpu: false, pace: 0.3, changed: [
+      { step: 200, key: 'precision.recipe', before: '"bf16"', after: '"fp8-delayed"' },
+      { step: 200, key: 'train.seed', before: '4', after: '1' },
+      { step: 300, key: 'optim.learning_rate', before: '0.001', after: '0.0006' }] }),
     make('fresh', { name: 'just-started', status: 'running', step: 0, blocks: 2, bare: true, started: now - 2, updated: now - 1, gpu: false }),
   ];
 }

@@ -12,6 +12,7 @@ import { count, date, duration, loss, number, plain, share, short } from '../for
 import { useMetrics, useResource } from '../hooks';
 import { href, type Place } from '../router';
 import { halfLifeOf, lastStep, lastValue, xOf } from '../series';
+import { rangesInWords, rangesOf } from '../settings';
 import type { RunDetail, RunEvent, SeriesByName } from '../types';
 import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
@@ -110,7 +111,7 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
       <div class="grid">
         <LineChart {...common} title="Loss" series={lines.loss} formatY={loss} formatTickY={(value) => number(value, 4)} height={300}
           {...(view.fitEnd ? { rangeOfY: endRange(lines.loss) } : {})}
-          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, another plan, an act of the guard).' : undefined} />
+          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, another plan or setting, an act of the guard).' : undefined} />
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
@@ -125,7 +126,7 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
   );
 }
 
-const markedKinds: Record<string, string> = { rewound: 'c1', widened: 'c3', act: 'c4', plan: 'c2' };
+const markedKinds: Record<string, string> = { rewound: 'c1', widened: 'c3', act: 'c4', plan: 'c2', setting: 'c2' };
 
 function marksOf(events: RunEvent[], view: CurveView, run: RunDetail, series: SeriesByName): Mark[] {
   const marked = events.filter((event) => markedKinds[event.kind] !== undefined).slice(0, 100);
@@ -172,7 +173,9 @@ function Settings({ run }: { run: RunDetail }) {
     <div class="scroll-y">
       <table class="data settings">
         <tbody>
-          {rows.map(([key, value]) => <tr key={key}><th scope="row"><code>{key}</code></th><td class="prose">{value}</td></tr>)}
+          {rows.map(([key, value]) => (
+            <tr key={key}><th scope="row"><code>{key}</code></th><td class="prose">{rangesInWords(rangesOf(run.changed_settings, key, value))}</td></tr>
+          ))}
         </tbody>
       </table>
     </div>

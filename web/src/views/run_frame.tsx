@@ -5,6 +5,7 @@ import { Tags } from '../parts/tags';
 import { count } from '../format';
 import { useRun } from '../hooks';
 import { href, type Place } from '../router';
+import { rangesInWords, rangesOf } from '../settings';
 import type { RunDetail } from '../types';
 import { AlertsOfRun } from './alerts';
 import { NumericsView } from './numerics';
@@ -31,7 +32,10 @@ export function RunFrame({ id, tab, place }: { id: string; tab: string; place: P
         <div class="row">
           <h1 title={run.name}>{run.name}</h1>
           <StatusBadge status={run.status} />
-          <span class="quiet run-facts">{run.model} · <code>{run.recipe}</code> · seed {run.seed}</span>
+          <span class="quiet run-facts">
+            {run.model} · <code>{rangesInWords(rangesOf(run.changed_settings, 'precision.recipe', run.recipe))}</code>
+            {' · seed '}{rangesInWords(rangesOf(run.changed_settings, 'train.seed', String(run.seed)))}
+          </span>
           <Tags run={id} name={run.name} tags={run.tags} saved={reload} />
         </div>
         <nav class="tabs" aria-label="Views of the run">

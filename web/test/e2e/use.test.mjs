@@ -158,3 +158,12 @@ test('an alert leads to its site', async (t) => {
   await page.waitForSelector('.panel h2');
   return close();
 });
+
+test('a run that was resumed otherwise says which steps had which recipe and seed', async (t) => {
+  if (!dash.mock) return t.skip('needs the mock server');
+  const { page, close } = await dash.open('#/run/vanished/overview');
+  await page.waitForSelector('.run-facts');
+  assert.match(await page.locator('.run-facts').innerText(), /bf16 to step 200, then fp8-delayed · seed 4 to step 200, then 1$/);
+  assert.match(await page.locator('table.settings').innerText(), /optim\.learning_rate\s+0\.001 to step 300, then 0\.0006/);
+  await close();
+});
