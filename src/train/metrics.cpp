@@ -68,6 +68,12 @@ MetricsHistory read_metrics(std::string_view text, Size last_step) {
   return history;
 }
 
+bool has_trained(const fs::path& path) {
+  if (!fs::exists(path)) return false;
+  const std::string text = read_file(path, most_bytes);
+  return read_metrics(text, 0).kept.size() != text.size();
+}
+
 MetricsLog::MetricsLog(fs::path path, Size last_step, Warning warning)
     : path_(std::move(path)), warning_(std::move(warning)) {
   if (fs::exists(path_)) {

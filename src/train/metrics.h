@@ -22,6 +22,9 @@ struct MetricsHistory {
 };
 MetricsHistory read_metrics(std::string_view text, Size last_step);
 
+// Whether a log has more than notices from before the first step.
+bool has_trained(const std::filesystem::path& path);
+
 class MetricsLog {
  public:
   using Warning = std::function<void(const std::string&)>;

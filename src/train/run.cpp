@@ -187,6 +187,7 @@ class Run {
                               store_.directory().string()));
     }
     tell(options_.observer.warning, directory_.string() + " has no checkpoint: the run starts over");
+    if (!has_trained(directory_ / "metrics.jsonl")) return;
     keep_earlier("metrics.jsonl");
     keep_earlier("run_id");  // the store keeps what it recorded under the earlier one
   }
