@@ -2,10 +2,15 @@
 #include <unistd.h>
 
 #include "cli/verbs.h"
+#include "cli/verify.h"
 
 namespace quaver {
 
 int data_verb(const DataArguments& arguments) {
+  if (!arguments.verify.empty()) {
+    verify_shards(arguments.verify, arguments.output);
+    return 0;
+  }
   const bool terminal = isatty(STDERR_FILENO) != 0;
   std::string_view last_stage;
   const PrepareReport report = prepare(arguments.options, [&](const PrepareProgress& progress) {

@@ -4,6 +4,7 @@
 
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "cli/verify.h"
 #include "config/dump.h"
 #include "config/load.h"
 #include "config/presets.h"
@@ -94,6 +95,7 @@ void print_dataset(const fs::path& path) {
   fmt::print("{}: {} training tokens in {} shards, {} validation tokens, vocabulary {} ({})\n", path.string(),
              dataset.train_tokens, dataset.train.size(), dataset.valid_tokens, dataset.vocab_size,
              dataset.tokenizer->name());
+  verify_shards(path, Output::human);
 }
 
 void print_safetensors(const fs::path& path) {
@@ -106,7 +108,8 @@ void print_safetensors(const fs::path& path) {
 
 void print_shard(const fs::path& path) {
   const Shard shard = Shard::open(path);
-  fmt::print("{}: {} tokens\n", path.string(), shard.tokens());
+  fmt::print("{}: {} tokens, {} format\n", path.string(), shard.tokens(), name_of(shard.info().format));
+  verify_shards(path, Output::human);
 }
 
 void inspect_path(const std::string& path) {

@@ -240,8 +240,9 @@ class CommandLine {
   void add_data() {
     CLI::App& verb = *app_.add_subcommand("data", "turn text into shards to train on");
     PrepareOptions& options = data_.options;
-    verb.add_option("inputs", options.inputs, "text files, folders, .jsonl files")->required();
-    verb.add_option("--out", options.output, "folder to write")->required();
+    CLI::Option* const inputs = verb.add_option("inputs", options.inputs, "text files, folders, .jsonl files");
+    CLI::Option* const out = verb.add_option("--out", options.output, "folder to write")->needs(inputs);
+    inputs->needs(out);
     verb.add_option("--tokenizer", options.tokenizer, "bytes, bpe:SIZE to train one, or a tokenizer.json")
         ->capture_default_str();
     verb.add_option("--include", options.include, "globs of files to take from folders")->delimiter(',');
@@ -253,11 +254,17 @@ class CommandLine {
     verb.add_flag("--llmc", llmc_, "write llm.c's shard format");
     verb.add_flag("--keep-duplicates", keep_duplicates_, "keep documents that occur twice");
     verb.add_flag("--keep-invalid", keep_invalid_, "keep documents that are not UTF-8");
-    verb.add_flag("--overwrite", overwrite_, "replace a data set that is already there");
+    verb.add_flag("--overwrite", overwrite_, "replace a data set that is already there, once the new one is complete");
+    verb.add_option("--verify", data_.verify,
+                    "read a data set or shard to the end and check it, in place of writing one")
+        ->excludes(inputs, out);
     add_json(verb);
     verb.callback([this] {
       action_ = [this] {
         PrepareOptions& chosen = data_.options;
+        if (chosen.inputs.empty() && data_.verify.empty()) {
+          throw Error("no text to prepare", "quaver data TEXT --out FOLDER, or quaver data --verify FOLDER");
+        }
         if (llmc_) chosen.format = ShardFormat::llmc;
         if (keep_duplicates_) chosen.duplicates = Duplicates::keep;
         if (keep_invalid_) chosen.invalid_text = InvalidText::keep;

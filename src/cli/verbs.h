@@ -67,6 +67,7 @@ int sample_verb(const SampleArguments& arguments);
 
 struct DataArguments {
   PrepareOptions options;
+  std::string verify;  // a data set or shard to verify, in place of preparing one
   Output output = Output::human;
 };
 int data_verb(const DataArguments& arguments);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "quaver/error.h"
 
@@ -53,6 +54,20 @@ class Window {
   std::uint64_t consumed_ = 0;
   bool at_end_ = false;
 };
+
+// What tells that a file was written to or cut off: its text may then be a part, or of two versions.
+struct FileState {
+  std::uint64_t bytes;
+  std::filesystem::file_time_type written;
+  bool operator==(const FileState&) const = default;
+};
+
+FileState state_of(const std::filesystem::path& path) {
+  std::error_code failure;
+  const FileState state{std::filesystem::file_size(path, failure), std::filesystem::last_write_time(path, failure)};
+  if (failure) throw Error(fmt::format("cannot open {}", path.string()), "check the path and the permissions");
+  return state;
+}
 
 // Where to cut text that is too long: after the last paragraph, line or word of its second half, or else between
 // characters.
@@ -185,14 +200,22 @@ std::uint64_t read_json_lines(std::istream& in, std::string_view source, const T
 
 std::uint64_t read_documents(const std::filesystem::path& path, const TextReading& reading,
                              const DocumentVisitor& visit) {
+  const FileState before = state_of(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(fmt::format("cannot open {}", path.string()), "check the path and the permissions");
   const std::string source = path.string();
+  std::uint64_t malformed = 0;
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
-    return read_json_lines(in, source, reading, visit);
+    malformed = read_json_lines(in, source, reading, visit);
+  } else {
+    read_plain_text(in, source, reading, visit);
   }
-  read_plain_text(in, source, reading, visit);
-  return 0;
+  if (const FileState after = state_of(path); after != before) {
+    throw Error(
+        fmt::format("{} changed while it was being read: it had {} bytes, now {}", source, before.bytes, after.bytes),
+        "prepare the data set again, with text that nothing writes to");
+  }
+  return malformed;
 }
 
 }  // namespace quaver

@@ -58,7 +58,8 @@ void read_plain_text(std::istream& in, std::string_view source, const TextReadin
 std::uint64_t read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
                               const DocumentVisitor& visit);
 
-// Either of the above, by the file's name: .jsonl and .ndjson are JSON lines.
+// Either of the above, by the file's name: .jsonl and .ndjson are JSON lines. Error, after the last document, for a
+// file that changed meanwhile.
 std::uint64_t read_documents(const std::filesystem::path& path, const TextReading& reading,
                              const DocumentVisitor& visit);
 

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <thread>
+#include <utility>
 
+#include "data/documents.h"
 #include "data/expect_error.h"
 #include "data/synthetic.h"
 #include "data/temp_folder.h"
@@ -140,6 +142,20 @@ TEST(Verify, ARunReadsOnWhenItsShardIsReplaced) {
   const Ids before = window_of(source, 64);
   write_shard(folder, "a.qv", 20);
   EXPECT_EQ(window_of(source, 64), before);
+}
+
+TEST(Documents, TextThatIsCutOffWhileItIsReadIsAnError) {
+  const TempFolder folder;
+  for (const char* name : {"a.txt", "a.jsonl"}) {
+    std::string text;
+    for (int i = 0; i < 100000; ++i) text += "{\"text\": \"line " + std::to_string(i) + "\"}\n";
+    const auto path = folder.write(name, text);
+    bool first = true;
+    const auto visit = [&](const Document&) {
+      if (std::exchange(first, false)) std::filesystem::resize_file(path, 1 << 20);
+    };
+    expect_error([&] { read_documents(path, {}, visit); }, path.string());
+  }
 }
 
 TEST(DataVerifier, FindsDamageInAnySource) {

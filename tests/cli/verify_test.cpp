@@ -1,0 +1,86 @@
+// `quaver data --verify` and `quaver inspect` find damage in prepared data, name the place and fail.
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace quaver::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+void flip_bit(const std::filesystem::path& path, std::streamoff byte) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(byte);
+  const char flipped = static_cast<char>(file.get() ^ 1);
+  file.seekp(byte);
+  file.put(flipped);
+}
+
+TEST(VerifyData, EveryShardIsListed) {
+  const Folder folder;
+  prepare_text(folder);
+  const Outcome outcome = quaver(folder, {"data", "--verify", "data"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("data/train-00000.qv: ok, "));
+  EXPECT_THAT(outcome.out, HasSubstr("data/valid-00000.qv: ok, "));
+  EXPECT_EQ(quaver(folder, {"data", "--verify", "data/valid-00000.qv"}).status, 0);
+  EXPECT_EQ(quaver(folder, {"data", "--verify", "nowhere"}).status, 1);
+}
+
+TEST(VerifyData, AFlippedBitIsNamedAndFails) {
+  const Folder folder;
+  prepare_text(folder);
+  flip_bit(folder / "data/train-00000.qv", 300);
+  for (const Words& words : {Words{"data", "--verify", "data"}, Words{"data", "--verify", "data/train-00000.qv"},
+                             Words{"inspect", "data"}, Words{"inspect", "data/train-00000.qv"}}) {
+    const Outcome outcome = quaver(folder, words);
+    EXPECT_EQ(outcome.status, 1) << words.back();
+    EXPECT_THAT(outcome.out, HasSubstr("train-00000.qv: damaged between bytes 256 and "));
+    EXPECT_THAT(outcome.error, HasSubstr("shards damaged"));
+  }
+  const Outcome json = quaver(folder, {"data", "--verify", "data", "--json"});
+  EXPECT_EQ(json.status, 1);
+  const auto shards = nlohmann::json::parse(json.out)["shards"];
+  EXPECT_THAT(shards[0]["damage"].get<std::string>(), HasSubstr("damaged between bytes 256 and "));
+  EXPECT_EQ(shards[1]["damage"], "");
+}
+
+TEST(VerifyData, AShardWithoutAChecksumSaysSo) {
+  const Folder folder;
+  write_text(folder);
+  ASSERT_EQ(quaver(folder, {"data", "text", "--out", "data", "--llmc"}).status, 0);
+  EXPECT_THAT(quaver(folder, {"inspect", "data"}).out, HasSubstr("only the ids were checked"));
+  flip_bit(folder / "data/train-00000.bin", 1025);  // an id's high byte
+  flip_bit(folder / "data/train-00000.bin", 1024);
+  const Outcome outcome = quaver(folder, {"data", "--verify", "data"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("at position 0 (byte 1024) is outside the vocabulary of 257"));
+}
+
+TEST(VerifyData, ItTakesTheFormOfOneTask) {
+  const Folder folder;
+  write_text(folder);
+  EXPECT_EQ(quaver(folder, {"data"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"data", "text"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"data", "--out", "data"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"data", "text", "--out", "data", "--verify", "data"}).status, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / "data"));
+}
+
+TEST(DataVerb, AnEmptyInputDoesNotCostTheOldDataSet) {
+  const Folder folder;
+  prepare_text(folder);
+  folder.write("blank.txt", " \n");
+  const std::string before = contents_of(folder / "data/dataset.json");
+  const Outcome outcome = quaver(folder, {"data", "blank.txt", "--out", "data", "--overwrite"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("no document left"));
+  EXPECT_EQ(contents_of(folder / "data/dataset.json"), before);
+  EXPECT_EQ(quaver(folder, {"data", "--verify", "data"}).status, 0);
+}
+
+}  // namespace
+}  // namespace quaver::test
