@@ -1,8 +1,10 @@
 // `quaver data --verify` and `quaver inspect` find damage in prepared data, name the place and fail.
+#include <chrono>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/command.h"
 
@@ -68,6 +70,55 @@ TEST(VerifyData, ItTakesTheFormOfOneTask) {
   EXPECT_EQ(quaver(folder, {"data", "--out", "data"}).status, 1);
   EXPECT_EQ(quaver(folder, {"data", "text", "--out", "data", "--verify", "data"}).status, 1);
   EXPECT_FALSE(std::filesystem::exists(folder / "data"));
+}
+
+// Starts a run, changes a shard under it, and gives what it ended with.
+template <class Change>
+Outcome train_while(const Folder& folder, const Change& change) {
+  Process process(folder, tiny_training_on("data", {"--dir=run", "--train.steps=2000", "--train.log_every=1",
+                                                    "--train.eval_every=1", "--optim.schedule=constant"}));
+  EXPECT_TRUE(process.wait_for("step    3/2000"));
+  change();
+  return process.wait();
+}
+
+TEST(TrainVerb, AShardThatIsCutOffMeanwhileIsAnErrorNotASignal) {
+  const Folder folder;
+  prepare_text(folder);
+  const Outcome outcome =
+      train_while(folder, [&] { std::filesystem::resize_file(folder / "data/train-00000.qv", 300); });
+  EXPECT_EQ(outcome.status, 1) << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr("data/train-00000.qv changed while it was being read"));
+}
+
+TEST(TrainVerb, AValidationShardThatTurnsToZerosIsAnError) {
+  const Folder folder;
+  prepare_text(folder);
+  const auto path = folder / "data/valid-00000.qv";
+  const auto size = std::filesystem::file_size(path);
+  const Outcome outcome = train_while(folder, [&] {
+    std::filesystem::resize_file(path, 256);
+    std::filesystem::resize_file(path, size);
+  });
+  EXPECT_EQ(outcome.status, 1) << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr("data/valid-00000.qv changed while it was being read"));
+}
+
+TEST(TrainVerb, GoesOnWhenItsDataSetIsOverwritten) {
+  const Folder folder;
+  prepare_text(folder);
+  Process process(folder, tiny_training_on("data", {"--dir=run", "--train.steps=1000000", "--train.log_every=1",
+                                                    "--train.eval_every=1", "--optim.schedule=constant"}));
+  ASSERT_TRUE(process.wait_for("step       3/1000000"));
+  ASSERT_EQ(quaver(folder, {"data", "text/0.txt", "text/1.txt", "--out", "data", "--overwrite"}).status, 0);
+  const auto log = folder / "run/metrics.jsonl";
+  const auto seen = std::filesystem::file_size(log);
+  for (int i = 0; i < 1000 && std::filesystem::file_size(log) < seen + 5000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_GE(std::filesystem::file_size(log), seen + 5000) << "it stands still";
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().status, 130);
 }
 
 TEST(DataVerb, AnEmptyInputDoesNotCostTheOldDataSet) {
