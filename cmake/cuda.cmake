@@ -23,7 +23,8 @@ foreach(architecture ${QUAVER_CUDA_ARCHITECTURES})
 endforeach()
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/engine/cuda/*.cu)
-add_library(quaver_cuda MODULE ${sources})
+# The file of algorithms is also tested without CUDA, so it lies outside of that folder.
+add_library(quaver_cuda MODULE ${sources} ${PROJECT_SOURCE_DIR}/src/engine/gemm_cache_file.cpp)
 target_include_directories(quaver_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(quaver_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_features(quaver_cuda PRIVATE cuda_std_20 cxx_std_20)

@@ -48,8 +48,7 @@ void show(const Calibration& calibration, const std::optional<Drift>& drift, con
 
 int calibrate_verb(const CalibrateArguments& arguments) {
   refuse_existing(arguments.out);
-  constexpr std::uint64_t most_bytes = 256U << 20U;
-  const std::string before = arguments.against.empty() ? "" : read_file(arguments.against, most_bytes);
+  const std::string before = arguments.against.empty() ? "" : read_file(arguments.against, largest_scale_file);
   if (!before.empty()) drift_since(before, arguments.against, {});  // refuses what is no scale file at once
   const auto subject = open_subject(arguments.study);
   make_folder(fs::path(arguments.out).parent_path());

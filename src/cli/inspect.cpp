@@ -84,9 +84,8 @@ void print_scales(const std::string& path) {
 void compare_runs(const std::string& first, const std::string& second) {
   const std::string config = config_difference(load_run_config(first, {}), load_run_config(second, {}));
   fmt::print("config:\n{}\n", config.empty() ? "no difference" : config);
-  constexpr std::uint64_t limit = 1U << 30U;
-  const std::string scales = compare_books(read_file(fs::path(first) / "scales.json", limit),
-                                           read_file(fs::path(second) / "scales.json", limit));
+  const std::string scales = compare_books(read_file(fs::path(first) / "scales.json", largest_scale_file),
+                                           read_file(fs::path(second) / "scales.json", largest_scale_file));
   fmt::print("scales:\n{}\n", scales.empty() ? "no difference" : scales);
 }
 

@@ -51,6 +51,27 @@ std::string remedy_for(int error_number, const fs::path& path) {
   }
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
 fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 // Distinct for every open file of every process, so that two writers of one target do not share a temporary.
@@ -254,14 +275,34 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
-  const MappedFile file = MappedFile::open(path);
-  if (file.bytes().size() > limit_bytes) {
-    throw Error(
-        fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), file.bytes().size(), limit_bytes),
-        "check that this is the file you meant");
+std::string read_file(const fs::path& path, std::uint64_t limit_bytes) {
+  // O_NONBLOCK: opening a named pipe must not wait for a writer before we can refuse it.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.number() < 0) throw system_error("cannot open", path, errno);
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) throw system_error("cannot read", path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(fmt::format("{} is {}, not a regular file", path.string(), kind_of(status.st_mode)),
+                "name a file; what comes from a pipe or a device is saved to one first");
   }
-  return std::string(file.text());
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > limit_bytes) {
+    throw Error(fmt::format("{} has {} bytes, more than the {} allowed here", path.string(), size, limit_bytes),
+                "check that this is the file you meant");
+  }
+  std::string text(static_cast<std::size_t>(size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(file.number(), text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error("cannot read", path, errno);
+    if (got == 0) {
+      throw Error(fmt::format("{} was cut from {} to {} bytes while it was read", path.string(), size, done),
+                  "read it again once nothing writes to it");
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
 }
 
 }  // namespace quaver

@@ -64,7 +64,9 @@ class AtomicFile {
 
 FileDigest write_file_atomically(const std::filesystem::path& target, std::string_view text);
 
-// A whole text file. Error if it is longer than limit_bytes: what reads it keeps it in memory.
+// A whole text file, as long as it was when it was opened. Error for what is not a regular file (a pipe is not waited
+// for), is longer than limit_bytes, since what reads it keeps it in memory, or is cut while it is read. Every text file
+// from outside is read by this.
 std::string read_file(const std::filesystem::path& path, std::uint64_t limit_bytes);
 
 // Makes the folder and those above it, where they are not there yet; an empty path is the current one.

@@ -95,6 +95,9 @@ class ScaleBook {
   std::vector<std::unique_ptr<ScaleEntry>> entries_;
 };
 
+// A file that is longer is not read: a book takes several times its text in memory.
+inline constexpr std::uint64_t largest_scale_file = std::uint64_t{256} << 20U;
+
 // One line per site whose scale or format differs between two exported books.
 std::string compare_books(std::string_view json_a, std::string_view json_b);
 

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
@@ -18,6 +16,7 @@
 #include "train/engine_choice.h"
 #include "train/environment.h"
 #include "train/guard.h"
+#include "train/localization_map.h"
 #include "train/metrics.h"
 #include "train/run_record.h"
 #include "train/sampling.h"
@@ -241,10 +240,12 @@ class Run {
   void record_localization() {
     const std::string& path = trainer_.config().precision.localization;
     if (path.empty()) return;
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (nlohmann::json::accept(text)) return record_->document("localization", text);
-    note("notice", path + " is not a readable map of sensitivities: the dashboard will not show it");
+    try {
+      record_->document("localization", read_localization_map(path));
+    } catch (const Error& error) {
+      note("notice",
+           fmt::format("the dashboard will not show the map of sensitivities: {}; {}", error.what(), error.remedy()));
+    }
   }
 
   // What reads data may fail for good: a checkpoint first, then the error.

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <random>
 
 #include "config/dump.h"
@@ -22,10 +21,6 @@ std::string new_id() {
   std::string id;
   for (int i = 0; i < 2; ++i) id += fmt::format("{:08x}", device());
   return id;
-}
-
-bool is_id(const std::string& text) {
-  return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 std::vector<std::pair<std::string, std::string>> config_texts(const Config& config) {
@@ -123,13 +118,19 @@ fs::path store_of(const Config& config, const fs::path& directory) {
   return fs::absolute(directory).lexically_normal().parent_path() / store_file_name;
 }
 
+std::optional<std::string> parse_run_id(std::string_view text) {
+  const std::string_view id = text.substr(0, text.find('\n'));
+  const bool good = id.size() == 16 && id.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return good ? std::optional(std::string(id)) : std::nullopt;
+}
+
 std::string run_id(const fs::path& directory) {
+  constexpr std::uint64_t longest_file = 4096;
   const fs::path path = directory / "run_id";
-  std::ifstream file(path);
-  std::string id;
-  std::getline(file, id);
-  if (is_id(id)) return id;
-  id = new_id();
+  if (fs::exists(path)) {
+    if (const auto known = parse_run_id(read_file(path, longest_file))) return *known;
+  }
+  const std::string id = new_id();
   write_file_atomically(path, id + "\n");
   return id;
 }

@@ -27,8 +27,12 @@ struct StepExtras {
 // <runs folder>/quaver.db beside the run, or what run.store says; empty: not recorded.
 std::filesystem::path store_of(const Config& config, const std::filesystem::path& directory);
 
-// The id under which the store knows the run in this directory; made the first time it is asked for.
+// The id under which the store knows the run in this directory; made the first time it is asked for, and anew where the
+// file that keeps it says something else. Error where that is no file that can be read.
 std::string run_id(const std::filesystem::path& directory);
+
+// The id that the text of such a file begins with.
+std::optional<std::string> parse_run_id(std::string_view text);
 
 class RunRecord {
  public:

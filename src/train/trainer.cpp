@@ -5,10 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <numeric>
 #include <unordered_map>
 
+#include "io/file_io.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/resolved_config.h"
@@ -51,12 +51,6 @@ double peak_learning_rate(const Config& config) {
   return standard ? config.optim.learning_rate : config.optim.unit_learning_rate;
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error("cannot read the scale file " + path, "check precision.scales");
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
@@ -89,11 +83,11 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
 Trainer::~Trainer() = default;
 
 std::vector<std::string> Trainer::import_scales() {
-  const std::string text = read_text(config_.precision.scales);
+  const std::string& path = config_.precision.scales;
   try {
-    return book_.from_json(text, ScaleBook::Import::scales_only, 0);
+    return book_.from_json(read_file(path, largest_scale_file), ScaleBook::Import::scales_only, 0);
   } catch (const Error& error) {
-    throw Error(config_.precision.scales + ": " + error.what(), error.remedy());
+    throw Error(fmt::format("precision.scales = {}: {}", path, error.what()), error.remedy());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "io/file_io.h"
 
+#include <atomic>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace quaver {
@@ -16,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using namespace std::string_literals;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -196,6 +199,61 @@ TEST_F(FileIo, AnEmptyFileMapsToAnEmptySpanAndAMappingCanBeMoved) {
   MappedFile first = MappedFile::open(folder_ / "a");
   const MappedFile second = std::move(first);
   EXPECT_EQ(second.text(), "abc");
+}
+
+std::string refusal_of(const fs::path& path, std::uint64_t limit) {
+  try {
+    read_file(path, limit);
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.remedy().empty());
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(FileIo, ATextFileIsReadWhole) {
+  const std::string text = "one\ntwo\0three"s;
+  write_file_atomically(folder_ / "a", text);
+  EXPECT_EQ(read_file(folder_ / "a", text.size()), text);
+  write_file_atomically(folder_ / "empty", "");
+  EXPECT_EQ(read_file(folder_ / "empty", 0), "");
+}
+
+TEST_F(FileIo, WhatIsNoTextFileIsRefusedAtOnceAndSaysWhatItIs) {
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  std::ofstream(folder_ / "huge").put('x');
+  fs::resize_file(folder_ / "huge", std::uintmax_t{100} << 30U);                 // sparse
+  EXPECT_THAT(refusal_of(folder_ / "pipe", 1000), HasSubstr("pipe is a pipe"));  // and does not wait for a writer
+  EXPECT_THAT(refusal_of(folder_, 1000), HasSubstr(folder_.string() + " is a folder"));
+  EXPECT_THAT(refusal_of("/dev/zero", 1000), HasSubstr("/dev/zero is a device"));
+  EXPECT_THAT(refusal_of(folder_ / "huge", 1000), HasSubstr("huge has 107374182400 bytes, more than the 1000"));
+  EXPECT_THAT(refusal_of(folder_ / "none", 1000), HasSubstr("No such file"));
+}
+
+// A mapping would end the process with SIGBUS.
+TEST_F(FileIo, AFileThatIsCutWhileItIsReadIsAnError) {
+  const fs::path path = folder_ / "restless";
+  constexpr std::size_t size = std::size_t{4} << 20U;
+  std::ofstream(path).put('x');
+  std::atomic<bool> enough = false;
+  std::thread writer([&] {
+    while (!enough) {
+      fs::resize_file(path, 10);
+      fs::resize_file(path, size);
+    }
+  });
+  int refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    try {
+      const std::size_t length = read_file(path, size).size();
+      EXPECT_TRUE(length == 1 || length == 10 || length == size) << length;
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  enough = true;
+  writer.join();
+  RecordProperty("refused", refused);
 }
 
 }  // namespace

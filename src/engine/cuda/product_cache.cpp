@@ -1,18 +1,13 @@
 #include "engine/cuda/product_cache.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <sstream>
-#include <string_view>
-#include <unistd.h>
 
 #include "engine/cache_folder.h"
 #include "quaver/error.h"
@@ -20,15 +15,10 @@
 namespace quaver::cuda {
 namespace {
 
-constexpr std::size_t workspace_limit = std::size_t{64} << 20;
 constexpr std::int64_t large_problem = std::int64_t{1} << 30;  // multiplications; below, a choice saves next to nothing
 constexpr int most_candidates = 32;
 constexpr int most_runs = 5;
 constexpr double seconds_a_problem = 0.25;
-
-constexpr std::string_view file_header = "# quaver: algorithms of products. Safe to delete.";
-constexpr std::size_t longest_line = 1024;
-constexpr std::size_t most_lines = 20000;
 
 void check_library(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -126,7 +116,7 @@ class Preference {
  public:
   explicit Preference(const Problem& problem) {
     check_library(cublasLtMatmulPreferenceInit(&options), "describing what is wanted of a product");
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_limit);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, gemm_workspace_limit);
     // Partial sums of a split reduction meet in FP32 and in a fixed order.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, problem.left.alignment);
@@ -163,51 +153,14 @@ std::string file_name(const std::string& gpu) {
   return "gemm-" + name + "-" + std::to_string(cublasLtGetVersion()) + ".txt";
 }
 
-std::string hex(const cublasLtMatmulAlgo_t& algorithm) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::array<unsigned char, sizeof(algorithm)> bytes{};
-  std::memcpy(bytes.data(), &algorithm, sizeof(algorithm));
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
-}
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmChoice::algorithm));
 
-template <class T>
-bool parse(std::string_view text, T& value, int base = 10) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
-bool parse_algorithm(std::string_view text, cublasLtMatmulAlgo_t& algorithm) {
-  std::array<unsigned char, sizeof(algorithm)> bytes{};
-  if (text.size() != 2 * bytes.size()) return false;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (!parse(text.substr(2 * i, 2), bytes[i], 16)) return false;
-  }
-  std::memcpy(&algorithm, bytes.data(), sizeof(algorithm));
-  return true;
-}
-
-// key, algorithm, workspace, tenths of a microsecond, between tabs
-bool parse_line(std::string_view line, std::string& key, Choice& choice) {
-  std::array<std::string_view, 4> fields;
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    const std::size_t tab = line.find('\t');
-    if ((tab == std::string_view::npos) != (i + 1 == fields.size())) return false;
-    fields[i] = line.substr(0, tab);
-    if (tab != std::string_view::npos) line.remove_prefix(tab + 1);
-  }
-  std::uint32_t tenths = 0;
-  if (fields[0].empty() || !parse_algorithm(fields[1], choice.algorithm) || !parse(fields[2], choice.workspace) ||
-      choice.workspace > workspace_limit || !parse(fields[3], tenths)) {
-    return false;
-  }
-  key = fields[0];
-  choice.microseconds = static_cast<float>(tenths) / 10;
-  return true;
+GemmChoice choice_of(const cublasLtMatmulHeuristicResult_t& candidate, float microseconds) {
+  GemmChoice choice;
+  std::memcpy(choice.algorithm.data(), &candidate.algo, sizeof(candidate.algo));
+  choice.workspace = candidate.workspaceSize;
+  choice.microseconds = microseconds;
+  return choice;
 }
 
 [[noreturn]] void fail(const Problem& problem, cublasStatus_t status) {
@@ -238,54 +191,12 @@ std::size_t Problem::out_bytes() const {
   return static_cast<std::size_t>(m * n) * (out_type == CUDA_R_32F ? sizeof(float) : sizeof(std::uint16_t));
 }
 
-Choices read_choices(const std::filesystem::path& path) {
-  Choices choices;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return choices;
-  std::ifstream in(path);
-  std::string line(longest_line, '\0');
-  for (std::size_t count = 0; count < most_lines && in; ++count) {
-    in.getline(line.data(), static_cast<std::streamsize>(longest_line));
-    // A longer line sets failbit, and nothing behind it is read.
-    if (in.fail()) break;
-    std::string key;
-    Choice choice;
-    if (parse_line(std::string_view(line.c_str()), key, choice)) choices[key] = choice;
-  }
-  return choices;
-}
-
-bool write_choices(const std::filesystem::path& path, const Choices& choices) {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
-  std::filesystem::path temporary = path;
-  temporary += "." + std::to_string(getpid());
-  {
-    std::ofstream out(temporary, std::ios::trunc);
-    out << file_header << '\n';
-    for (const auto& [key, choice] : choices) {
-      out << key << '\t' << hex(choice.algorithm) << '\t' << choice.workspace << '\t'
-          << std::llround(choice.microseconds * 10) << '\n';
-    }
-    out.close();
-    if (!out) {
-      std::filesystem::remove(temporary, error);
-      return false;
-    }
-  }
-  std::filesystem::rename(temporary, path, error);
-  if (!error) return true;
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  return false;
-}
-
 ProductCache::ProductCache(Gpu& gpu) : gpu_(gpu) {
-  workspace_ = gpu.workspace(Slot::blas, workspace_limit);
+  workspace_ = gpu.workspace(Slot::blas, gemm_workspace_limit);
   check_library(cublasLtCreate(&library_), "opening cuBLASLt");
   if (const std::filesystem::path directory = cache_folder(); !directory.empty()) {
     file_ = directory / file_name(gpu.name());
-    known_ = read_choices(file_);
+    known_ = read_gemm_choices(file_);
   }
 }
 
@@ -321,7 +232,7 @@ std::vector<ProductCache::Candidate> ProductCache::proposals(const Problem& prob
   if (status != CUBLAS_STATUS_SUCCESS) return {};
   candidates.resize(static_cast<std::size_t>(std::clamp(count, 0, most_candidates)));
   std::erase_if(candidates, [](const Candidate& candidate) {
-    return candidate.state != CUBLAS_STATUS_SUCCESS || candidate.workspaceSize > workspace_limit;
+    return candidate.state != CUBLAS_STATUS_SUCCESS || candidate.workspaceSize > gemm_workspace_limit;
   });
   return candidates;
 }
@@ -331,11 +242,13 @@ bool ProductCache::recall(const Problem& problem, Candidate& candidate) const {
   if (found == known_.end()) return false;
   const auto* any = reinterpret_cast<const float*>(workspace_);
   Descriptors descriptors(problem, {.left_scales = any, .right_scales = any, .bias = any});
+  cublasLtMatmulAlgo_t algorithm{};
+  std::memcpy(&algorithm, found->second.algorithm.data(), sizeof(algorithm));
   const cublasStatus_t status =
       cublasLtMatmulAlgoCheck(library_, &descriptors.operation, &descriptors.left, &descriptors.right, &descriptors.out,
-                              &descriptors.out, &found->second.algorithm, &candidate);
-  if (status != CUBLAS_STATUS_SUCCESS || candidate.workspaceSize > workspace_limit) return false;
-  candidate.algo = found->second.algorithm;
+                              &descriptors.out, &algorithm, &candidate);
+  if (status != CUBLAS_STATUS_SUCCESS || candidate.workspaceSize > gemm_workspace_limit) return false;
+  candidate.algo = algorithm;
   return sums_in_order(candidate.algo);
 }
 
@@ -377,7 +290,7 @@ cublasStatus_t ProductCache::enqueue(const Problem& problem, const Arguments& ar
   return cublasLtMatmul(library_, &descriptors.operation, host ? &arguments.alpha : arguments.scalars, arguments.left,
                         &descriptors.left, arguments.right, &descriptors.right, host ? &beta : arguments.scalars + 1,
                         arguments.out, &descriptors.out, arguments.out, &descriptors.out, &candidate.algo, workspace_,
-                        workspace_limit, gpu_.stream());
+                        gemm_workspace_limit, gpu_.stream());
 }
 
 void ProductCache::measure(const Problem& problem, const Arguments& arguments, Entry& entry) {
@@ -395,7 +308,7 @@ void ProductCache::measure(const Problem& problem, const Arguments& arguments, E
   }
   entry.candidates = {best};
   entry.settled = true;
-  if (std::isfinite(fastest)) remember(problem.key(), {best.algo, best.workspaceSize, 1000 * fastest});
+  if (std::isfinite(fastest)) remember(problem.key(), choice_of(best, 1000 * fastest));
 }
 
 // Median of several runs; of one where that is enough to see that it is far slower than `limit`, or slow altogether.
@@ -428,7 +341,7 @@ float ProductCache::timed_runs(const Problem& problem, const Arguments& argument
   return times[times.size() / 2];
 }
 
-void ProductCache::remember(const std::string& key, const Choice& choice) {
+void ProductCache::remember(const std::string& key, const GemmChoice& choice) {
   if (file_.empty()) {
     gpu_.notice(
         "no place to keep the algorithms of products, which every run measures anew: set QUAVER_CACHE_DIR to a "
@@ -436,9 +349,9 @@ void ProductCache::remember(const std::string& key, const Choice& choice) {
     return;
   }
   // Other processes may have written since.
-  for (const auto& [other, theirs] : read_choices(file_)) known_.try_emplace(other, theirs);
+  for (const auto& [other, theirs] : read_gemm_choices(file_)) known_.try_emplace(other, theirs);
   known_[key] = choice;
-  if (write_choices(file_, known_)) return;
+  if (write_gemm_choices(file_, known_)) return;
   gpu_.notice("the algorithms of products cannot be kept in " + file_.string() +
               ", so every run measures them anew: set QUAVER_CACHE_DIR to a directory that can be written");
 }

@@ -13,6 +13,7 @@
 
 #include "engine/cuda/gpu.h"
 #include "engine/cuda/product_kernels.h"
+#include "engine/gemm_cache_file.h"
 #include "engine/gpu_rules.h"
 
 namespace quaver::cuda {
@@ -66,18 +67,6 @@ struct Arguments {
   const float* scalars = nullptr;  // alpha and beta, with Scalars::device
 };
 
-struct Choice {
-  cublasLtMatmulAlgo_t algorithm{};
-  std::size_t workspace = 0;
-  float microseconds = 0;
-};
-using Choices = std::map<std::string, Choice>;
-
-// What the file says. Lines that are damaged or not ours are passed over; a file that cannot be read is empty.
-Choices read_choices(const std::filesystem::path& path);
-// In one step: a reader sees the old file or the new one. False where it cannot be written.
-bool write_choices(const std::filesystem::path& path, const Choices& choices);
-
 class ProductCache {
  public:
   explicit ProductCache(Gpu& gpu);
@@ -109,13 +98,13 @@ class ProductCache {
   float milliseconds(const Problem& problem, const Arguments& arguments, const Candidate& candidate, float limit) const;
   float timed_runs(const Problem& problem, const Arguments& arguments, const Candidate& candidate, int count) const;
   cublasStatus_t enqueue(const Problem& problem, const Arguments& arguments, const Candidate& candidate) const;
-  void remember(const std::string& key, const Choice& choice);
+  void remember(const std::string& key, const GemmChoice& choice);
 
   Gpu& gpu_;
   cublasLtHandle_t library_ = nullptr;
   std::byte* workspace_ = nullptr;
   std::filesystem::path file_;  // empty: no place for one
-  Choices known_;               // what the file holds
+  GemmChoices known_;           // what the file holds
   std::map<Problem, Entry> entries_;
 };
 
