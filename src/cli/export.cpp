@@ -28,6 +28,23 @@ std::string find_run(const StoreReader& store, const std::string& text) {
               fmt::format("name one by its id: {}", fmt::join(named, ", ")));
 }
 
+// Tells every damaged BLOB of the runs, or of all of them. True: there are some.
+bool report_damage(const StoreReader& store, std::vector<std::string> runs) {
+  if (runs.empty()) {
+    for (const RunSummary& run : store.runs()) runs.push_back(run.id);
+  }
+  bool any = false;
+  for (const std::string& run : runs) {
+    for (const DamagedBlob& blob : store.damaged_blobs(run)) {
+      std::cerr << fmt::format("quaver: run {}, step {}: a BLOB of the table {} is damaged and was left out\n", run,
+                               blob.step, blob.table);
+      any = true;
+    }
+  }
+  if (any) std::cerr << "  → what was written lacks these values; the run folders keep their own logs\n";
+  return any;
+}
+
 }  // namespace
 
 int export_verb(const ExportArguments& arguments) {
@@ -37,7 +54,7 @@ int export_verb(const ExportArguments& arguments) {
   const auto files = export_runs(store, runs, arguments.out, arguments.options);
   for (const std::filesystem::path& file : files) std::cout << file.string() << '\n';
   if (files.empty()) std::cerr << "quaver: " << store.path().string() << " has no runs, nothing was written\n";
-  return 0;
+  return report_damage(store, runs) ? 1 : 0;
 }
 
 }  // namespace quaver

@@ -1,6 +1,9 @@
 #include "store/histograms.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+
+#include "store/checksum.h"
 
 namespace quaver {
 
@@ -70,8 +73,8 @@ void HistogramTable::append(std::uint64_t step, std::uint64_t ordinal, std::span
     bytes.clear();
     const auto part = sites.subspan(row * sites_per_row);
     for (const BinadeCounts& counts : part.first(std::min(part.size(), sites_per_row))) encode_counts(counts, bytes);
-    database_.prepared("INSERT OR REPLACE INTO histograms VALUES(?,?,?,?)")
-        .bind(run_, step, row, std::span<const std::byte>(bytes))
+    database_.prepared("INSERT OR REPLACE INTO histograms VALUES(?,?,?,?,?)")
+        .bind(run_, step, row, std::span<const std::byte>(bytes), checksum_of(bytes))
         .run();
   }
 }
@@ -94,14 +97,32 @@ std::vector<std::uint64_t> HistogramTable::steps() const {
 }
 
 std::optional<BinadeCounts> HistogramTable::read(std::uint64_t step, std::size_t site) const {
-  Statement& row = database_.prepared("SELECT data FROM histograms WHERE run=? AND step=? AND chunk=?")
+  Statement& row = database_
+                       .prepared(fmt::format("SELECT data, {} FROM histograms WHERE run=? AND step=? AND chunk=?",
+                                             checksum_column(database_)))
                        .bind(run_, step, site / sites_per_row);
   if (!row.step()) return std::nullopt;
   std::span<const std::byte> bytes = row.column_blob(0);
-  for (std::size_t before = 0; before < site % sites_per_row; ++before) {
-    if (!decode_counts(bytes)) return std::nullopt;
+  std::optional<BinadeCounts> counts = is_intact(row, 0, 1) ? decode_counts(bytes) : std::nullopt;
+  for (std::size_t before = 0; counts && before < site % sites_per_row; ++before) counts = decode_counts(bytes);
+  if (!counts) tell_damage(step);
+  return counts;
+}
+
+void HistogramTable::check(std::size_t sites) const {
+  Statement& rows = database_
+                        .prepared(fmt::format("SELECT data, {}, step, chunk FROM histograms WHERE run=? ORDER BY step",
+                                              checksum_column(database_)))
+                        .bind(run_);
+  while (rows.step()) {
+    const std::uint64_t first = std::min<std::uint64_t>(rows.column_unsigned(3), sites) * sites_per_row;
+    std::span<const std::byte> bytes = rows.column_blob(0);
+    bool good = is_intact(rows, 0, 1) && first < sites;
+    for (std::uint64_t i = first; good && i < std::min<std::uint64_t>(sites, first + sites_per_row); ++i) {
+      good = decode_counts(bytes).has_value();
+    }
+    if (!good || !bytes.empty()) tell_damage(rows.column_unsigned(2));
   }
-  return decode_counts(bytes);
 }
 
 }  // namespace quaver

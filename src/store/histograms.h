@@ -1,6 +1,7 @@
 // Histograms of binades: at most 64 moments of a run are kept, spread over it, the newest always among them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,7 +23,10 @@ std::optional<BinadeCounts> decode_counts(std::span<const std::byte>& bytes);
 
 class HistogramTable {
  public:
-  HistogramTable(Database& database, std::int64_t run) : database_(database), run_(run) {}
+  // What to do about a row that is not as it was written. It is passed over.
+  using OnDamage = std::function<void(std::uint64_t step)>;
+  HistogramTable(Database& database, std::int64_t run, OnDamage on_damage = {})
+      : database_(database), run_(run), on_damage_(std::move(on_damage)) {}
 
   // Of the histogram that comes next. One that is not `worth_writing` may be left out if a newer one is at hand.
   std::uint64_t next() const;
@@ -32,13 +36,22 @@ class HistogramTable {
   void remove_after(std::uint64_t last_step);
 
   std::vector<std::uint64_t> steps() const;
+
+  // Nothing where no row has it.
   std::optional<BinadeCounts> read(std::uint64_t step, std::size_t site) const;
+
+  // Reads every row of the run, which has so many sites.
+  void check(std::size_t sites) const;
 
  private:
   void remove(std::uint64_t step);
+  void tell_damage(std::uint64_t step) const {
+    if (on_damage_) on_damage_(step);
+  }
 
   Database& database_;
   std::int64_t run_;
+  OnDamage on_damage_;
 };
 
 }  // namespace quaver

@@ -5,7 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
+
+#include "store/checksum.h"
 
 namespace quaver {
 
@@ -82,6 +85,15 @@ SiteLayout SiteLayout::of(std::span<const std::string> roles_of_sites) {
   return layout;
 }
 
+NumericsTable::NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout, OnDamage on_damage)
+    : database_(database),
+      run_(run),
+      layout_(layout),
+      on_damage_(std::move(on_damage)),
+      select_(fmt::format("SELECT bin, data, {} FROM numerics WHERE run=? AND level=? AND statistic=? AND role=? AND "
+                          "chunk=? AND bin>=? AND bin<? ORDER BY bin",
+                          checksum_column(database))) {}
+
 bool NumericsTable::append(std::uint64_t step, std::span<const float> figures,
                            std::span<const StoredStatistic> statistics) {
   Statement& last =
@@ -120,8 +132,12 @@ void NumericsTable::gather(std::uint64_t sample, std::span<const float> figures,
 
 void NumericsTable::insert(const Cell& cell, std::uint64_t bin, std::span<const float> values) {
   if (!has_values(values)) return;
-  database_.prepared("INSERT OR REPLACE INTO numerics VALUES(?,?,?,?,?,?,?)")
-      .bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, bin, std::as_bytes(values))
+  insert_bytes(cell, bin, std::as_bytes(values));
+}
+
+void NumericsTable::insert_bytes(const Cell& cell, std::uint64_t bin, std::span<const std::byte> bytes) {
+  database_.prepared("INSERT OR REPLACE INTO numerics VALUES(?,?,?,?,?,?,?,?)")
+      .bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, bin, bytes, checksum_of(bytes))
       .run();
 }
 
@@ -172,16 +188,12 @@ void NumericsTable::cut(const Cell& cell, std::uint64_t bins) {
   while (rows.step()) {
     const std::uint64_t bin = rows.column_unsigned(0);
     const std::span<const std::byte> blob = rows.column_blob(1);
-    if (bin + bins_in(blob, bin_bytes, bin) <= bins) continue;
+    if (!is_good(rows, bin_bytes) || bin + bins_in(blob, bin_bytes, bin) <= bins) continue;
     const auto kept = blob.first((bins - bin) * bin_bytes);
     left.assign(kept.begin(), kept.end());
     left_bin = bin;
   }
-  if (!left.empty()) {
-    database_.prepared("INSERT OR REPLACE INTO numerics VALUES(?,?,?,?,?,?,?)")
-        .bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, left_bin, std::span<const std::byte>(left))
-        .run();
-  }
+  if (!left.empty()) insert_bytes(cell, left_bin, left);
   database_.prepared("DELETE FROM numerics WHERE run=? AND level=? AND statistic=? AND role=? AND chunk=? AND bin>=?")
       .bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, bins)
       .run();
@@ -246,11 +258,27 @@ void NumericsTable::visit(const Range& range, int level, const Visitor& visitor)
 }
 
 Statement& NumericsTable::rows_between(const Cell& cell, std::uint64_t begin, std::uint64_t end) const {
-  return database_
-      .prepared(
-          "SELECT bin, data FROM numerics WHERE run=? AND level=? AND statistic=? AND role=? AND chunk=? AND "
-          "bin>=? AND bin<? ORDER BY bin")
-      .bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, begin, end);
+  return database_.prepared(select_).bind(run_, cell.level, cell.statistic, cell.role, cell.chunk, begin, end);
+}
+
+bool NumericsTable::is_good(const Statement& row, std::size_t bin_bytes) const {
+  return is_intact(row, 1, 2) && bins_in(row.column_blob(1), bin_bytes, row.column_unsigned(0)) > 0;
+}
+
+void NumericsTable::check() const {
+  Statement& rows = database_
+                        .prepared(fmt::format("SELECT bin, data, {}, level, role, chunk FROM numerics WHERE run=?",
+                                              checksum_column(database_)))
+                        .bind(run_);
+  while (rows.step()) {
+    const std::uint64_t level = rows.column_unsigned(3);
+    const std::uint64_t role = rows.column_unsigned(4);
+    const std::uint64_t chunk = rows.column_unsigned(5);
+    const bool known = level < static_cast<std::uint64_t>(numerics_levels) && role < layout_.roles.size() &&
+                       chunk < layout_.roles[role].chunks();
+    if (known && is_good(rows, layout_.roles[role].chunk_size(chunk) * sizeof(float))) continue;
+    tell_damage(rows.column_unsigned(0) * (known ? samples_per_bin(static_cast<int>(level)) : 1));
+  }
 }
 
 // Bins of one level; the range begins and ends at bins of it.
@@ -267,6 +295,11 @@ void NumericsTable::visit_level(const Range& range, int level, const Visitor& vi
       const std::uint64_t bin = rows.column_unsigned(0);
       const std::span<const std::byte> blob = rows.column_blob(1);
       const std::uint64_t count = bins_in(blob, values.size_bytes(), bin);
+      if (count > 0 && bin + count <= begin) continue;
+      if (!is_good(rows, values.size_bytes())) {
+        tell_damage(std::max(bin, begin) * samples);
+        continue;
+      }
       for (std::uint64_t i = 0; i < count; ++i) {
         if (bin + i < begin || bin + i >= end) continue;
         std::memcpy(values.data(), blob.data() + i * values.size_bytes(), values.size_bytes());

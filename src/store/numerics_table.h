@@ -56,8 +56,9 @@ struct StoredStatistic {
 
 class NumericsTable {
  public:
-  NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout)
-      : database_(database), run_(run), layout_(layout) {}
+  // What to do about a row that is not as it was written, given its first sample. Its values are passed over.
+  using OnDamage = std::function<void(std::uint64_t first_sample)>;
+  NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout, OnDamage on_damage = {});
 
   // figures: [sites × statistics]. False: a sample of this step or a later one is there already.
   bool append(std::uint64_t step, std::span<const float> figures, std::span<const StoredStatistic> statistics);
@@ -83,6 +84,9 @@ class NumericsTable {
   using Visitor = std::function<void(std::uint64_t first_sample, std::size_t chunk, std::span<const float> values)>;
   void visit(const Range& range, int level, const Visitor& visit) const;
 
+  // Reads every row of the run, at every level.
+  void check() const;
+
  private:
   struct Cell {  // what the rows of one chunk of sites have in common
     int level = 0;
@@ -94,13 +98,20 @@ class NumericsTable {
   void summarize(int level, std::uint64_t bin, std::span<const StoredStatistic> statistics);
   void summarize(const Cell& below, std::uint64_t bin, WorseWay worse);
   void insert(const Cell& cell, std::uint64_t bin, std::span<const float> values);
+  void insert_bytes(const Cell& cell, std::uint64_t bin, std::span<const std::byte> bytes);
   void cut(const Cell& cell, std::uint64_t bins);
   void visit_level(const Range& range, int level, const Visitor& visit) const;
+  void tell_damage(std::uint64_t first_sample) const {
+    if (on_damage_) on_damage_(first_sample);
+  }
+  bool is_good(const Statement& row, std::size_t bin_bytes) const;
   Statement& rows_between(const Cell& cell, std::uint64_t begin, std::uint64_t end) const;
 
   Database& database_;
   std::int64_t run_;
   const SiteLayout& layout_;
+  OnDamage on_damage_;
+  std::string select_;  // rows of a cell between two bins: bin, data, checksum
 };
 
 }  // namespace quaver

@@ -23,6 +23,12 @@ class NoSuchRecord : public Error {
   using Error::Error;
 };
 
+// A BLOB of the store that is not as it was written.
+struct DamagedBlob {
+  std::string table;
+  std::uint64_t step = 0;  // the first that it has values of
+};
+
 class ReadConnections;
 
 struct RunSummary {
@@ -167,6 +173,9 @@ class StoreReader {
   // Cheap: changes whenever anything was written since the last call.
   std::uint64_t data_version() const;
   std::vector<RunRevision> revisions() const;
+
+  // Reads every BLOB of the run. Answers about sites fail where they meet a damaged one; exports pass over it.
+  std::vector<DamagedBlob> damaged_blobs(const std::string& id) const;
 
   // For exports: every step that has metrics, ascending, with all of its values; every recorded sample of numerics of
   // the chosen statistics, ascending, as [sites × statistics] in the run's order of sites and the order chosen.

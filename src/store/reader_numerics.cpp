@@ -81,6 +81,23 @@ std::vector<std::uint64_t> first_steps(const NumericsTable::Steps& samples, cons
   return steps;
 }
 
+std::uint64_t step_of(const NumericsTable::Steps& samples, std::uint64_t sample) {
+  const std::uint64_t index = sample - std::min(sample, samples.first_sample);
+  return samples.steps.empty() ? 0 : samples.steps[std::min<std::uint64_t>(index, samples.steps.size() - 1)];
+}
+
+[[noreturn]] void fail_for_damage(const std::string& run, const char* table, std::uint64_t step) {
+  throw StoreFailure(
+      StoreFailure::Kind::lasting,
+      fmt::format("run {}, step {}: a BLOB of the table {} is damaged: its checksum does not match", run, step, table),
+      "look at other steps; `quaver export` writes what is not damaged");
+}
+
+// An answer that lacked some values without a word would mislead.
+NumericsTable::OnDamage refuse_damage(const std::string& run, const NumericsTable::Steps& samples) {
+  return [&](std::uint64_t sample) { fail_for_damage(run, "numerics", step_of(samples, sample)); };
+}
+
 std::vector<float> transposed(const std::vector<float>& values, std::size_t rows, std::size_t columns) {
   std::vector<float> result(values.size());
   for (std::size_t column = 0; column < columns; ++column) {
@@ -99,8 +116,9 @@ NumericsView StoreReader::numerics(const std::string& id, const NumericsQuery& q
   const std::size_t role_number = find_role(layout, query.role);
   const std::size_t statistic = find_statistic(statistics, query.statistic);
   const SiteLayout::Role& role = layout.roles[role_number];
-  const NumericsTable table(look.database(), run, layout);
-  const NumericsTable::Steps samples = table.steps(query.from, query.to);
+  NumericsTable::Steps samples;
+  const NumericsTable table(look.database(), run, layout, refuse_damage(id, samples));
+  samples = table.steps(query.from, query.to);
   const ColumnPlan plan =
       plan_columns(samples.first_sample, samples.steps.size(), std::clamp<std::size_t>(query.columns, 1, most_columns),
                    role.sites.size() * sizeof(float), view_budget);
@@ -142,8 +160,9 @@ SiteHistory StoreReader::history(const std::string& id, const std::string& site,
   const SiteLayout layout = look.layout(run);
   const std::vector<StatisticDescription> statistics = look.statistics(run);
   const SitePlace place = find_site(look, run, layout, site);
-  const NumericsTable table(look.database(), run, layout);
-  const NumericsTable::Steps samples = table.steps(0, UINT64_MAX);
+  NumericsTable::Steps samples;
+  const NumericsTable table(look.database(), run, layout, refuse_damage(id, samples));
+  samples = table.steps(0, UINT64_MAX);
   const std::size_t bytes = layout.roles[place.role].chunk_size(place.chunk) * sizeof(float) * statistics.size();
   const ColumnPlan plan = plan_columns(samples.first_sample, samples.steps.size(),
                                        std::clamp<std::size_t>(points, 1, most_columns), bytes, history_budget);
@@ -174,7 +193,8 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
   const std::int64_t run = look.run_key(id);
   const SiteLayout layout = look.layout(run);
   const SitePlace place = find_site(look, run, layout, site);
-  const HistogramTable histograms(look.database(), run);
+  const HistogramTable histograms(look.database(), run,
+                                  [&](std::uint64_t at) { fail_for_damage(id, "histograms", at); });
   SiteHistogram result;
   result.site = site;
   result.steps = histograms.steps();
@@ -197,8 +217,9 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
     result.state = {state.column_text(0), state.column_text(1), state.column_text(2),
                     state.column_text(3), state.column_text(4), state.column_text(5)};
   }
-  const NumericsTable table(look.database(), run, layout);
-  const NumericsTable::Steps samples = table.steps(result.step, result.step);
+  NumericsTable::Steps samples;
+  const NumericsTable table(look.database(), run, layout, refuse_damage(id, samples));
+  samples = table.steps(result.step, result.step);
   const std::vector<StatisticDescription> statistics = look.statistics(run);
   for (std::size_t statistic = 0; statistic < statistics.size(); ++statistic) {
     float value = nan;
@@ -212,6 +233,23 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
     result.figures.emplace_back(statistics[statistic].name, value);
   }
   return result;
+}
+
+std::vector<DamagedBlob> StoreReader::damaged_blobs(const std::string& id) const {
+  Look look(*connections_);
+  const std::int64_t run = look.run_key(id);
+  const SiteLayout layout = look.layout(run);
+  std::vector<DamagedBlob> damaged;
+  NumericsTable::Steps samples;
+  const NumericsTable table(look.database(), run, layout, [&](std::uint64_t sample) {
+    damaged.push_back({"numerics", step_of(samples, sample)});
+  });
+  samples = table.steps(0, UINT64_MAX);
+  table.check();
+  HistogramTable(look.database(), run, [&](std::uint64_t step) {
+    damaged.push_back({"histograms", step});
+  }).check(layout.sites);
+  return damaged;
 }
 
 void StoreReader::visit_numerics(const std::string& id, std::span<const std::string> chosen,

@@ -15,6 +15,7 @@ constexpr int application_id = 0x51765201;  // tells the store from other SQLite
 // bin is a sample, by number (numerics_steps tells its step); at level k it stands for the 8^k samples from bin · 8^k
 // on, with the worst value of each site, and is there once all of them are. A bin without any value is not stored. A
 // row holds one bin, or several that follow each other from `bin` on, within a group of eight: see numerics_table.cpp.
+// checksum: the CRC-32C of data; NULL in rows that schema 1 wrote.
 constexpr const char* tables = R"sql(
 CREATE TABLE runs(
   key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, model TEXT NOT NULL, recipe TEXT NOT NULL,
@@ -38,11 +39,11 @@ CREATE TABLE metric_names(name INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE metrics(run INTEGER, name INTEGER, step INTEGER, value REAL, PRIMARY KEY(run, name, step)) WITHOUT ROWID;
 CREATE TABLE numerics_steps(run INTEGER, step INTEGER, sample INTEGER NOT NULL, PRIMARY KEY(run, step)) WITHOUT ROWID;
 CREATE TABLE numerics(run INTEGER, level INTEGER, statistic INTEGER, role INTEGER, chunk INTEGER, bin INTEGER,
-  data BLOB NOT NULL, PRIMARY KEY(run, level, statistic, role, chunk, bin)) WITHOUT ROWID;
+  data BLOB NOT NULL, checksum INTEGER, PRIMARY KEY(run, level, statistic, role, chunk, bin)) WITHOUT ROWID;
 CREATE TABLE histogram_steps(run INTEGER, step INTEGER, ordinal INTEGER NOT NULL,
   PRIMARY KEY(run, step)) WITHOUT ROWID;
 CREATE TABLE histograms(run INTEGER, step INTEGER, chunk INTEGER, data BLOB NOT NULL,
-  PRIMARY KEY(run, step, chunk)) WITHOUT ROWID;
+  checksum INTEGER, PRIMARY KEY(run, step, chunk)) WITHOUT ROWID;
 CREATE TABLE changes(key INTEGER PRIMARY KEY, run INTEGER NOT NULL, step INTEGER NOT NULL, site TEXT NOT NULL,
   reason TEXT NOT NULL, scale_before REAL, scale_after REAL, format_before TEXT NOT NULL, format_after TEXT NOT NULL);
 CREATE INDEX changes_by_step ON changes(run, step);
@@ -74,6 +75,18 @@ void check_versions(Database& database) {
                                    database.path().string(), version, schema_version),
                        "use that version, or move the file away to start a new store");
   }
+}
+
+// Two programs may do this at the same moment: whoever comes second finds it done.
+void bring_up_to_date(Database& database) {
+  if (database.pragma("user_version") == schema_version) return;
+  Transaction transaction(database, Transaction::Mode::write);
+  if (database.pragma("user_version") == 1) {
+    database.execute("ALTER TABLE numerics ADD COLUMN checksum INTEGER");
+    database.execute("ALTER TABLE histograms ADD COLUMN checksum INTEGER");
+    database.execute("PRAGMA user_version=2");
+  }
+  transaction.commit();
 }
 
 // Two trainers that make the store at the same moment: the switch to WAL needs the file alone and does not wait.
@@ -108,6 +121,7 @@ void prepare_store(Database& database) {
     transaction.commit();
   }
   check_versions(database);
+  bring_up_to_date(database);
 }
 
 void check_store(Database& database) { check_versions(database); }

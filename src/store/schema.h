@@ -5,9 +5,10 @@
 
 namespace quaver {
 
-inline constexpr int schema_version = 1;
+inline constexpr int schema_version = 2;  // 2: BLOBs have checksums
 
-// Makes the tables in an empty file; refuses (StoreFailure) what is not a store or was written by a newer version.
+// Makes the tables in an empty file and brings those of an earlier version up to date; refuses (StoreFailure) what is
+// not a store or was written by a newer version.
 void prepare_store(Database& database);
 
 // The same checks, for readers.
