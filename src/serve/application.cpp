@@ -62,9 +62,9 @@ Response answer_asset(const Request& request) {
 
 std::optional<Response> check_method(const Target& target, const Request& request) {
   const std::string_view method = target.route == Route::tags ? "POST" : "GET";
-  if (request.method == method) return std::nullopt;
+  if (request.method == method || (method == "GET" && request.method == "HEAD")) return std::nullopt;
   Response response = refusal(405, "this address is not for that method", "use " + std::string(method));
-  response.headers.emplace_back("Allow", method);
+  response.headers.emplace_back("Allow", method == "GET" ? "GET, HEAD" : method);
   return response;
 }
 

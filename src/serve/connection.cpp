@@ -46,6 +46,10 @@ Flow Connection::discard() {
 void Connection::begin_answer(Response answer, KeepAlive keep_alive) {
   response_ = std::move(answer);
   head_ = head_of(response_, keep_alive);
+  if (sending == Sending::head) {
+    response_.body.clear();
+    response_.fixed = {};
+  }
   sent_ = 0;
   after = keep_alive;
 }

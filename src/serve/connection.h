@@ -24,6 +24,8 @@ enum class Phase : std::uint8_t {
   lingering   // all is said; the client may read it before the connection ends
 };
 
+enum class Sending : std::uint8_t { whole, head };  // of an answer; to HEAD its head alone
+
 enum class Flow : std::uint8_t { some, blocked, ended };
 
 struct Connection {
@@ -52,13 +54,14 @@ struct Connection {
   Descriptor socket;
   std::string local;  // address, as Request::local_address
   Phase phase = Phase::reading;
-  KeepAlive after = KeepAlive::no;  // what follows the answer
-  std::string received;             // not yet taken as part of a request
-  std::optional<Request> request;   // whose body is awaited
-  std::uint32_t interest = 0;       // in which events of the socket, as the system was told
-  Instant deadline{};               // after which the phase has taken too long
-  Instant last_deadline{};          // of an answer, which progress does not move
-  Instant heartbeat{};              // of a stream
+  Sending sending = Sending::whole;  // of the answer to the request that came last
+  KeepAlive after = KeepAlive::no;   // what follows the answer
+  std::string received;              // not yet taken as part of a request
+  std::optional<Request> request;    // whose body is awaited
+  std::uint32_t interest = 0;        // in which events of the socket, as the system was told
+  Instant deadline{};                // after which the phase has taken too long
+  Instant last_deadline{};           // of an answer, which progress does not move
+  Instant heartbeat{};               // of a stream
 
  private:
   std::string head_;  // of the answer; in a stream all there is to send

@@ -126,7 +126,7 @@ std::optional<Response> Doorkeeper::check_origin(const Request& request) const {
 }
 
 std::optional<Response> Doorkeeper::check_token(const Request& request) const {
-  const bool may_bring_token = request.path == "/" && request.method == "GET";
+  const bool may_bring_token = request.path == "/" && (request.method == "GET" || request.method == "HEAD");
   const Query query(may_bring_token ? request.query : "");
   if (const auto brought = query.text("token")) {
     if (token_required() && !equal_in_constant_time(*brought, token_)) {

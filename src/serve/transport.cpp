@@ -317,6 +317,7 @@ bool Transport::Loop::take_head(Connection& connection) {
     if (bad) respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
     return false;
   }
+  connection.sending = Sending::whole;
   auto parsed = parse_head(std::string_view(connection.received).substr(0, *length));
   if (const BadRequest* bad = std::get_if<BadRequest>(&parsed)) {
     respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
@@ -325,6 +326,7 @@ bool Transport::Loop::take_head(Connection& connection) {
   connection.received.erase(0, *length);
   Request& request = std::get<Request>(parsed);
   request.local_address = connection.local;
+  if (request.method == "HEAD") connection.sending = Sending::head;
   if (auto answer = handler_->at_once(request)) {
     // A body that nobody waits for would be taken for the next request.
     const KeepAlive keep_alive = request.body_bytes == 0 ? request.keep_alive : KeepAlive::no;
@@ -355,7 +357,10 @@ void Transport::Loop::dispatch(Connection& connection) {
 }
 
 void Transport::Loop::respond(Connection& connection, Response response, KeepAlive keep_alive) {
-  if (response.kind == Body::events) return begin_stream(connection, std::move(response));
+  if (response.kind == Body::events) {
+    if (connection.sending == Sending::whole) return begin_stream(connection, std::move(response));
+    keep_alive = KeepAlive::no;  // as a stream says of itself
+  }
   connection.phase = Phase::writing;
   connection.deadline = now_ + limits_.stalled;
   connection.last_deadline = now_ + limits_.answer;

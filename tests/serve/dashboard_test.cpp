@@ -17,8 +17,10 @@ namespace quaver::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using namespace std::chrono_literals;
 using namespace std::string_literals;
 
@@ -76,7 +78,6 @@ TEST_F(DashboardTest, HostileRequestsAreRefusedAndEveryAnswerIsStrict) {
       {with_host("DELETE /api/runs/one"), 405},
       {with_host("OPTIONS /api/runs/one/tags", "Origin: http://example.com\r\n"), 403},
       {with_host("OPTIONS /api/runs/one/tags"), 405},
-      {with_host("HEAD /"), 405},
       {with_host("BREW /"), 405},
       {with_host("GET /api/runs", "Origin: http://example.com\r\n"), 403},
       {with_host("GET /api/runs", "Origin: null\r\n"), 403},
@@ -113,6 +114,25 @@ TEST_F(DashboardTest, HostileRequestsAreRefusedAndEveryAnswerIsStrict) {
       EXPECT_EQ(reply.header("Content-Type"), "application/json; charset=utf-8") << line;
     }
   }
+}
+
+// Over one connection: a body after a HEAD's answer would be taken for the beginning of the next one.
+TEST_F(DashboardTest, HeadIsGetWithoutTheBody) {
+  for (const char* path : {"/", "/app.js", "/api/runs", "/api/runs/one/numerics?statistic=amax&role=x", "/nothing",
+                           "/api/runs/one/history"}) {
+    const Reply whole = ask(dashboard_.port(), with_host("GET "s + path));
+    Client client(dashboard_.port());
+    ASSERT_TRUE(client.send(with_host("HEAD "s + path) + with_host("GET /nowhere", "Connection: close\r\n")));
+    const std::string all = client.receive_until("never sent");
+    const std::size_t end = all.find("\r\n\r\n") + 4;
+    EXPECT_EQ(all.substr(0, end), whole.head) << path;
+    EXPECT_THAT(all.substr(end), StartsWith("HTTP/1.1 404")) << path;
+  }
+  Client stream(dashboard_.port());
+  ASSERT_TRUE(stream.send(with_host("HEAD /api/events")));
+  const std::string all = stream.receive_until("never sent");
+  EXPECT_THAT(all, HasSubstr("Content-Type: text/event-stream"));
+  EXPECT_THAT(all, EndsWith("\r\n\r\n"));
 }
 
 TEST_F(DashboardTest, ATokenIsAskedForTradedAndKept) {
