@@ -253,6 +253,7 @@ class CommandLine {
     verb.add_option("--shard-tokens", options.shard_tokens, "tokens a shard")->capture_default_str();
     verb.add_flag("--llmc", llmc_, "write llm.c's shard format");
     verb.add_flag("--keep-duplicates", keep_duplicates_, "keep documents that occur twice");
+    verb.add_flag("--skip-bad-lines", skip_bad_lines_, "pass over lines of JSONL files that are broken, and count them");
     verb.add_flag("--keep-invalid", keep_invalid_, "keep documents that are not UTF-8");
     verb.add_flag("--overwrite", overwrite_, "replace a data set that is already there, once the new one is complete");
     verb.add_option("--verify", data_.verify,
@@ -267,6 +268,7 @@ class CommandLine {
         }
         if (llmc_) chosen.format = ShardFormat::llmc;
         if (keep_duplicates_) chosen.duplicates = Duplicates::keep;
+        if (skip_bad_lines_) chosen.reading.malformed = MalformedLine::skip;
         if (keep_invalid_) chosen.invalid_text = InvalidText::keep;
         if (overwrite_) chosen.existing = ExistingDataset::overwrite;
         data_.output = output();
@@ -475,6 +477,7 @@ class CommandLine {
   bool llmc_ = false;
   bool keep_duplicates_ = false;
   bool keep_invalid_ = false;
+  bool skip_bad_lines_ = false;
   bool overwrite_ = false;
   bool no_time_ = false;
   bool token_ = false;

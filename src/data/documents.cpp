@@ -121,15 +121,19 @@ std::string text_of_line(std::string_view line, const std::string& field) {
   try {
     object = nlohmann::json::parse(line);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("not JSON: {}", error.what()), "mend the line, or let malformed lines be skipped");
+    throw Error(fmt::format("not JSON: {}", error.what()), "mend the line, or pass over such lines (--skip-bad-lines)");
   }
-  if (!object.is_object()) throw Error("not a JSON object", "write one object per line");
+  if (!object.is_object())
+    throw Error("not a JSON object", "write one object per line, or pass over such lines (--skip-bad-lines)");
   const auto found = object.find(field);
   if (found == object.end()) {
     throw Error(fmt::format("no field \"{}\"; it has {}", field, names_of_fields(object)),
-                "name the field that holds the text");
+                "name the field that holds the text (--text-field), or pass over such lines (--skip-bad-lines)");
   }
-  if (!found->is_string()) throw Error(fmt::format("field \"{}\" is not a string", field), "name a field of text");
+  if (!found->is_string()) {
+    throw Error(fmt::format("field \"{}\" is not a string", field),
+                "name a field of text (--text-field), or pass over such lines (--skip-bad-lines)");
+  }
   return found->get<std::string>();
 }
 
@@ -175,11 +179,11 @@ void read_plain_text(std::istream& in, std::string_view source, const TextReadin
   }
 }
 
-std::uint64_t read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
-                              const DocumentVisitor& visit) {
+SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
+                             const DocumentVisitor& visit) {
   Window window(in, source);
   if (window.peek(byte_order_mark.size()).starts_with(byte_order_mark)) window.consume(byte_order_mark.size());
-  std::uint64_t skipped = 0;
+  SkippedLines skipped;
   std::string line;
   for (std::uint64_t number = 1; next_line(window, source, number, line); ++number) {
     if (is_blank(line)) continue;
@@ -190,7 +194,7 @@ std::uint64_t read_json_lines(std::istream& in, std::string_view source, const T
       if (reading.malformed == MalformedLine::stop) {
         throw Error(fmt::format("{}:{}: {}", source, number, error.what()), error.remedy());
       }
-      ++skipped;
+      if (skipped.count++ == 0) skipped.first = number;
       continue;
     }
     visit({text, source, number, window.consumed()});
@@ -198,15 +202,19 @@ std::uint64_t read_json_lines(std::istream& in, std::string_view source, const T
   return skipped;
 }
 
-std::uint64_t read_documents(const std::filesystem::path& path, const TextReading& reading,
-                             const DocumentVisitor& visit) {
+SkippedLines read_documents(const std::filesystem::path& path, const TextReading& reading,
+                            const DocumentVisitor& visit) {
+  std::error_code failure;
+  if (std::filesystem::exists(path, failure) && !std::filesystem::is_regular_file(path, failure)) {
+    throw Error(fmt::format("{} is not a regular file any more", path.string()), "leave the inputs alone meanwhile");
+  }
   const FileState before = state_of(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(fmt::format("cannot open {}", path.string()), "check the path and the permissions");
   const std::string source = path.string();
-  std::uint64_t malformed = 0;
+  SkippedLines skipped;
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
-    malformed = read_json_lines(in, source, reading, visit);
+    skipped = read_json_lines(in, source, reading, visit);
   } else {
     read_plain_text(in, source, reading, visit);
   }
@@ -215,7 +223,7 @@ std::uint64_t read_documents(const std::filesystem::path& path, const TextReadin
         fmt::format("{} changed while it was being read: it had {} bytes, now {}", source, before.bytes, after.bytes),
         "prepare the data set again, with text that nothing writes to");
   }
-  return malformed;
+  return skipped;
 }
 
 }  // namespace quaver

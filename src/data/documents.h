@@ -29,9 +29,13 @@ struct InputSelection {
   std::filesystem::path never;                // a folder that is never searched: where the output goes
 };
 
-// The files in a fixed order: inputs as given, a folder's files sorted by path. Error for an input that is not there
-// and for a folder in which nothing matches.
-std::vector<InputFile> list_inputs(const InputSelection& selection);
+struct Inputs {
+  std::vector<InputFile> files;    // in a fixed order: inputs as given, a folder's files sorted by path
+  std::vector<std::string> notes;  // what folders hold that is no file and was passed over: links, pipes, devices
+};
+
+// Error for an input that is not there and for a folder in which nothing matches.
+Inputs list_inputs(const InputSelection& selection);
 
 struct Document {
   std::string_view text;
@@ -54,13 +58,18 @@ struct TextReading {
 void read_plain_text(std::istream& in, std::string_view source, const TextReading& reading,
                      const DocumentVisitor& visit);
 
-// One object per line; blank lines are passed over. Returns how many malformed lines were skipped.
-std::uint64_t read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
-                              const DocumentVisitor& visit);
+struct SkippedLines {
+  std::uint64_t count = 0;
+  std::uint64_t first = 0;  // the number of the first
+};
+
+// One object per line; blank lines are passed over. Returns the malformed lines that were skipped.
+SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
+                             const DocumentVisitor& visit);
 
 // Either of the above, by the file's name: .jsonl and .ndjson are JSON lines. Error, after the last document, for a
 // file that changed meanwhile.
-std::uint64_t read_documents(const std::filesystem::path& path, const TextReading& reading,
-                             const DocumentVisitor& visit);
+SkippedLines read_documents(const std::filesystem::path& path, const TextReading& reading,
+                            const DocumentVisitor& visit);
 
 }  // namespace quaver

@@ -69,8 +69,10 @@ class Walk {
         }
         report(finished_bytes_ + document.end_offset);
       };
-      const std::uint64_t malformed = read_documents(file.path, options_.reading, visit);
-      if (malformed > 0) skip(SkipReason::malformed, malformed, file.path.string());
+      const SkippedLines malformed = read_documents(file.path, options_.reading, visit);
+      if (malformed.count > 0) {
+        skip(SkipReason::malformed, malformed.count, fmt::format("{}:{}", file.path.string(), malformed.first));
+      }
       finished_bytes_ += file.bytes;
     }
     if (progress_) progress_({stage_, total_bytes_, total_bytes_});
@@ -184,7 +186,8 @@ void add_notes(const PrepareOptions& options, const Tokenizer& tokenizer, Prepar
 PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& progress) {
   check(options);
   const std::optional<int> vocab_to_train = trained_vocab(options.tokenizer);
-  const std::vector<InputFile> files = list_inputs({options.inputs, options.include, options.exclude, options.output});
+  Inputs inputs = list_inputs({options.inputs, options.include, options.exclude, options.output});
+  const std::vector<InputFile>& files = inputs.files;
   if (options.existing == ExistingDataset::refuse) refuse_existing_dataset(options.output);
   std::unique_ptr<Tokenizer> tokenizer;
   if (!vocab_to_train) tokenizer = load_tokenizer(options.tokenizer);  // before hours of reading, if it is not there
@@ -198,6 +201,7 @@ PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& prog
 
   PrepareReport report;
   report.files = files.size();
+  report.notes = std::move(inputs.notes);
   DatasetWriter writer(options, *tokenizer);
   const auto take = [&](const Accepted& document) {
     writer.add(document.text, is_validation(scan, document.hash, options.valid_fraction) ? Split::valid : Split::train);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <sys/stat.h>
 
 #include "data/expect_error.h"
 #include "data/sample_text.h"
@@ -13,6 +14,7 @@ namespace quaver {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 using testing::expect_error;
 using testing::TempFolder;
 
@@ -55,7 +57,7 @@ TEST(Inputs, AreListedInAFixedOrder) {
   }
   const auto names = [&](const InputSelection& selection) {
     std::vector<std::string> result;
-    for (const InputFile& file : list_inputs(selection)) {
+    for (const InputFile& file : list_inputs(selection).files) {
       result.push_back(file.path.lexically_relative(folder.path()).generic_string());
     }
     return result;
@@ -66,6 +68,26 @@ TEST(Inputs, AreListedInAFixedOrder) {
   expect_error([&] { names({{folder.path()}, {"*.rst"}, {}, {}}); }, folder.path().string());
   expect_error([&] { names({{folder / "none"}, {}, {}, {}}); }, "none");
   expect_error([&] { names({}); }, "no input");
+}
+
+TEST(Inputs, LinksThatLeadNowhereArePassedOverAndNamed) {
+  const TempFolder folder;
+  folder.write("a/text.txt", "text");
+  std::filesystem::create_symlink("loop", folder / "a/loop");
+  std::filesystem::create_symlink("round", folder / "a/trip");
+  std::filesystem::create_symlink("trip", folder / "a/round");
+  std::filesystem::create_directory_symlink(folder.path(), folder / "a/up");
+  std::filesystem::create_symlink("gone", folder / "a/dangling");
+  ASSERT_EQ(mkfifo((folder / "a/pipe").c_str(), 0600), 0);
+  const Inputs inputs = list_inputs({{folder.path()}, {}, {}, {}});
+  ASSERT_EQ(inputs.files.size(), 1U);
+  EXPECT_EQ(inputs.files[0].path, folder / "a/text.txt");
+  const std::string a = (folder / "a/").string();
+  EXPECT_THAT(inputs.notes, UnorderedElementsAre(
+                                "passed over: 3 links that lead back to themselves, the first " + a + "loop",
+                                "passed over: 1 links to folders, which are not followed, the first " + a + "up",
+                                "passed over: 1 links that lead to no file, the first " + a + "dangling",
+                                "passed over: 1 that are no files (pipes, sockets, devices), the first " + a + "pipe"));
 }
 
 TEST(PlainText, ShortFilesAreOneDocument) {
@@ -143,6 +165,10 @@ TEST(JsonLines, ErrorsNameTheLine) {
   TextReading reading;
   reading.malformed = MalformedLine::skip;
   EXPECT_THAT(json_documents(good + "nonsense\n" + good, reading), ElementsAre("ok", "ok"));
+  std::istringstream lines(good + "nonsense\n" + good + "[]\n{\"title\":\"a\"}\n" + good);
+  const SkippedLines skipped = read_json_lines(lines, "lines.jsonl", reading, [](const Document&) {});
+  EXPECT_EQ(skipped.count, 3U);
+  EXPECT_EQ(skipped.first, 2U);
 }
 
 }  // namespace
