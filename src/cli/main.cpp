@@ -2,17 +2,22 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
+#include <cstdio>
 #include <fmt/format.h>
 #include <iostream>
+#include <limits>
 #include <map>
-#include <unistd.h>
 
+#include "cli/option_checks.h"
+#include "cli/startup.h"
 #include "cli/verbs.h"
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
+
+constexpr std::uint64_t largest_seed = std::numeric_limits<std::int64_t>::max();
+constexpr Size most = Size{1} << 40U;  // of anything that is counted: more is a slip, and its products overflow
 
 // The --section.key=value words that CLI11 leaves over, for load_config.
 std::vector<std::string> settings_from(const std::vector<std::string>& extras) {
@@ -189,7 +194,9 @@ class CommandLine {
     verb.add_option("--recipes", compare_.recipes, "comma-separated; NAME@umup sets the parametrisation too")
         ->delimiter(',')
         ->capture_default_str();
-    verb.add_option("--seeds", compare_.seeds, "comma-separated: each recipe is trained once a seed")->delimiter(',');
+    verb.add_option("--seeds", compare_.seeds, "comma-separated: each recipe is trained once per seed")
+        ->delimiter(',')
+        ->check(within<std::uint64_t>(0, largest_seed));
     verb.add_option("--out", compare_.out, "folder for the runs and report.html")->required();
     add_json(verb);
     verb.callback([this, &verb] {
@@ -205,8 +212,9 @@ class CommandLine {
     CLI::App& verb =
         *app_.add_subcommand("eval", "validation loss of a trained model, in its own precision or another");
     verb.add_option("run", eval_.run, "folder of the run")->required();
-    verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default");
-    verb.add_option("--batches", eval_.batches, "how many; all by default")->check(CLI::PositiveNumber);
+    verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default")
+        ->check(within(Size{0}, most));
+    verb.add_option("--batches", eval_.batches, "how many; all by default")->check(within(Size{1}, most));
     add_json(verb);
     add_settings(verb);
     verb.callback([this, &verb] {
@@ -221,13 +229,24 @@ class CommandLine {
   void add_sample() {
     CLI::App& verb = *app_.add_subcommand("sample", "text from a trained model");
     verb.add_option("run", sample_.run, "folder of the run")->required();
-    verb.add_option("--step", sample_.step, "checkpoint to use; the newest good one by default");
+    verb.add_option("--step", sample_.step, "checkpoint to use; the newest good one by default")
+        ->check(within(Size{0}, most));
     verb.add_option("--prompt", sample_.prompt, "text to continue");
-    verb.add_option("--tokens", sample_.tokens, "at most this many")->capture_default_str()->check(CLI::PositiveNumber);
-    verb.add_option("--temperature", sample_.temperature, "0: always the likeliest")->capture_default_str();
-    verb.add_option("--top-k", sample_.top_k, "only among the k likeliest; 0: all")->capture_default_str();
-    verb.add_option("--seed", sample_.seed, "of the draw")->capture_default_str();
-    verb.add_option("--count", sample_.count, "how many samples")->capture_default_str();
+    verb.add_option("--tokens", sample_.tokens, "at most this many")
+        ->capture_default_str()
+        ->check(within(Size{1}, most));
+    verb.add_option("--temperature", sample_.temperature, "0: always the likeliest")
+        ->capture_default_str()
+        ->check(within(0.0, 1000.0));
+    verb.add_option("--top-k", sample_.top_k, "only among the k likeliest; 0: all")
+        ->capture_default_str()
+        ->check(within(0, std::numeric_limits<int>::max()));
+    verb.add_option("--seed", sample_.seed, "of the draw")
+        ->capture_default_str()
+        ->check(within<std::uint64_t>(0, largest_seed));
+    verb.add_option("--count", sample_.count, "how many samples")
+        ->capture_default_str()
+        ->check(within(Size{1}, Size{1000000}));
     verb.allow_extras();
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
@@ -248,12 +267,16 @@ class CommandLine {
     verb.add_option("--include", options.include, "globs of files to take from folders")->delimiter(',');
     verb.add_option("--exclude", options.exclude, "globs of files to leave out")->delimiter(',');
     verb.add_option("--text-field", options.reading.text_field, "of JSONL documents")->capture_default_str();
-    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with")
-        ->capture_default_str();
-    verb.add_option("--shard-tokens", options.shard_tokens, "tokens a shard")->capture_default_str();
+    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with, below 1")
+        ->capture_default_str()
+        ->check(within(0.0, 1.0));
+    verb.add_option("--shard-tokens", options.shard_tokens, "tokens per shard")
+        ->capture_default_str()
+        ->check(within(Size{2}, most));
     verb.add_flag("--llmc", llmc_, "write llm.c's shard format");
     verb.add_flag("--keep-duplicates", keep_duplicates_, "keep documents that occur twice");
-    verb.add_flag("--skip-bad-lines", skip_bad_lines_, "pass over lines of JSONL files that are broken, and count them");
+    verb.add_flag("--skip-bad-lines", skip_bad_lines_,
+                  "pass over lines of JSONL files that are broken, and count them");
     verb.add_flag("--keep-invalid", keep_invalid_, "keep documents that are not UTF-8");
     verb.add_flag("--overwrite", overwrite_, "replace a data set that is already there, once the new one is complete");
     verb.add_option("--verify", data_.verify,
@@ -322,11 +345,11 @@ class CommandLine {
         "\nStatic scales are calibrated first unless given. Fails if the loss does not fall as bf16's does");
     verb.add_option("--tokens", bench_.tokens, "a step, in as many micro-batches as that takes")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber);
-    verb.add_option("--steps", bench_.steps, "to time")->capture_default_str()->check(CLI::PositiveNumber);
+        ->check(within(Size{1}, most));
+    verb.add_option("--steps", bench_.steps, "to time")->capture_default_str()->check(within(Size{1}, most));
     verb.add_option("--warmup", bench_.warmup, "steps before those")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(within(Size{0}, most));
     verb.add_option("--json", bench_.json, "file to write the figures to, for programs");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
@@ -340,7 +363,7 @@ class CommandLine {
     attention.description(attention.get_description() + "\nWithout a config file: --preset gpt-350m --batch 64");
     attention.add_option("--repeats", attention_bench_.repeats, "of each pass in a round")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+        ->check(within(Size{1}, most));
     attention.callback([this, &attention] {
       action_ = [this, &attention] {
         attention_bench_.config = attention_bench_config_.arguments(attention);
@@ -421,13 +444,14 @@ class CommandLine {
     config.add_to(verb);
     study.batches = batches;
     verb.add_option("--run", study.run, "weights of this run's checkpoint; settings apply on top of its config");
-    verb.add_option("--step", study.step, "checkpoint to use; the newest good one by default");
+    verb.add_option("--step", study.step, "checkpoint to use; the newest good one by default")
+        ->check(within(Size{0}, most));
     verb.add_option("--batches", study.batches, "training batches to look at")
         ->capture_default_str()
-        ->check(CLI::Range(2, 100000));
+        ->check(within(Size{2}, Size{100000}));
     verb.add_option("--warmup-steps", study.warmup_steps,
                     "steps of training first; 20 for a fresh model, whose gradients are unlike later ones, 0 for a run")
-        ->check(CLI::NonNegativeNumber);
+        ->check(within(Size{0}, most));
     add_json(verb);
   }
 
@@ -437,10 +461,10 @@ class CommandLine {
     add_study(verb, calibrate_config_, calibrate_.study, 16);
     verb.add_option("--percentile", calibrate_.percentile, "of each tensor's magnitudes that must fit")
         ->capture_default_str()
-        ->check(CLI::Range(50.0, 100.0));
+        ->check(within(50.0, 100.0));
     verb.add_option("--margin", calibrate_.margin, "binades of headroom above that")
         ->capture_default_str()
-        ->check(CLI::Range(0, 16));
+        ->check(within(0, 16));
     verb.add_option("--against", calibrate_.against, "an earlier scale file: how far the ranges have moved since")
         ->check(CLI::ExistingFile);
     verb.add_option("--out", calibrate_.out, "scale file to write; its report goes beside it, as .html")->required();
@@ -509,14 +533,6 @@ class CommandLine {
   ExportArguments export_;
 };
 
-// Threads that wait for each other spin before they sleep. libgomp lets them spin for long, which is ruinous where
-// other programs want the processors too, and reads how long before main begins: so the program starts once more.
-void wait_briefly(char** words) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  ::setenv("GOMP_SPINCOUNT", "3000", 1);
-  ::execv("/proc/self/exe", words);  // returns only where that cannot be: then it waits as libgomp likes
-}
-
 }  // namespace
 }  // namespace quaver
 
@@ -524,7 +540,7 @@ int main(int count, char** words) {
   quaver::wait_briefly(words);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk, with a message
   try {
-    return quaver::CommandLine().run(count, words);
+    return quaver::with_output_written(quaver::CommandLine().run(count, words));
   } catch (const quaver::Error& error) {
     std::cerr << "quaver: " << error.what() << '\n';
     if (!error.remedy().empty()) std::cerr << "  → " << error.remedy() << '\n';
@@ -533,6 +549,7 @@ int main(int count, char** words) {
     std::cerr << "quaver: out of memory\n  → choose a smaller model or train.batch\n";
     return 1;
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return quaver::with_output_written(1);
     std::cerr << "quaver: " << error.what() << '\n';
     return 1;
   }

@@ -1,5 +1,6 @@
 #include "config/check.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "config/schema.h"
@@ -88,6 +89,21 @@ void check_data(const Config& config, Purpose purpose) {
   }
 }
 
+// A run's name becomes the name of its folder, and is shown in terminals and on the dashboard.
+void check_run(const RunConfig& run, Purpose purpose) {
+  constexpr std::size_t longest_name = 128;
+  if (purpose != Purpose::training || run.name.empty() || !run.dir.empty()) return;
+  const bool printable =
+      std::none_of(run.name.begin(), run.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+  const bool single = run.name.find('/') == std::string::npos && run.name != "." && run.name != "..";
+  if (printable && single && run.name.size() <= longest_name) return;
+  throw Error(fmt::format("run.name = {} is not the name of a folder in runs: {}", quoted_excerpt(run.name),
+                          !printable ? "it has control characters"
+                          : !single  ? "it leads elsewhere"
+                                     : fmt::format("it has more than {} bytes", longest_name)),
+              "choose a plain name, or set run.dir to the folder where the run is written");
+}
+
 }  // namespace
 
 void check(const Config& config, Purpose purpose) {
@@ -98,6 +114,7 @@ void check(const Config& config, Purpose purpose) {
   check_optim(config.optim);
   check_precision(config.precision);
   check_data(config, purpose);
+  check_run(config.run, purpose);
 }
 
 }  // namespace quaver

@@ -19,8 +19,14 @@ constexpr std::int64_t widest = std::int64_t{1} << 18;
 constexpr std::int64_t longest = std::int64_t{1} << 22;
 
 constexpr IntegerRange from(std::int64_t low, std::int64_t high) { return {low, high}; }
-constexpr NumberRange any_above(double low) { return {.low = low, .low_end = RangeEnd::open}; }
-constexpr NumberRange at_least(double low) { return {.low = low}; }
+// No number is without bounds: what is beyond them is a slip, and would become infinite or zero as a float.
+constexpr double largest_threshold = 1e12;
+constexpr NumberRange any_above(double low) {
+  return {.low = low, .high = largest_threshold, .low_end = RangeEnd::open};
+}
+constexpr NumberRange at_least(double low) { return {.low = low, .high = largest_threshold}; }
+constexpr NumberRange factor{.low = 1e-6, .high = 1e6};
+constexpr NumberRange scale{.low = 1e-12, .high = 1e12};
 constexpr NumberRange between(double low, double high) { return {.low = low, .high = high}; }
 constexpr NumberRange from_to_below(double low, double high) {
   return {.low = low, .high = high, .high_end = RangeEnd::open};
@@ -174,15 +180,14 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
       "by √(2·layers); unit: N(0, 1); auto: depth for standard, unit for unit-scaled models.");
   model.number("init_std", &M::init_std, {.low = 0, .high = 10, .low_end = RangeEnd::open},
                "Standard deviation of initial weights, for gpt2 and depth.");
-  model.number("activation_scale", &M::activation_scale, any_above(0),
-               "Factor on the output of every activation function.");
-  model.number("activation_clip", &M::activation_clip, at_least(0),
+  model.number("activation_scale", &M::activation_scale, factor, "Factor on the output of every activation function.");
+  model.number("activation_clip", &M::activation_clip, between(0, 1e6),
                "Clamps the output of every activation function to ± this; 0: no clamp.");
-  model.number("residual_alpha", &M::residual_alpha, any_above(0),
+  model.number("residual_alpha", &M::residual_alpha, factor,
                "u-µP: weight of the residual branches against the embedding (α_res).");
-  model.number("attention_ratio", &M::attention_ratio, any_above(0),
+  model.number("attention_ratio", &M::attention_ratio, factor,
                "u-µP: weight of the attention branches against the MLP branches (α_res_attn_ratio).");
-  model.number("attention_scale", &M::attention_scale, at_least(0),
+  model.number("attention_scale", &M::attention_scale, between(0, 1e6),
                "Factor on q·k; 0: 1/√head_size, or 1/head_size when unit-scaled.");
   model.number("residual_tau", &M::residual_tau, from_to_below(0, 1),
                "µnit: weight of a branch (τ); 0: 0.4 at 4 layers, falling to 0.1 at 40 and more.");
@@ -255,7 +260,8 @@ void add_optim(std::vector<Key>& keys) {
   optim.number("beta2", &O::beta2, from_to_below(0, 1), "AdamW: decay of the second moment.");
   optim.number("epsilon", &O::epsilon, {.low = 0, .high = 1, .low_end = RangeEnd::open},
                "AdamW: added to the root of the second moment.");
-  optim.number("weight_decay", &O::weight_decay, at_least(0), "Decay of matrices; norms and biases are never decayed.");
+  optim.number("weight_decay", &O::weight_decay, between(0, 1000),
+               "Decay of matrices; norms and biases are never decayed.");
   optim.choice(
       "clip", &O::clip,
       {{"none", ClipMode::none},
@@ -269,9 +275,9 @@ void add_optim(std::vector<Key>& keys) {
   optim.choice("moments", &O::moments,
                {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
                "What AdamW's moments are kept in.");
-  optim.number_table("learning_rate_of", &O::learning_rate_of, at_least(0),
+  optim.number_table("learning_rate_of", &O::learning_rate_of, between(0, 1e6),
                      "Factors on the learning rate of the parameters whose names match a pattern.");
-  optim.number_table("weight_decay_of", &O::weight_decay_of, at_least(0),
+  optim.number_table("weight_decay_of", &O::weight_decay_of, between(0, 1e6),
                      "Factors on the weight decay of the parameters whose names match a pattern.");
 }
 
@@ -324,11 +330,11 @@ void add_scales(SectionKeys<PrecisionConfig>& precision) {
   precision.text(
       "localization", &P::localization,
       "The map of sensitivities that `layers` came from, as `quaver localize` writes it; shown on the dashboard.");
-  precision.number("static_activation_scale", &P::static_activation_scale, any_above(0),
+  precision.number("static_activation_scale", &P::static_activation_scale, scale,
                    "fp8-static without a file: factor on activations before the cast.");
-  precision.number("static_weight_scale", &P::static_weight_scale, any_above(0),
+  precision.number("static_weight_scale", &P::static_weight_scale, scale,
                    "fp8-static without a file: factor on weights before the cast.");
-  precision.number("static_gradient_scale", &P::static_gradient_scale, any_above(0),
+  precision.number("static_gradient_scale", &P::static_gradient_scale, scale,
                    "fp8-static without a file: factor on gradients before the cast.");
   precision.choice("loss_scaling", &P::loss_scaling,
                    {{"auto", LossScaling::automatic},
@@ -408,7 +414,7 @@ void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
 void add_run(std::vector<Key>& keys) {
   SectionKeys<RunConfig> run(keys, "run", &Config::run);
   run.text("dir", &RunConfig::dir, "Where the run is written; empty: `runs/<name>`.");
-  run.text("name", &RunConfig::name, "Name of the run; empty: model, recipe and seed.");
+  run.text("name", &RunConfig::name, "Name of the run, a single name within `runs`; empty: model, recipe and seed.");
   run.text(
       "store", &RunConfig::store,
       "Store that records the run, for the dashboard; empty: `quaver.db` beside the run's folder; none: no store.");

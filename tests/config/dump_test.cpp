@@ -55,13 +55,13 @@ TEST(Dump, NumbersReadBackBitForBit) {
     double x = 0;
     const std::uint64_t bits = random() & ~(std::uint64_t{1} << 63);
     std::memcpy(&x, &bits, sizeof x);
-    if (!std::isfinite(x)) continue;
+    if (!(x <= 1000)) continue;  // the largest that is taken
     config.optim.weight_decay = x;
     config.optim.weight_decay_of["x"] = x;
     ASSERT_EQ(config_difference(config, load_text(to_toml(config))), "") << number_text(x);
   }
-  for (const double x : {0.0, 1.0, 1e15, 1e16, 1e17, 9007199254740993.0, 5e-324, 1.7976931348623157e308, 0.1}) {
-    config.optim.weight_decay = x;
+  for (const double x : {0.0, 1.0, 1e6, 1e11, 999999999999.9999, 1e12, 5e-324, 0.1}) {
+    config.alerts.harmless_sqnr = x;
     ASSERT_EQ(config_difference(config, load_text(to_toml(config))), "") << number_text(x);
   }
 }
