@@ -1,8 +1,10 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/ioctl.h>
@@ -163,7 +165,12 @@ void Progress::print_above_bar(const std::string& text) {
 
 void Progress::write(std::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), options_.out);
-  std::fflush(options_.out);
+  if (std::fflush(options_.out) == 0 || (errno != EPIPE && errno != EIO)) return;
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, ::fileno(options_.out));
+  ::close(nowhere);
+  std::clearerr(options_.out);
 }
 
 }  // namespace quaver

@@ -49,7 +49,8 @@ enum class OutputStyle : std::uint8_t { human, json };  // json: --json was give
 // NO_COLOR is set to anything but nothing; line-drawing characters in a UTF-8 locale.
 ProgressOptions progress_options(std::FILE* out, OutputStyle style);
 
-// For one thread. Everything is written whole, in one call, so that a bar never flickers and lines never mix.
+// For one thread. Everything is written whole, in one call, so that a bar never flickers and lines never mix. Where
+// nobody reads any more (a closed pipe, a terminal that hung up) what the stream is given from then on goes nowhere.
 class Progress {
  public:
   explicit Progress(ProgressOptions options);

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fmt/format.h>
 #include <iostream>
 #include <string_view>
 #include <sys/resource.h>
@@ -71,8 +70,8 @@ int with_output_written(int status) {
   const int error_number = errno;
   std::cout.flush();
   if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return status;
-  fmt::print(stderr, "quaver: standard output cannot be written{}\n  → check where it goes: a full disk, or closed\n",
-             flushed ? "" : fmt::format(": {}", std::strerror(error_number)));
+  std::cerr << "quaver: standard output cannot be written" << (flushed ? "" : ": ")
+            << (flushed ? "" : std::strerror(error_number)) << "\n  → check where it goes: a full disk, or closed\n";
   return status != 0 ? status : 1;
 }
 

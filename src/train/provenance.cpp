@@ -61,7 +61,8 @@ bool is_older_copy(const SettingChange& difference, const std::vector<SettingCha
 }  // namespace
 
 std::string to_json(const Provenance& provenance) {
-  return ordered_json{{"config", to_toml(provenance.config)},
+  return ordered_json{{"id", provenance.id},
+                      {"config", to_toml(provenance.config)},
                       {"data", json_of(provenance.data)},
                       {"changes", json_of(provenance.changes)}}
       .dump(1);
@@ -76,7 +77,8 @@ Provenance parse_provenance(std::string_view text, std::string_view source) {
   try {
     const ordered_json json = ordered_json::parse(text);
     const ConfigText config{fmt::format("{} (config)", source), json.at("config").get<std::string>()};
-    return {.config = load_config({.files = {}, .texts = {config}, .flags = {}}),
+    return {.id = json.at("id").get<std::string>(),
+            .config = load_config({.files = {}, .texts = {config}, .flags = {}}),
             .data = identity_of(json.at("data")),
             .changes = changes_of(json.at("changes"))};
   } catch (const nlohmann::json::exception& error) {

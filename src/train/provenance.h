@@ -21,7 +21,8 @@ struct SettingChange {
 };
 
 struct Provenance {
-  Config config;  // as resolved
+  std::string id;  // under which the store knows the run
+  Config config;   // as resolved
   DataIdentity data;
   std::vector<SettingChange> changes;  // in the order of their steps
 };

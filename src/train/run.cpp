@@ -117,13 +117,28 @@ class Run {
     return {directory_, static_cast<int>(std::max<Size>(1, config.train.keep))};
   }
 
+  // The run's id lies in a file of its own and in every checkpoint: damage to the file does not make it another run.
+  std::string known_id() {
+    try {
+      const fs::path path = directory_ / "run_id";
+      if (provenance_.id.empty() || (fs::exists(path) && parse_run_id(read_file(path, 4096)) == provenance_.id)) {
+        return run_id(directory_);
+      }
+    } catch (const Error&) {  // not a file any more
+    }
+    tell(options_.observer.warning, fmt::format("{} does not hold the run's id {}: it is written again",
+                                                (directory_ / "run_id").string(), provenance_.id));
+    return provenance_.id;
+  }
+
   void begin() {
+    provenance_.id = known_id();
     provenance_.config = trainer_.config();
     provenance_.data = data_.identity;
     files_ = {.config = to_toml(trainer_.config()),
               .plan = to_toml(trainer_.plan()),
               .environment = environment_json(*engine_),
-              .id = run_id(directory_)};
+              .id = provenance_.id};
     // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
     if (!changes_.empty()) save();
     write_run_files(directory_, files_);
@@ -542,9 +557,10 @@ class Run {
     }
     saving_on_failure([&] { verifier_->rethrow_if_failed(); });
     if (verifier_->done()) return;
-    note("notice", fmt::format("the run ended when {:.0f}% of its data were verified: `quaver data --verify` reads it all",
-                               100.0 * static_cast<double>(verifier_->bytes_verified()) /
-                                   static_cast<double>(verifier_->bytes_total())));
+    note("notice",
+         fmt::format(
+             "the run ended when {:.0f}% of its data were verified: `quaver data --verify` reads it all",
+             100.0 * static_cast<double>(verifier_->bytes_verified()) / static_cast<double>(verifier_->bytes_total())));
   }
 
   RunResult finish() {

@@ -87,7 +87,7 @@ std::optional<Checkpoint> newest_usable(const CheckpointStore& store,
 
 Provenance provenance_of(const Checkpoint& checkpoint, const fs::path& directory, const Config& asked) {
   const Config file = load_config_file(directory);
-  if (checkpoint.run().empty()) return {.config = file, .data = {}, .changes = {}};
+  if (checkpoint.run().empty()) return {.id = "", .config = file, .data = {}, .changes = {}};
   Provenance trained = parse_provenance(checkpoint.run(), (checkpoint.path() / "run.json").string());
   refuse_edited_config(file, trained, asked, static_cast<Size>(checkpoint.step()),
                        (directory / "config.toml").string());

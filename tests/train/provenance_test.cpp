@@ -88,7 +88,8 @@ class ProvenanceTest : public testing::Test {
 };
 
 TEST_F(ProvenanceTest, ReadsBackWhatItWrites) {
-  const Provenance written{.config = config_,
+  const Provenance written{.id = "00112233aabbccdd",
+                           .config = config_,
                            .data = {.train_hash = "0123456789abcdef",
                                     .valid_hash = "",
                                     .train_tokens = 1234567890123,
@@ -97,13 +98,15 @@ TEST_F(ProvenanceTest, ReadsBackWhatItWrites) {
                                     .vocab_size = 50257},
                            .changes = {{3, "train.seed", "1", "2"}, {9, "data", "a", "b → c"}}};
   const Provenance read = parse_provenance(to_json(written), "test");
+  EXPECT_EQ(read.id, written.id);
   EXPECT_EQ(to_toml(read.config), to_toml(written.config));
   EXPECT_EQ(read.data, written.data);
   EXPECT_EQ(read.changes, written.changes);
 }
 
 TEST_F(ProvenanceTest, RefusesWhatNoRunWrites) {
-  const std::string good = to_json(Provenance{.config = config_, .data = {}, .changes = {{3, "a", "b", "c"}}});
+  const std::string good =
+      to_json(Provenance{.id = "", .config = config_, .data = {}, .changes = {{3, "a", "b", "c"}}});
   for (const auto& [from, to] :
        std::vector<std::pair<std::string, std::string>>{{"\"step\": 3", "\"step\": -3"},
                                                         {"\"step\": 3", "\"step\": \"3\""},
@@ -115,6 +118,19 @@ TEST_F(ProvenanceTest, RefusesWhatNoRunWrites) {
     EXPECT_THROW(parse_provenance(bad, "test"), Error) << to;
   }
   EXPECT_THROW(parse_provenance("{", "test"), Error);
+}
+
+TEST_F(ProvenanceTest, ADamagedIdFileDoesNotMakeItAnotherRun) {
+  train_until(3);
+  const std::string id = contents(run_ / "run_id");
+  std::ofstream(run_ / "run_id") << "0000";
+  train_until(4, RunStart::resume);
+  EXPECT_EQ(contents(run_ / "run_id"), id);
+  EXPECT_THAT(warnings_, Contains(HasSubstr("run_id does not hold the run's id")));
+  fs::remove(run_ / "run_id");
+  train_until(5, RunStart::resume);
+  EXPECT_EQ(contents(run_ / "run_id"), id);
+  EXPECT_EQ(StoreReader(folder_.path() / "quaver.db").runs().size(), 1U);
 }
 
 TEST_F(ProvenanceTest, AResumeRecordsEachSettingItChanges) {
