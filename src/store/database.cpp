@@ -80,9 +80,19 @@ int flags_of(Database::Access access) {
   }
 }
 
+// SQLite would wait for whoever writes to a pipe.
+void refuse_what_is_no_file(const fs::path& path) {
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (!fs::exists(status) || fs::is_regular_file(status)) return;
+  throw StoreFailure(StoreFailure::Kind::lasting, fmt::format("{} is not a regular file, so no store", path.string()),
+                     "move it away, or name another folder of runs");
+}
+
 }  // namespace
 
 Database::Database(fs::path path, Access access, std::chrono::milliseconds busy_timeout) : path_(std::move(path)) {
+  refuse_what_is_no_file(path_);
   const std::string uri = uri_of(path_, access == Access::immutable ? "?immutable=1" : "");
   const int code = sqlite3_open_v2(uri.c_str(), &handle_, flags_of(access), nullptr);
   try {

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <map>
+#include <sys/stat.h>
 
 #include "store/exports.h"
 #include "store/store_fixture.h"
@@ -131,6 +132,22 @@ TEST_F(StoreDamage, ADamagedRowIsNotPassedOnByTheWriter) {
   const auto damaged = StoreReader(store_).damaged_blobs("a");
   ASSERT_EQ(damaged.size(), 1U);
   EXPECT_EQ(damaged[0].step, 20U);
+}
+
+class NoStore : public StoreTest {};
+
+TEST_F(NoStore, APipeOrAFolderInItsPlaceIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(store_.c_str(), 0600), 0);
+  EXPECT_THROW(StoreReader{store_}, Error);  // and does not wait for a writer
+  {
+    RunRecorder recorder(store_, small_run("a"), 0, collect(), quick());
+    EXPECT_FALSE(recorder.recording());
+  }
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_THAT(warnings_[0], HasSubstr("not a regular file"));
+  fs::remove(store_);
+  fs::create_directories(store_);
+  EXPECT_THROW(StoreReader{store_}, Error);
 }
 
 class OldStore : public StoreDamage {
