@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +29,17 @@ Enum value_in(const Names<Enum, N>& names, const std::string& text) {
     if (name == text) return key;
   }
   throw Error("the scale file says '" + text + "', which means nothing there", "export it again");
+}
+
+// A whole number within the limits of its type; Error for anything else, which get<> would convert.
+template <class Integer>
+Integer integer_in(const nlohmann::json& value) {
+  const bool fits = value.is_number_unsigned()
+                        ? std::in_range<Integer>(value.get<std::uint64_t>())
+                        : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
+  if (!fits)
+    throw Error("the scale file has a number that cannot be, where a whole one is expected", "export it again");
+  return value.get<Integer>();
 }
 
 }  // namespace quaver

@@ -68,7 +68,7 @@ std::deque<float> finite_history(const json& value, const std::string& site, int
 }
 
 ScaleChange restored_change(const json& from, const std::string& site, int history) {
-  ScaleChange change{from.at("step").get<std::uint64_t>(),
+  ScaleChange change{integer_in<std::uint64_t>(from.at("step")),
                      finite_scale(from.at("scale_before"), site),
                      finite_scale(from.at("scale_after"), site),
                      spec_from_json(from.at("spec_before")),
@@ -87,19 +87,32 @@ void restore_entry(const json& from, ScaleEntry& entry, int history) {
   entry.history = finite_history(from.at("history"), entry.site.name, history);
   entry.site.seen = {};
   entry.site.seen.amax = finite_scale(from.at("pending_amax"), entry.site.name);
-  entry.site.seen.count = from.at("pending_count").get<std::uint64_t>();
-  entry.site.seen.nonfinite = from.at("pending_nonfinite").get<std::uint64_t>();
-  entry.site.seen.saturated = from.at("pending_saturated").get<std::uint64_t>();
-  entry.site.seen.underflowed = from.at("pending_underflowed").get<std::uint64_t>();
-  entry.elements = from.at("elements").get<std::uint64_t>();
-  entry.saturated = from.at("saturated").get<std::uint64_t>();
-  entry.underflowed = from.at("underflowed").get<std::uint64_t>();
-  entry.nonfinite = from.at("nonfinite").get<std::uint64_t>();
-  entry.overflow_streak = from.at("overflow_streak").get<int>();
+  entry.site.seen.count = integer_in<std::uint64_t>(from.at("pending_count"));
+  entry.site.seen.nonfinite = integer_in<std::uint64_t>(from.at("pending_nonfinite"));
+  entry.site.seen.saturated = integer_in<std::uint64_t>(from.at("pending_saturated"));
+  entry.site.seen.underflowed = integer_in<std::uint64_t>(from.at("pending_underflowed"));
+  entry.elements = integer_in<std::uint64_t>(from.at("elements"));
+  entry.saturated = integer_in<std::uint64_t>(from.at("saturated"));
+  entry.underflowed = integer_in<std::uint64_t>(from.at("underflowed"));
+  entry.nonfinite = integer_in<std::uint64_t>(from.at("nonfinite"));
+  entry.overflow_streak = integer_in<int>(from.at("overflow_streak"));
   entry.changes.clear();
   for (const json& change : from.at("changes"))
     entry.changes.push_back(restored_change(change, entry.site.name, history));
 }
+
+// Read as it is meant, not compared as JSON: a file may hold anything, nested as deep as it likes.
+struct KnownSite {
+  float scale = 0;
+  SiteSpec spec;
+  bool operator==(const KnownSite&) const = default;
+};
+
+KnownSite known_site(const json& from, const std::string& site) {
+  return {finite_scale(from.at("scale"), site), spec_from_json(from.at("spec"))};
+}
+
+std::string rows_of(const SiteSpec& spec) { return spec_to_json(spec).at("rows").dump(); }
 
 json parse_book(std::string_view text) {
   try {
@@ -152,10 +165,13 @@ std::string compare_books(std::string_view json_a, std::string_view json_b) {
       const auto right = b.at("sites").find(site);
       if (right == b.at("sites").end()) {
         text += fmt::format("{}: only in the first\n", site);
-      } else if (left.at("spec") != right->at("spec") || left.at("scale") != right->at("scale")) {
-        text += fmt::format("{}: scale {} → {}, {} → {}\n", site, left.at("scale").dump(), right->at("scale").dump(),
-                            left.at("spec").at("rows").dump(), right->at("spec").at("rows").dump());
+        continue;
       }
+      const KnownSite before = known_site(left, site);
+      const KnownSite after = known_site(*right, site);
+      if (before == after) continue;
+      text += fmt::format("{}: scale {} → {}, {} → {}\n", site, before.scale, after.scale, rows_of(before.spec),
+                          rows_of(after.spec));
     }
     for (const auto& [site, right] : b.at("sites").items()) {
       if (!a.at("sites").contains(site)) text += fmt::format("{}: only in the second\n", site);

@@ -34,13 +34,13 @@ json side_to_json(const QuantSpec& spec) {
 QuantSpec side_from_json(const json& value) {
   QuantSpec spec;
   spec.format = parse_format(value.at("format").get<std::string>());
-  spec.block = {value.at("block").at(0).get<int>(), value.at("block").at(1).get<int>()};
+  spec.block = {integer_in<int>(value.at("block").at(0)), integer_in<int>(value.at("block").at(1))};
   spec.scale = value_in(scale_formats, value.at("scale").get<std::string>());
   spec.policy = value_in(policies, value.at("policy").get<std::string>());
   spec.rounding = value_in(roundings, value.at("rounding").get<std::string>());
   spec.rotation = value_in(rotations, value.at("rotation").get<std::string>());
   spec.shrink = value.at("shrink").get<float>();
-  spec.margin = value.at("margin").get<int>();
+  spec.margin = integer_in<int>(value.at("margin"));
   check(spec, "scale file");
   return spec;
 }

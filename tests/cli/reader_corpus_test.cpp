@@ -1,0 +1,66 @@
+// The corpora of the readers' fuzz targets, and what small changes make of them, hold the targets' properties.
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <unistd.h>
+
+#include "fuzz/reader_properties.h"
+
+namespace quaver {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class Property>
+void run_corpus(const std::string& name, const Property& property) {
+  std::mt19937 random(7);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(__FILE__).parent_path() / "../fuzz/corpus" / name)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    property(text);
+    for (int i = 0; i < 50 && !text.empty(); ++i) {
+      std::string changed = text;
+      changed[random() % changed.size()] = static_cast<char>(random());
+      property(i % 5 == 0 ? changed.substr(0, random() % changed.size()) : changed);
+    }
+    ++files;
+  }
+  EXPECT_GT(files, 1) << name;
+}
+
+TEST(ReaderCorpora, HoldTheirProperties) {
+  run_corpus("scale_book", testing::fuzz_scale_book);
+  run_corpus("scale_drift", testing::fuzz_scale_drift);
+  run_corpus("localization_map", testing::fuzz_localization_map);
+  run_corpus("run_id", testing::fuzz_run_id);
+  run_corpus("gemm_cache", testing::fuzz_gemm_cache);
+  run_corpus("plan_patterns", testing::fuzz_plan_patterns);
+}
+
+TEST(ReaderCorpora, OfTheStoreHoldTheirProperties) {
+  const fs::path path = fs::path(::testing::TempDir()) / ("quaver-blobs-" + std::to_string(getpid()));
+  {
+    Database database(path, Database::Access::write, std::chrono::seconds(1));
+    prepare_store(database);
+    database.execute("BEGIN");
+    run_corpus("store_blobs",
+               [&](std::string_view text) { testing::fuzz_store_blobs(database, std::as_bytes(std::span(text))); });
+  }
+  for (const char* end : {"", "-wal", "-shm"}) fs::remove(path.string() + end);
+}
+
+// Text far deeper than the stack: whoever walks it with a function that calls itself does not come back.
+TEST(ReaderCorpora, DeepTextIsRefused) {
+  const std::string deep(200'000, '[');
+  const std::string closed = deep + std::string(deep.size(), ']');
+  const std::string book = R"({"version": 2, "sites": {"a/x": {"scale": )" + closed + R"(, "spec": )" + closed + "}}}";
+  for (const std::string& text : {deep, closed, book}) {
+    testing::fuzz_scale_book(text);
+    testing::fuzz_scale_drift(text);
+    testing::fuzz_localization_map(text);
+  }
+}
+
+}  // namespace
+}  // namespace quaver

@@ -1,0 +1,153 @@
+// What must hold for any bytes given to a reader: they are refused with an Error, or what was read is sound. The
+// libFuzzer targets and the test that runs their corpora share these.
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "data/documents.h"
+#include "engine/gemm_cache_file.h"
+#include "precision/plan.h"
+#include "precision/precision_config.h"
+#include "precision/recipe.h"
+#include "precision/scale_book.h"
+#include "quaver/error.h"
+#include "serve/application.h"
+#include "store/histograms.h"
+#include "store/numerics_table.h"
+#include "store/schema.h"
+#include "study/calibrate.h"
+#include "train/localization_map.h"
+#include "train/run_record.h"
+
+namespace quaver::testing {
+
+template <class Read>
+void allow_refusal(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).empty()) std::abort();
+  }
+}
+
+inline void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+inline std::vector<LayerShape> two_layers() { return {{"a", 8, 8, 0, false}, {"b.c", 8, 8, 1, false}}; }
+
+inline ScaleBook small_book() {
+  ScaleBook book({.history = 4});
+  PrecisionConfig precision;
+  precision.recipe = "fp8-delayed";
+  for (const PlanRow& row : make_plan(precision, two_layers()).rows) book.add(row);
+  return book;
+}
+
+// A book that was restored is written and restored to the same.
+inline void fuzz_scale_book(std::string_view text) {
+  allow_refusal([&] {
+    ScaleBook book = small_book();
+    book.from_json(text, ScaleBook::Import::everything, 3);
+    const std::string written = book.to_json();
+    ScaleBook again = small_book();
+    require(again.from_json(written, ScaleBook::Import::everything, 3).empty());
+    require(again.to_json() == written);
+  });
+  allow_refusal([&] {
+    ScaleBook book = small_book();
+    book.from_json(text, ScaleBook::Import::scales_only, 3);
+    for (const auto& entry : book.entries()) {
+      require(std::isfinite(entry->site.scale) && entry->site.scale >= 0 && entry->history.size() <= 4);
+    }
+  });
+  allow_refusal([&] { require(compare_books(text, text).empty()); });
+  allow_refusal([&] { compare_books(text, small_book().to_json()); });
+}
+
+inline void fuzz_scale_drift(std::string_view text) {
+  Calibration now;
+  for (const PlanRow& row : make_plan({}, two_layers()).rows) {
+    SiteRange range{.site = row.site, .layer = row.layer, .role = row.role, .spec = row.spec};
+    range.seen.amax = 3;
+    now.sites.push_back(range);
+  }
+  allow_refusal([&] {
+    for (const SiteDrift& site : drift_since(text, "input", now).sites) require(std::isfinite(site.binades));
+  });
+}
+
+inline void fuzz_localization_map(std::string_view text) {
+  allow_refusal([&] { check_localization_map(text, "input"); });
+}
+
+// An id out of a file is one that the dashboard answers about; one out of an address leads nowhere else.
+inline void fuzz_run_id(std::string_view text) {
+  if (const auto id = parse_run_id(text)) {
+    const auto target = find_target("/api/runs/" + *id);
+    require(target && target->route == Route::run && target->run == *id);
+  }
+  if (const auto target = find_target("/api/runs/" + std::string(text))) {
+    require(!target->run.empty() && target->run.size() <= 64);
+    require(target->run.find_first_of("./\\%\n") == std::string::npos && target->run.find('\0') == std::string::npos);
+  }
+}
+
+inline void fuzz_gemm_cache(std::string_view text) {
+  const GemmChoices choices = parse_gemm_choices(text);
+  for (const auto& [key, choice] : choices) require(!key.empty() && choice.workspace <= gemm_workspace_limit);
+  require(parse_gemm_choices(render_gemm_choices(choices)) == choices);
+}
+
+// Lines of "pattern" as precision.layers has them, and as globs of input files.
+inline void fuzz_plan_patterns(std::string_view text) {
+  PrecisionConfig precision;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    matches_glob(line, "deep/down/a.txt");
+    precision.layers.emplace(line, "bf16");
+  }
+  allow_refusal([&] { require(make_plan(precision, two_layers()).rows.size() == 6); });
+}
+
+// The bytes as BLOBs of a store with two roles, at a level and bin that the first two bytes say; the checksums agree,
+// so that what stands behind them is reached.
+inline void fuzz_store_blobs(Database& database, std::span<const std::byte> input) {
+  const std::vector<std::string> roles{"x", "w", "x"};
+  const SiteLayout layout = SiteLayout::of(roles);
+  std::uint64_t damaged = 0;
+  const auto count = [&](std::uint64_t) { ++damaged; };
+  const int level = input.empty() ? 0 : std::to_integer<int>(input[0]) % 12;
+  const std::uint64_t bin = input.size() < 2 ? 0 : std::to_integer<std::uint64_t>(input[1]);
+  const auto blob = input.subspan(std::min<std::size_t>(input.size(), 2));
+  const auto checksum = static_cast<std::int64_t>(crc32c(blob));
+  database.execute("DELETE FROM numerics");
+  database.execute("DELETE FROM histograms");
+  database.prepared("INSERT INTO numerics VALUES(1,?,0,0,0,?,?,?)").bind(level, bin, blob, checksum).run();
+  database.prepared("INSERT INTO histograms VALUES(1,5,0,?,?)").bind(blob, checksum).run();
+  const NumericsTable numerics(database, 1, layout, count);
+  numerics.check();
+  numerics.visit({.statistic = 0, .role = 0, .first_chunk = 0, .end_chunk = 1, .begin = 0, .end = 4096}, level % 9,
+                 [&](std::uint64_t, std::size_t chunk, std::span<const float> values) {
+                   require(chunk == 0 && values.size() == 2);
+                 });
+  const HistogramTable histograms(database, 1, count);
+  histograms.check(roles.size());
+  for (std::size_t site = 0; site < 4; ++site) {
+    const std::uint64_t before = damaged;
+    require(histograms.read(5, site).has_value() != (damaged > before));
+  }
+  std::span<const std::byte> rest = blob;
+  if (const auto counts = decode_counts(rest)) {
+    std::vector<std::byte> bytes;
+    encode_counts(*counts, bytes);
+    std::span<const std::byte> again = bytes;
+    require(decode_counts(again) == counts && again.empty());
+  }
+}
+
+}  // namespace quaver::testing
