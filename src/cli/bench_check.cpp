@@ -1,5 +1,6 @@
 #include "cli/bench_check.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
 
@@ -13,6 +14,7 @@ namespace quaver {
 namespace {
 
 constexpr Size check_steps = 8;
+constexpr double rate_share = 0.1;
 
 // The first batch of another source, again and again.
 class RepeatedBatch final : public TokenSource {
@@ -40,6 +42,8 @@ Config config_to_check(Config config) {
   config.train.shadow_every = 0;
   config.optim.schedule = ScheduleShape::constant;
   config.optim.warmup = 0;
+  config.optim.learning_rate *= rate_share;
+  config.optim.unit_learning_rate *= rate_share;
   return config;
 }
 
@@ -77,29 +81,43 @@ Lesson learn(const Config& config, const Notice& notice) {
 
 }  // namespace
 
+Role LearningCheck::most_lost() const {
+  const auto most = std::max_element(zero_codes.begin(), zero_codes.end(),
+                                     [](const ZeroCodes& a, const ZeroCodes& b) { return a.share() < b.share(); });
+  return static_cast<Role>(most - zero_codes.begin());
+}
+
 Verdict LearningCheck::verdict() const {
   if (!(reference_fall() >= least_fall)) return Verdict::reference_learns_too_little;
-  return share() >= least_share ? Verdict::learns : Verdict::learns_too_little;
+  if (!(share() >= least_share)) return Verdict::learns_too_little;
+  return zero_codes[static_cast<std::size_t>(most_lost())].share() > most_zeros ? Verdict::mostly_zeros
+                                                                                : Verdict::learns;
 }
 
 void LearningCheck::require() const {
   const auto path = [](const std::vector<double>& of) {
     return fmt::format("{:.4f} to {:.4f}", of.front(), of.back());
   };
+  const std::string paths = fmt::format("in {} steps on one micro-batch the loss went from {}, and from {} in bf16",
+                                        losses.size(), path(losses), path(reference));
+  constexpr const char* remedy =
+      "where gradients underflow, calibrate the scales (`quaver calibrate`, or leave precision.scales and the static "
+      "scales out), or choose another recipe";
   switch (verdict()) {
     case Verdict::learns:
       return;
     case Verdict::learns_too_little:
+      throw Error(fmt::format("the figures are not those of training: {}; it must fall at least {:g} times as far",
+                              paths, least_share),
+                  remedy);
+    case Verdict::mostly_zeros:
       throw Error(
-          fmt::format("the figures are not those of training: in {} steps on one micro-batch the loss went from "
-                      "{}, and from {} in bf16; it must fall at least {:g} times as far",
-                      losses.size(), path(losses), path(reference), least_share),
-          "look at the zero codes by role: where gradients underflow, calibrate the scales (`quaver calibrate`, "
-          "or leave precision.scales out) or choose another recipe");
+          fmt::format("the figures are not those of training: {:.1f} % of the codes of {} are zero; {}",
+                      100 * zero_codes[static_cast<std::size_t>(most_lost())].share(), name_of(most_lost()), paths),
+          remedy);
     case Verdict::reference_learns_too_little:
-      throw Error(fmt::format("the figures cannot be judged: in {} steps on one micro-batch bf16's loss went from {}, "
-                              "and it must fall by {:g} for a comparison",
-                              reference.size(), path(reference), least_fall),
+      throw Error(fmt::format("the figures cannot be judged: {}, whose loss must fall by {:g} for a comparison", paths,
+                              least_fall),
                   "set optim.learning_rate to one that this model learns with");
   }
 }

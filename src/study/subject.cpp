@@ -29,6 +29,8 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
   subject->run = std::make_unique<OpenedRun>();
   OpenedRun& run = *subject->run;
   run.config = in_high_precision(config);
+  // Probes gather full statistics, which need memory that is planned only for runs that gather them.
+  if (run.config.train.statistics_every == 0) run.config.train.statistics_every = run.config.train.steps;
   run.data = std::move(data);
   run.engine = make_engine(run.config, notice);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
