@@ -47,7 +47,7 @@ std::string describe_difference(const DataIdentity& recorded, const DataIdentity
   if (recorded.tokenizer_hash != now.tokenizer_hash) {
     return fmt::format("tokenizer: {} → {}", or_none(recorded.tokenizer_hash), or_none(now.tokenizer_hash));
   }
-  const std::string train =
+  std::string train =
       split_difference("training", recorded.train_tokens, now.train_tokens, recorded.train_hash, now.train_hash);
   if (!train.empty()) return train;
   return split_difference("validation", recorded.valid_tokens, now.valid_tokens, recorded.valid_hash, now.valid_hash);

@@ -76,7 +76,8 @@ void make_folder(const std::filesystem::path& folder);
 void sync_directory(const std::filesystem::path& directory);
 
 // A regular file mapped read-only. The spans it gives live as long as it does. A file that another process shortens
-// while it is mapped faults on access; files written by AtomicFile are replaced, never shortened.
+// while it is mapped faults on access; files written by AtomicFile are replaced, never shortened. What others may write
+// to is read with FileReader (file_reader.h).
 class MappedFile {
  public:
   static MappedFile open(const std::filesystem::path& path);

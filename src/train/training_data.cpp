@@ -38,8 +38,22 @@ void check_length(const TokenSource* source, const char* what, Size context) {
               "use more text, or a smaller train.context");
 }
 
+// A shard of another tokenizer with the same vocabulary would be read without complaint, as other text.
+void check_tokenizer(const TokenSource* source, const Tokenizer* tokenizer) {
+  if (source == nullptr || tokenizer == nullptr) return;
+  for (const Shard& shard : source->shards()) {
+    const std::uint64_t recorded = shard.info().tokenizer_hash;
+    if (recorded == 0 || recorded == tokenizer->hash()) continue;
+    throw Error(fmt::format("shard {} was made with tokenizer {:016x}, not with {} ({:016x})", shard.path().string(),
+                            recorded, tokenizer->name(), tokenizer->hash()),
+                "use the tokenizer that the shard was made with, or prepare the text again");
+  }
+}
+
 // Lengths before the identity, which may have to read everything.
 void check_and_identify(TrainingData& data, std::uint64_t tokenizer_hash, Size context) {
+  check_tokenizer(data.train.get(), data.tokenizer.get());
+  check_tokenizer(data.valid.get(), data.tokenizer.get());
   check_length(data.train.get(), "training", context);
   check_length(data.valid.get(), "validation", context);
   data.identity = identity_of(*data.train, data.valid.get(), tokenizer_hash, data.vocab);

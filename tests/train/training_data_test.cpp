@@ -40,6 +40,22 @@ TEST(TrainingData, KnowsItsIdentity) {
   EXPECT_EQ(describe_difference(alone, validated), "validation data: none → some");
 }
 
+TEST(TrainingData, RefusesAShardOfAnotherTokenizer) {
+  const TemporaryFolder folder;
+  DataConfig config;
+  config.kind = DataKind::dataset;
+  config.tokenizer = "bytes";
+  config.path = write_shard(folder.path() / "a.qv", 0, ShardFormat::quaver).string();
+  EXPECT_NO_THROW(open_training_data(config, 1, 16));
+  ShardWriter other(folder.path() / "b.qv", ShardFormat::quaver, 257, 99);  // the same vocabulary, other tokens
+  other.append(std::vector<std::int32_t>(200, 1));
+  other.finish();
+  config.valid_path = (folder.path() / "b.qv").string();
+  EXPECT_THROW(open_training_data(config, 1, 16), Error);
+  std::swap(config.path, config.valid_path);
+  EXPECT_THROW(open_training_data(config, 1, 16), Error);
+}
+
 TEST(TrainingData, SyntheticTextHasAnIdentityToo) {
   DataConfig config;
   config.kind = DataKind::synthetic;
