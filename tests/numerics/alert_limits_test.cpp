@@ -525,6 +525,49 @@ TEST_F(Quiet, ThresholdsMustHaveAMeaning) {
   EXPECT_TRUE(refused([](AlertConfig& c) { c.shadow_cosine_4bit = -1.01; }));
 }
 
+// A run without attention has no largest logit, and a gradient of zero no logarithm: neither is a reading.
+TEST_F(Quiet, WhatIsNoReadingIsNotRead) {
+  now.max_logit = 500;
+  ASSERT_EQ(looks_until_raised(), 3);
+  now.max_logit = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(looks_until_cleared(), 0);
+  now.max_logit = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(looks_until_cleared(), 0);
+  now.max_logit = 1;
+  EXPECT_EQ(looks_until_cleared(), 20);
+  now.gradient_norm = 0.5;
+  for (int i = 0; i < 60; ++i) look();
+  for (const double none : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
+    now.gradient_norm = none;
+    EXPECT_EQ(looks_until_raised(), 0) << none;
+  }
+}
+
+// One scale of a tensor at a time: a site that gets block scales, or becomes wide, has none that could be stale.
+TEST_F(Quiet, AStaleScaleIsForgottenWithTheScale) {
+  figure(x, Statistic::scale) = 1;
+  figure(x, Statistic::amax) = 10000;
+  ASSERT_EQ(looks_until_raised(), 3);
+  const QuantSpec rows{.format = Format::e4m3, .block = block::row, .policy = ScalePolicy::current};
+  book.set_spec(x, {rows, rows}, now.step, "test");
+  EXPECT_EQ(looks_until_cleared(), 1);
+}
+
+// The largest value of the latest sixteen steps and of the sixteen before counts: an old peak does not excuse a scale
+// for ever.
+TEST_F(Quiet, AFrozenScaleIsHeldAgainstRecentPeaks) {
+  ScaleEntry& entry = book.entry(x);
+  entry.site.scale = 1;
+  entry.last_step.count = 1;
+  entry.last_step.amax = 448;
+  for (int i = 0; i < 70; ++i) look();
+  EXPECT_TRUE(alarms.active().empty());
+  entry.last_step.amax = 1;
+  // 70 steps are four rounds of sixteen and six of a fifth: its peak is past after the ten that are left and a round.
+  EXPECT_EQ(looks_until_raised(), 27);
+  EXPECT_EQ(last.rule, AlertRule::frozen_scale);
+}
+
 // 4 then 8: the mean moves half of the way and the lag takes the other half, so that 8 is what is expected next; the
 // variance is half of the square of 4.
 TEST(RunningLevel, FollowsATrend) {

@@ -63,8 +63,37 @@ TEST(WhatIfByHand, Saturation) {
   EXPECT_NEAR(clipped.sqnr_db, decibels(7.0 / 3 * 65536, error2), 0.05);
   EXPECT_NEAR(clipped.headroom_log2, std::log2(448.0 / 512), 1e-6);
   EXPECT_EQ(what_if(one_binade(7), Format::e4m3, 1.0F).saturated_percent, 0);
-  // F16 ends at 65504.
+  // F16 ends at 65504: of [65536, 131072) all is clipped, and off by x − 65504.
   EXPECT_NEAR(what_if(one_binade(16), Format::f16, 1.0F).saturated_percent, 100, 1e-6);
+  const auto cube = [](double x) { return x * x * x; };
+  const double beyond2 = (cube(131072 - 65504.0) - cube(65536 - 65504.0)) / 3 / 65536;
+  EXPECT_NEAR(what_if(one_binade(16), Format::f16, 1.0F).sqnr_db, decibels(7.0 / 3 * 0x1p32, beyond2), 0.05);
+}
+
+// The largest element is known exactly, and only it lies beyond the format.
+TEST(WhatIfByHand, TheLargestElementCountsByItself) {
+  Distribution values = one_binade(8);
+  values.binades[static_cast<std::size_t>(8 - lowest_binade)] = 1;
+  values.amax = 480;
+  const CastFigures clipped = what_if(values, Format::e4m3, 1.0F);
+  EXPECT_EQ(clipped.saturated_percent, 100);
+  EXPECT_NEAR(clipped.sqnr_db, decibels(480.0 * 480, 32.0 * 32), 1e-6);
+  values.amax = 448;
+  EXPECT_EQ(what_if(values, Format::e4m3, 1.0F).saturated_percent, 0);
+  EXPECT_NEAR(what_if(values, Format::e4m3, 1.0F).headroom_log2, 0, 1e-6);
+  values.amax = 264;  // between 256 and 288
+  EXPECT_NEAR(what_if(values, Format::e4m3, 1.0F).sqnr_db, decibels(264.0 * 264, 64), 1e-6);
+  EXPECT_NEAR(what_if(values, Format::e4m3, 1.0F, Rounding::stochastic).sqnr_db, decibels(264.0 * 264, 8 * 24.0), 1e-6);
+}
+
+// A largest value that contradicts the histogram is not believed: nothing can lie above the last binade that is filled.
+TEST(WhatIfByHand, AnImpossibleLargestValueIsNotBelieved) {
+  for (const int exponent : {0, 22}) {
+    Distribution values = one_binade(exponent);
+    values.amax = std::ldexp(4.0F, exponent);
+    EXPECT_NEAR(what_if(values, Format::bf16, 1.0F).headroom_log2,
+                std::log2(static_cast<double>(info(Format::bf16).max)) - exponent - 1, 1e-5);
+  }
 }
 
 // Half of the elements are zeros: what is lost is a share of all.
