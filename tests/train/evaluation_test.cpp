@@ -70,9 +70,10 @@ TEST(RecipeSwitch, ComesAfterTheShareOfTheStepsThatTheConfigSays) {
   EXPECT_TRUE(own.notices.empty());
   own.trainer.step();
   EXPECT_EQ(format(), Format::e4m3);
-  const ScaleChange& change = own.trainer.book().entry("blocks.0.mlp.up/x").changes.front();
-  EXPECT_EQ(change.step, 3U);
-  EXPECT_EQ(change.reason, "switch to fp8-delayed");
+  const auto& changes = own.trainer.book().entry("blocks.0.mlp.up/x").changes;
+  ASSERT_FALSE(changes.empty());
+  EXPECT_EQ(changes[0].step, 3U);
+  EXPECT_EQ(changes[0].reason, "switch to fp8-delayed");
   ASSERT_EQ(own.notices.size(), 1U);
   EXPECT_EQ(own.notices[0], "step 3: the rest of the run uses fp8-delayed");
 }
@@ -204,6 +205,26 @@ TEST(TrainingStep, WeightsThatTheUpdateDidNotChangeAreCounted) {
   EXPECT_GT(moved.unmoved_percent, 5);
   EXPECT_LT(moved.unmoved_percent, 95);
   EXPECT_NEAR(report.unmoved_percent, moved.unmoved_percent, 1e-9);
+}
+
+// A site overflows where more than one percent of its elements saturate, and wide ones never do.
+TEST(TrainingStep, OverflowsAreTheSitesThatSaturate) {
+  Config config = short_config();
+  config.precision.recipe = "fp8-static";
+  config.precision.static_activation_scale = 1e6;
+  OwnTrainer own(config);
+  const StepReport report = own.trainer.step();
+  std::uint64_t overflows = 0, saturated = 0, underflowed = 0;
+  for (const auto& entry : own.trainer.book().entries()) {
+    const CastStatistics& seen = entry->last_step;
+    overflows += 100 * seen.saturated > seen.count && entry->site.spec.rows.format != Format::bf16 ? 1 : 0;
+    saturated += seen.saturated;
+    underflowed += seen.underflowed;
+  }
+  EXPECT_GE(overflows, 4U) << "the inputs of qkv and up of two blocks, at least";
+  EXPECT_EQ(report.overflows, overflows);
+  EXPECT_EQ(report.saturated, saturated);
+  EXPECT_EQ(report.underflowed, underflowed);
 }
 
 }  // namespace
