@@ -242,7 +242,7 @@ TEST_F(Quiet, FourBitsMayTakeMoreToZero) {
 }
 
 TEST_F(Quiet, Saturation) {
-  expect_limits(x, Statistic::saturated_percent, AlertRule::saturation, 1, 1.01, 0.51, 0.49);
+  expect_limits(x, Statistic::saturated_percent, AlertRule::saturation, 1, 1.01, 0.5, 0.49);
   EXPECT_EQ(last.act, Act::reset_history);
   EXPECT_EQ(last.severity, Severity::warning);
   figure(x, Statistic::saturated_percent) = 20.1F;
@@ -344,7 +344,7 @@ TEST_F(Quiet, GradientSnr) {
 }
 
 TEST_F(Quiet, AttentionLogits) {
-  expect_step_limits(now.max_logit, AlertRule::attention_logits, 100, 100.1, 80.1, 79.9);
+  expect_step_limits(now.max_logit, AlertRule::attention_logits, 100, 100.1, 80, 79.9);
   EXPECT_EQ(last.severity, Severity::warning);
   now.max_logit = 1000;
   looks_until_raised();
