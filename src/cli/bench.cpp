@@ -194,10 +194,12 @@ TrainingData benchmark_data(const Config& config) {
 // One trainer after the other: each has the device's memory to itself.
 int bench_step_verb(const BenchArguments& arguments) {
   Config config = config_of(arguments);
+  std::optional<Reference> reference;
+  if (!arguments.reference.empty()) reference = read_reference(arguments.reference, config);
   const CalibratedFile scales(config);
   StepBenchmark benchmark = Bench(arguments, config).measure();
   benchmark.calibrated = scales.made();
-  benchmark.learning = check_learning(config, tell);
+  benchmark.learning = check_learning(config, benchmark.losses, reference, tell);
   fmt::print("{}", benchmark_table(benchmark));
   if (!arguments.json.empty()) write_file_atomically(arguments.json, benchmark_json(benchmark) + "\n");
   benchmark.learning.require();

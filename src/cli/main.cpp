@@ -351,6 +351,8 @@ class CommandLine {
         ->capture_default_str()
         ->check(within(Size{0}, most));
     verb.add_option("--json", bench_.json, "file to write the figures to, for programs");
+    verb.add_option("--reference", bench_.reference,
+                    "such a file of the same model and steps: bf16's losses are taken from it, not trained for");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         bench_.config = bench_config_.arguments(verb);

@@ -77,7 +77,8 @@ struct BenchArguments {
   Size tokens = 524288;    // a step
   Size steps = 5;
   Size warmup = 2;
-  std::string json;  // file to write; empty: none
+  std::string json;       // file to write; empty: none
+  std::string reference;  // such a file of an earlier benchmark, to take bf16's losses from; empty: none
 };
 int bench_step_verb(const BenchArguments& arguments);
 

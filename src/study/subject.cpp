@@ -9,6 +9,8 @@
 
 namespace quaver {
 
+namespace {
+
 Config in_high_precision(Config config) {
   config = resolve_parametrization(std::move(config));  // while the recipe is still its own
   config.precision.recipe = "bf16";
@@ -17,6 +19,8 @@ Config in_high_precision(Config config) {
   config.precision.switch_to.clear();
   return config;
 }
+
+}  // namespace
 
 std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice) {
   const Size context = config.train.context > 0 ? config.train.context : config.model.context;

@@ -24,9 +24,6 @@ struct Subject {
   Size tokens_per_batch() const { return trainer().config().train.batch * trainer().config().train.context; }
 };
 
-// The config with every site in bf16 and the parametrization that its own recipe asks for.
-Config in_high_precision(Config config);
-
 // A fresh model, whose trainer stores every site in bf16. A scale file that the config names is not read: it may be the
 // one about to be written.
 std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice);
