@@ -23,6 +23,8 @@ StepBenchmark made_up() {
   benchmark.narrow_share = 0.25;
   benchmark.step_seconds = {0.1, 0.4, 0.2};
   benchmark.losses = {5, 4, 3, 2};
+  benchmark.learning.tokens = 128;
+  benchmark.learning.losses = benchmark.learning.reference = {5, 4, 3, 2};
   benchmark.memory.weights = 1 << 20;
   benchmark.memory.scratch = 2 << 20;
   benchmark.workspace = 1 << 20;
