@@ -120,7 +120,12 @@ TrainerState parse_state(std::string_view text, std::uint64_t step, std::string_
   };
   TrainerState state;
   try {
-    const json read = json::parse(text);
+    constexpr int deepest = 32;  // writing JSON, as below, calls itself for every level
+    const auto refuse_deep = [&](int depth, json::parse_event_t, const json&) {
+      if (depth > deepest) throw damaged("it is nested too deep");
+      return true;
+    };
+    const json read = json::parse(text, refuse_deep);
     // An integer where one is due: a conversion from 1e18 or -1.5 would give some other number.
     const auto integer = [&](const char* key, Size most) {
       const json& value = read.at(key);

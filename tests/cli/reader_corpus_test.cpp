@@ -33,6 +33,9 @@ TEST(ReaderCorpora, HoldTheirProperties) {
   run_corpus("scale_book", testing::fuzz_scale_book);
   run_corpus("scale_drift", testing::fuzz_scale_drift);
   run_corpus("localization_map", testing::fuzz_localization_map);
+  run_corpus("metrics_log", testing::fuzz_metrics_log);
+  run_corpus("trainer_state", testing::fuzz_trainer_state);
+  run_corpus("provenance", testing::fuzz_provenance);
   run_corpus("run_id", testing::fuzz_run_id);
   run_corpus("gemm_cache", testing::fuzz_gemm_cache);
   run_corpus("plan_patterns", testing::fuzz_plan_patterns);
@@ -55,10 +58,16 @@ TEST(ReaderCorpora, DeepTextIsRefused) {
   const std::string deep(200'000, '[');
   const std::string closed = deep + std::string(deep.size(), ']');
   const std::string book = R"({"version": 2, "sites": {"a/x": {"scale": )" + closed + R"(, "spec": )" + closed + "}}}";
+  const std::string state =
+      R"({"step": 3, "updates": 3, "skipped_batches": 0, "last_weight_cast": 3, "switched": false, "loss_scale_log2": 0,
+          "loss_scale_clean_steps": 0, "notes": {}, "unit_factors": [], "scale_book": )";
   for (const std::string& text : {deep, closed, book}) {
     testing::fuzz_scale_book(text);
     testing::fuzz_scale_drift(text);
     testing::fuzz_localization_map(text);
+    testing::fuzz_metrics_log(text);
+    testing::fuzz_provenance(text);
+    testing::fuzz_trainer_state(state + text + "}");
   }
 }
 

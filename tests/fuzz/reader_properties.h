@@ -2,6 +2,7 @@
 // libFuzzer targets and the test that runs their corpora share these.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -20,7 +21,10 @@
 #include "store/schema.h"
 #include "study/calibrate.h"
 #include "train/localization_map.h"
+#include "train/metrics.h"
+#include "train/provenance.h"
 #include "train/run_record.h"
+#include "train/trainer_state.h"
 
 namespace quaver::testing {
 
@@ -40,10 +44,13 @@ inline void require(bool holds) {
 inline std::vector<LayerShape> two_layers() { return {{"a", 8, 8, 0, false}, {"b.c", 8, 8, 1, false}}; }
 
 inline ScaleBook small_book() {
+  static const Plan plan = [] {
+    PrecisionConfig precision;
+    precision.recipe = "fp8-delayed";
+    return make_plan(precision, two_layers());
+  }();
   ScaleBook book({.history = 4});
-  PrecisionConfig precision;
-  precision.recipe = "fp8-delayed";
-  for (const PlanRow& row : make_plan(precision, two_layers()).rows) book.add(row);
+  for (const PlanRow& row : plan.rows) book.add(row);
   return book;
 }
 
@@ -77,6 +84,34 @@ inline void fuzz_scale_drift(std::string_view text) {
   }
   allow_refusal([&] {
     for (const SiteDrift& site : drift_since(text, "input", now).sites) require(std::isfinite(site.binades));
+  });
+}
+
+// What is kept of a log can be read, line by line, and is kept again; no line is lost but those of later steps.
+inline void fuzz_metrics_log(std::string_view text) {
+  const MetricsHistory history = read_metrics(text, 3);
+  const MetricsHistory again = read_metrics(history.kept, 3);
+  require(again.kept == history.kept && again.unreadable_lines == 0);
+  require(read_metrics(history.unreadable, 3).kept.empty());
+  const auto lines = [](std::string_view lines) { return std::count(lines.begin(), lines.end(), '\n'); };
+  require(lines(history.unreadable) == history.unreadable_lines);
+  require(lines(history.kept) + lines(history.unreadable) <= history.lines);
+}
+
+// A state that was read is written and read to the same.
+inline void fuzz_trainer_state(std::string_view text) {
+  allow_refusal([&] {
+    const TrainerState state = parse_state(text, 3, "input");
+    require(state.step == 3 && state.updates <= 3);
+    const std::string written = to_json(state);
+    require(to_json(parse_state(written, 3, "again")) == written);
+  });
+}
+
+inline void fuzz_provenance(std::string_view text) {
+  allow_refusal([&] {
+    const std::string written = to_json(parse_provenance(text, "input"));
+    require(to_json(parse_provenance(written, "again")) == written);
   });
 }
 
