@@ -153,11 +153,12 @@ TEST_F(Planted, ChosenPlanIsTheBestOfThoseThatHold) {
 
 TEST_F(Planted, PlanTrainsWithinItsBudget) {
   const PrecisionConfig precision = planted_config("fp8-current").precision;
-  const double narrow = trained(precision);
   const double planned = trained(with_plan(precision, found()));
   const double wide = trained(planted_config("bf16").precision);
   EXPECT_LT(planned, wide * (1 + found().budget));
-  EXPECT_GT(narrow, planned);
+  // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise.
+  EXPECT_GT(found().trials.front().harm, 2 * found().budget);
+  EXPECT_LT(found().chosen.harm, found().budget / 2);
 }
 
 TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
