@@ -224,7 +224,8 @@ TEST(Load, FilesThatCannotBeReadAreNamed) {
   };
   EXPECT_THAT(refused_file(folder.path("missing.toml")), AllOf(HasSubstr("missing.toml"), HasSubstr("No such file")));
   EXPECT_THAT(refused_file(folder.path("")), HasSubstr("is a folder"));
-  EXPECT_THAT(refused_file(folder.write("big.toml", std::string((1 << 20) + 1, '#'))), HasSubstr("1048577 bytes, more than the 1048576"));
+  EXPECT_THAT(refused_file(folder.write("big.toml", std::string((1 << 20) + 1, '#'))),
+              HasSubstr("1048577 bytes, more than the 1048576"));
   EXPECT_THAT(refused_file(folder.write("wrong.toml", "\n\nmodel.x = 1\n")), HasSubstr("wrong.toml:3:"));
   EXPECT_NO_THROW(
       load_config({.files = {folder.write("largest.toml", std::string(1 << 20, '#'))}, .texts = {}, .flags = {}}));

@@ -14,9 +14,9 @@ namespace quaver {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::UnorderedElementsAre;
 using testing::expect_error;
 using testing::TempFolder;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> plain_documents(const std::string& text, const TextReading& reading = {}) {
   std::istringstream in(text);
