@@ -55,7 +55,8 @@ MetricsHistory read_metrics(std::string_view text, Size last_step) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     ++history.lines;
-    const ordered_json entry = ordered_json::parse(line, nullptr, false);
+    // Not ordered_json: it copies values as it grows, by a function that calls itself for every level of nesting.
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
     if (!entry.is_object()) {
       if (history.unreadable_lines++ == 0) history.first_unreadable = history.lines;
       history.unreadable.append(line).append("\n");

@@ -12,6 +12,7 @@
 
 namespace quaver {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 
 namespace {
@@ -24,9 +25,9 @@ ordered_json json_of(const std::vector<SettingChange>& changes) {
   return list;
 }
 
-std::vector<SettingChange> changes_of(const ordered_json& list) {
+std::vector<SettingChange> changes_of(const json& list) {
   std::vector<SettingChange> changes;
-  for (const ordered_json& entry : list) {
+  for (const json& entry : list) {
     changes.push_back({entry.at("step").get<Size>(), entry.at("key").get<std::string>(),
                        entry.at("before").get<std::string>(), entry.at("after").get<std::string>()});
     if (changes.back().step < 0) throw Error(fmt::format("a change at step {}", changes.back().step));
@@ -40,7 +41,7 @@ ordered_json json_of(const DataIdentity& data) {
           {"tokenizer_hash", data.tokenizer_hash}, {"vocab_size", data.vocab_size}};
 }
 
-DataIdentity identity_of(const ordered_json& entry) {
+DataIdentity identity_of(const json& entry) {
   return {.train_hash = entry.at("train_hash").get<std::string>(),
           .valid_hash = entry.at("valid_hash").get<std::string>(),
           .train_tokens = entry.at("train_tokens").get<std::uint64_t>(),
@@ -75,13 +76,14 @@ Provenance parse_provenance(std::string_view text, std::string_view source) {
     return Error(fmt::format("{}: not what a run writes: {}", source, why), "resume from an older checkpoint");
   };
   try {
-    const ordered_json json = ordered_json::parse(text);
-    const ConfigText config{fmt::format("{} (config)", source), json.at("config").get<std::string>()};
-    return {.id = json.at("id").get<std::string>(),
+    // Not ordered_json: it copies values as it grows, by a function that calls itself for every level of nesting.
+    const json read = json::parse(text);
+    const ConfigText config{fmt::format("{} (config)", source), read.at("config").get<std::string>()};
+    return {.id = read.at("id").get<std::string>(),
             .config = load_config({.files = {}, .texts = {config}, .flags = {}}),
-            .data = identity_of(json.at("data")),
-            .changes = changes_of(json.at("changes"))};
-  } catch (const nlohmann::json::exception& error) {
+            .data = identity_of(read.at("data")),
+            .changes = changes_of(read.at("changes"))};
+  } catch (const json::exception& error) {
     throw damaged(error.what());
   } catch (const Error& error) {
     throw damaged(error.what());
