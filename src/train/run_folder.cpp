@@ -102,7 +102,7 @@ fs::path make_fallback_folder(const Config& config, const fs::path& directory, c
     make_folder(fs::path(config.run.fallback) / name);
     return fs::path(config.run.fallback) / name;
   }
-  const fs::path folder = fs::temp_directory_path() / name;
+  fs::path folder = fs::temp_directory_path() / name;
   make_private_folder(folder);
   return folder;
 }

@@ -130,7 +130,7 @@ std::string run_id(const fs::path& directory) {
   if (fs::exists(path)) {
     if (const auto known = parse_run_id(read_file(path, longest_file))) return *known;
   }
-  const std::string id = new_id();
+  std::string id = new_id();
   write_file_atomically(path, id + "\n");
   return id;
 }
