@@ -461,6 +461,27 @@ TEST_F(Quiet, ATensorOfZeros) {
   EXPECT_EQ(last.act, Act::none);
 }
 
+TEST_F(Quiet, ATensorThatIsZeroNowAndThenIsNotOneOfZeros) {
+  ScaleEntry& entry = book.entry(dy);
+  entry.last_step.count = 1;
+  for (int step = 1; step <= 300; ++step) {
+    entry.site.scale = static_cast<float>(step);  // so that it is not frozen
+    entry.last_step.amax = step % 60 == 0 ? 1 : 0;
+    EXPECT_TRUE(look().empty()) << step;
+  }
+}
+
+TEST_F(Quiet, SamplesOfSkippedStepsAreNotJudged) {
+  figure(x, Statistic::underflow_percent) = 100;
+  now.skipped = true;
+  look();
+  look();
+  now.skipped = false;
+  EXPECT_TRUE(look().empty());  // the first of three
+  EXPECT_TRUE(look().empty());
+  EXPECT_FALSE(look().empty());
+}
+
 TEST_F(Quiet, NonfiniteValuesAreRaisedAtOnceAndClearedAfterTwentySteps) {
   ScaleEntry& entry = book.entry(x);
   entry.last_step.nonfinite = 1;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "numerics/what_if.h"
+#include "serve/answers.h"
 #include "serve/client.h"
 #include "serve/sample_store.h"
 
@@ -114,6 +115,20 @@ TEST_F(ApplicationTest, ARunTellsItsChangesOfSettingsAndNothingElseThatSitsInThe
   EXPECT_EQ(told[0]["after"], "\"…/new\"");
   store_document(folder_.store(), "one", "settings", "{\"not\": \"a list\"}");
   EXPECT_EQ(get_json("/api/runs/one")["changed_settings"], json::array());
+}
+
+TEST(Tags, HaveOneToSixtyFourCharactersAndThereAreAtMostThirtyTwo) {
+  const auto body = [](std::size_t count, std::size_t characters) {
+    std::string tag;
+    for (std::size_t i = 0; i < characters; ++i) tag += "ü";  // two bytes each
+    return json{{"tags", std::vector<std::string>(count, tag)}}.dump();
+  };
+  EXPECT_EQ(tags_in(body(32, 64)).size(), 32U);
+  EXPECT_EQ(tags_in(body(1, 1)).size(), 1U);
+  EXPECT_TRUE(tags_in(body(0, 1)).empty());
+  EXPECT_THROW(tags_in(body(1, 65)), BadParameter);
+  EXPECT_THROW(tags_in(body(33, 1)), BadParameter);
+  EXPECT_THROW(tags_in(body(1, 0)), BadParameter);
 }
 
 TEST_F(ApplicationTest, NoAnswerShowsWhereThisMachineKeepsItsFiles) {
