@@ -31,10 +31,11 @@ ARCHITECTURES ?= 80;89;90a;100f;120f
 dist: setup
 	@scripts/dist $(BUILD)-dist '$(ARCHITECTURES)' $(JOBS)
 
-# The tests again with AddressSanitizer and UndefinedBehaviorSanitizer.
+# The tests again with AddressSanitizer and UndefinedBehaviorSanitizer; several files at a time, since most of compiling
+# is reading headers.
 sanitize: setup
 	@$(LAUNCHERS) cmake -S . -B $(BUILD)-sanitize -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS_SANITIZE="-O1 -g1" \
-	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_BENCHMARKS=OFF >/dev/null
+	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_BENCHMARKS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
 	@cmake --build $(BUILD)-sanitize -j $(JOBS)
 	@cd $(BUILD)-sanitize && ctest --output-on-failure -j $(JOBS) -LE slow
 

@@ -60,16 +60,6 @@ std::vector<std::vector<std::string>> drift_rows(const Drift& drift, std::size_t
   return rows;
 }
 
-report::Table table_of(const std::vector<std::vector<std::string>>& rows) {
-  report::Table table;
-  for (const std::string& title : rows.front()) {
-    const bool left = table.columns.empty() || title.ends_with("site");
-    table.columns.push_back({title, left ? report::Align::left : report::Align::right});
-  }
-  table.rows.assign(rows.begin() + 1, rows.end());
-  return table;
-}
-
 // Where the magnitudes of each layer lie in the format: binades of |x|·s.
 report::LineChart range_chart(const Calibration& calibration, Role role) {
   const auto sites = scaled_sites(calibration, role);
@@ -174,7 +164,8 @@ void add_drift(report::Page& page, const Drift& drift, const std::string& agains
       "Ranges against {}. Headroom is what the earlier scale leaves the range of now; below zero it saturates.",
       against));
   if (!drift.sites.empty()) page.figure(report::to_svg(drift_chart(drift)));
-  page.details("All sites", [&](report::Page& inner) { inner.table(table_of(drift_rows(drift, drift.sites.size()))); });
+  page.details("All sites",
+               [&](report::Page& inner) { inner.table(report_table(drift_rows(drift, drift.sites.size()))); });
 }
 
 std::string summary_of(const Calibration& calibration) {
@@ -274,7 +265,7 @@ std::string calibration_report(const Calibration& calibration, const std::option
                              calibration.margin)},
       {"config", calibration.hash}});
   page.heading("What each percentile would do")
-      .table(table_of(effect_rows(calibration)))
+      .table(report_table(effect_rows(calibration)))
       .paragraph(
           "Each line is the worst site of all layers. Computed from histograms of powers of two: shares at powers "
           "of two are exact, a percentile is within a fifth of a binade for bell-shaped tensors and always within "
@@ -288,7 +279,7 @@ std::string calibration_report(const Calibration& calibration, const std::option
   if (calibration.steps.size() > 1) page.figure(report::to_svg(movement_chart(calibration)));
   if (drift) add_drift(page, *drift, against);
   page.heading("Sites").details("All sites",
-                                [&](report::Page& inner) { inner.table(table_of(site_rows(calibration))); });
+                                [&](report::Page& inner) { inner.table(report_table(site_rows(calibration))); });
   return page.footer("Written by quaver " QUAVER_VERSION).html();
 }
 

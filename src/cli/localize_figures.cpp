@@ -87,15 +87,6 @@ Rows trial_rows(const Localization& localization) {
   return rows;
 }
 
-report::Table table_of(const Rows& rows) {
-  report::Table table;
-  for (const std::string& title : rows.front()) {
-    table.columns.push_back({title, table.columns.empty() ? report::Align::left : report::Align::right});
-  }
-  table.rows.assign(rows.begin() + 1, rows.end());
-  return table;
-}
-
 Size kept_wide(const Localization& localization) {
   return std::count_if(localization.ranking.begin(), localization.ranking.end(),
                        [&](std::size_t index) { return localization.sites[index].kept_wide; });
@@ -207,12 +198,12 @@ std::string localization_report(const Localization& localization, const std::str
       .figure(report::to_svg(harm_grid(localization)), "Hover for the figures.")
       .figure(report::to_svg(plan_grid(localization)));
   page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));
-  page.details("All operands", [&](report::Page& inner) { inner.table(table_of(operand_rows(localization))); });
+  page.details("All operands", [&](report::Page& inner) { inner.table(report_table(operand_rows(localization))); });
   page.heading("Plans measured")
       .paragraph(
           "Effects of single operands do not add up exactly, so plans are measured whole. The first has all that "
           "the recipe stores in low precision.")
-      .table(table_of(trial_rows(localization)));
+      .table(report_table(trial_rows(localization)));
   page.heading("What harm means")
       .paragraph(
           "The change of the loss, compared batch by batch, plus a tenth of the loss times one minus the cosine of "

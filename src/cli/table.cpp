@@ -30,4 +30,14 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+report::Table report_table(const std::vector<std::vector<std::string>>& rows) {
+  report::Table table;
+  for (const std::string& title : rows.front()) {
+    const bool left = table.columns.empty() || title.ends_with("site");
+    table.columns.push_back({title, left ? report::Align::left : report::Align::right});
+  }
+  table.rows.assign(rows.begin() + 1, rows.end());
+  return table;
+}
+
 }  // namespace quaver

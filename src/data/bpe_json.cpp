@@ -58,9 +58,9 @@ std::optional<std::string> to_bytes(std::string_view text) {
 }
 
 // Reads one tokenizer.json; `source_` names it in every error.
-class Reader {
+class TokenizerReader {
  public:
-  explicit Reader(std::string_view source) : source_(source) {}
+  explicit TokenizerReader(std::string_view source) : source_(source) {}
 
   BpeDefinition read(const json& file) {
     if (!file.is_object()) fail("does not hold an object", damaged);
@@ -330,7 +330,7 @@ std::unique_ptr<BpeTokenizer> parse_bpe(std::string_view text, std::string_view 
   } catch (const json::exception& error) {
     throw Error(fmt::format("{}: not JSON: {}", source, error.what()), damaged);
   }
-  return std::make_unique<BpeTokenizer>(Reader(source).read(file), source);
+  return std::make_unique<BpeTokenizer>(TokenizerReader(source).read(file), source);
 }
 
 std::unique_ptr<BpeTokenizer> load_bpe(const std::filesystem::path& path) {

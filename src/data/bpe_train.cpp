@@ -29,10 +29,10 @@ struct Pair {
   std::vector<std::uint32_t> words;  // those that held it at some time; a superset of those that do now
 };
 
-struct Candidate {
+struct PairCount {
   std::int64_t count;
   PairKey key;
-  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : key > other.key; }
+  bool operator<(const PairCount& other) const { return count != other.count ? count < other.count : key > other.key; }
 };
 
 // Pair counts over all words, kept up to date while merges are applied. The queue is corrected lazily: counts of old
@@ -45,9 +45,9 @@ class PairTable {
   }
 
   // The most frequent pair, or count 0 where none is left.
-  Candidate most_frequent() {
+  PairCount most_frequent() {
     while (!queue_.empty()) {
-      const Candidate top = queue_.top();
+      const PairCount top = queue_.top();
       queue_.pop();
       const std::int64_t count = pairs_[top.key].count;
       if (count == top.count) return top;
@@ -110,7 +110,7 @@ class PairTable {
 
   std::vector<Word> words_;
   std::unordered_map<PairKey, Pair> pairs_;
-  std::priority_queue<Candidate> queue_;
+  std::priority_queue<PairCount> queue_;
   std::vector<PairKey> fresh_;  // pairs that the merge in progress created
 };
 
@@ -151,7 +151,7 @@ std::unique_ptr<BpeTokenizer> BpeTrainer::train(int vocab_size, const Progress& 
   BpeDefinition definition = bytes_only(pattern_);
   const int wanted = vocab_size - byte_count - 1;
   for (int done = 0; done < wanted; ++done) {
-    const Candidate best = table.most_frequent();
+    const PairCount best = table.most_frequent();
     if (best.count < 2) break;
     const auto left = static_cast<std::int32_t>(best.key >> 32);
     const auto right = static_cast<std::int32_t>(best.key & 0xFFFFFFFF);

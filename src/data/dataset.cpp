@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 constexpr const char* prepare_again = "prepare the data set again";
 
 // Reads dataset.json; every wrong type ends in the same Error, raised by open_dataset.
-class Reader {
+class IndexReader {
  public:
-  Reader(const fs::path& folder, json file) : folder_(folder), file_(std::move(file)) {}
+  IndexReader(const fs::path& folder, json file) : folder_(folder), file_(std::move(file)) {}
 
   Dataset read() {
     if (file_.at("format").get<std::string>() != dataset_format_name) fail("is of another format");
@@ -94,7 +94,7 @@ Dataset open_dataset(const fs::path& folder) {
   std::string text = read_file(path, max_dataset_file_bytes);
   while (true) {
     try {
-      return Reader(folder, json::parse(text)).read();
+      return IndexReader(folder, json::parse(text)).read();
     } catch (const json::exception& error) {
       throw Error(fmt::format("{} is damaged: {}", path.string(), error.what()), prepare_again);
     } catch (const Error&) {

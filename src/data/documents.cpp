@@ -11,7 +11,7 @@
 namespace quaver {
 namespace {
 
-constexpr std::size_t block_bytes = 1 << 18;
+constexpr std::size_t least_read = 1 << 18;
 constexpr std::size_t max_line_bytes = 1 << 30;
 constexpr std::uint64_t min_piece_bytes = 1024;
 constexpr std::uint64_t max_piece_bytes = 1 << 30;
@@ -40,7 +40,7 @@ class Window {
     buffer_.erase(0, start_);
     start_ = 0;
     const std::size_t kept = buffer_.size();
-    buffer_.resize(kept + std::max(block_bytes, wanted - kept));
+    buffer_.resize(kept + std::max(least_read, wanted - kept));
     in_.read(buffer_.data() + kept, static_cast<std::streamsize>(buffer_.size() - kept));
     if (in_.bad()) throw Error(fmt::format("cannot read {}", source_), "check the disk");
     buffer_.resize(kept + static_cast<std::size_t>(in_.gcount()));
@@ -139,7 +139,7 @@ std::string text_of_line(std::string_view line, const std::string& field) {
 
 // The next line without its end, or false at the end of the file.
 bool next_line(Window& window, std::string_view source, std::uint64_t number, std::string& line) {
-  std::size_t wanted = block_bytes;
+  std::size_t wanted = least_read;
   std::string_view ahead = window.peek(1);
   std::size_t end = ahead.find('\n');
   while (end == std::string_view::npos && !window.at_end()) {

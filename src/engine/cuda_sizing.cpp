@@ -8,8 +8,6 @@ namespace quaver {
 
 namespace {
 
-std::byte nowhere{};
-
 Size ceil_div(Size a, Size b) { return (a + b - 1) / b; }
 
 class CudaSizing final : public SizingEngine {

@@ -10,6 +10,8 @@
 
 namespace quaver {
 
+inline std::byte nowhere{};  // where a tensor that only passes through pretends to lie
+
 class SizingEngine : public Engine {
  public:
   // Addresses without memory behind them, each only once: views may be compared and must not be touched.

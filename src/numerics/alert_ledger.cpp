@@ -27,6 +27,11 @@ const RuleInfo* rule_named(std::string_view name) {
 
 }  // namespace
 
+Verdict above(double value, double limit, double healthy_share) {
+  if (value > limit) return Verdict::bad;
+  return value < healthy_share * limit ? Verdict::healthy : Verdict::borderline;
+}
+
 std::string state_key(std::string_view group, std::string_view name, std::string_view field) {
   std::string key(prefix);
   key.append(group).append("|").append(name).append("|").append(field);

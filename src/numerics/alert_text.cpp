@@ -8,7 +8,7 @@ namespace quaver {
 
 namespace {
 
-constexpr RuleInfo table[] = {
+constexpr RuleInfo rules[] = {
     {AlertRule::nonfinite, "nonfinite",
      "Infinities or NaNs have appeared. The site named is the first in the order of computation that has them; what "
      "follows inherits them.",
@@ -86,7 +86,7 @@ constexpr RuleInfo table[] = {
      "micro-batches: either training is near its noise floor, or quantisation noise or underflow covers the signal.",
      "A larger batch (train.accumulation) if all layers show it; a wider format for gradients if only this one does."},
 };
-static_assert(std::size(table) == alert_rule_count);
+static_assert(std::size(rules) == alert_rule_count);
 
 // What was measured, without the site. {0}: value, {1}: threshold, {2}: detail such as the format.
 std::string measured(AlertRule rule, double value, double threshold, std::string_view detail) {
@@ -132,9 +132,9 @@ std::string measured(AlertRule rule, double value, double threshold, std::string
 
 }  // namespace
 
-const RuleInfo& info(AlertRule rule) { return table[static_cast<std::size_t>(rule)]; }
+const RuleInfo& info(AlertRule rule) { return rules[static_cast<std::size_t>(rule)]; }
 
-std::span<const RuleInfo> all_alert_rules() { return table; }
+std::span<const RuleInfo> all_alert_rules() { return rules; }
 
 std::string_view name_of(Severity severity) {
   constexpr std::string_view names[] = {"info", "warning", "critical"};

@@ -6,7 +6,7 @@ namespace quaver {
 
 namespace {
 
-constexpr StatisticInfo table[] = {
+constexpr StatisticInfo statistics[] = {
     {Statistic::scale, "scale", "",
      "what the tensor is multiplied by before the cast; none for current and block scales", Worse::larger_magnitude},
     {Statistic::amax, "amax", "", "largest magnitude", Worse::higher},
@@ -32,7 +32,7 @@ constexpr StatisticInfo table[] = {
     {Statistic::shadow_error, "shadow_error", "", "relative error of the weight's gradient against high precision",
      Worse::higher},
 };
-static_assert(std::size(table) == statistic_count);
+static_assert(std::size(statistics) == statistic_count);
 
 // Block and current scales differ from cast to cast: there is no one figure to give.
 float scale_of(const Site& site, float scale) {
@@ -64,9 +64,9 @@ void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, co
 
 }  // namespace
 
-const StatisticInfo& info(Statistic statistic) { return table[static_cast<std::size_t>(statistic)]; }
+const StatisticInfo& info(Statistic statistic) { return statistics[static_cast<std::size_t>(statistic)]; }
 
-std::span<const StatisticInfo> all_statistics() { return table; }
+std::span<const StatisticInfo> all_statistics() { return statistics; }
 
 NumericsSample sample_of(const ScaleBook& book, std::uint64_t step) {
   NumericsSample sample;

@@ -10,11 +10,6 @@ namespace {
 constexpr double least_loss_deviation = 0.005;    // of the mean: large batches have hardly any noise
 constexpr double least_gradient_deviation = 0.1;  // of the logarithm
 
-Verdict above(double value, double limit, double healthy_share) {
-  if (value > limit) return Verdict::bad;
-  return value < healthy_share * limit ? Verdict::healthy : Verdict::borderline;
-}
-
 // A reading far beyond the limit needs no second one.
 Patience patience_for(double distance, double limit, const AlertConfig& config) {
   return {distance > 2 * limit ? 1 : config.steps, config.clear_steps};

@@ -21,12 +21,6 @@ bool has_own_scale(const QuantSpec& spec) {
   return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
 }
 
-// More is worse; clears below a share of the limit.
-Verdict above(double value, double limit, double healthy_share) {
-  if (value > limit) return Verdict::bad;
-  return value < healthy_share * limit ? Verdict::healthy : Verdict::borderline;
-}
-
 // Less is worse; clears above a multiple of the limit.
 Verdict below(double value, double limit, double healthy_multiple) {
   if (value < limit) return Verdict::bad;

@@ -12,7 +12,6 @@
 namespace quaver::report {
 namespace {
 
-constexpr double font = 12;
 constexpr double row_height = 28;
 constexpr double bar_height = 17;
 

@@ -10,12 +10,11 @@
 namespace quaver::report {
 namespace {
 
-constexpr double font = 12;
 constexpr double cell_font = 11;
-constexpr double row_height = 23;
+constexpr double cell_height = 23;
 constexpr double slant = 40 * 3.14159265358979 / 180;
 
-struct Layout {
+struct GridLayout {
   double label_width, cell_width, left, top, header_height, width, height;
   bool slanted;
 };
@@ -53,8 +52,8 @@ std::vector<std::string> legend_of(const HeatGrid& grid) {
   return names;
 }
 
-Layout lay_out(const HeatGrid& grid, const Extent& extent, bool has_legend) {
-  Layout layout{};
+GridLayout lay_out(const HeatGrid& grid, const Extent& extent, bool has_legend) {
+  GridLayout layout{};
   for (const std::string& row : grid.rows) layout.label_width = std::max(layout.label_width, text_width(row, font));
   layout.label_width = std::min(layout.label_width, 0.3 * grid.width);
   layout.left = layout.label_width + 10;
@@ -71,11 +70,11 @@ Layout lay_out(const HeatGrid& grid, const Extent& extent, bool has_legend) {
   layout.top = (grid.title.empty() ? 4 : 30) + (has_legend ? 24 : 0) + layout.header_height;
   const double overhang = layout.slanted ? longest * std::cos(slant) : 0;
   layout.width = std::max(grid.width, layout.left + columns * layout.cell_width + overhang - layout.cell_width / 2);
-  layout.height = layout.top + row_height * static_cast<double>(std::max<std::size_t>(grid.rows.size(), 1)) + 6;
+  layout.height = layout.top + cell_height * static_cast<double>(std::max<std::size_t>(grid.rows.size(), 1)) + 6;
   return layout;
 }
 
-void draw_headers(SvgWriter& svg, const HeatGrid& grid, const Layout& layout) {
+void draw_headers(SvgWriter& svg, const HeatGrid& grid, const GridLayout& layout) {
   for (std::size_t c = 0; c < grid.columns.size(); ++c) {
     const double middle = layout.left + (static_cast<double>(c) + 0.5) * layout.cell_width;
     if (layout.slanted) {
@@ -87,7 +86,7 @@ void draw_headers(SvgWriter& svg, const HeatGrid& grid, const Layout& layout) {
     }
   }
   for (std::size_t r = 0; r < grid.rows.size(); ++r) {
-    const double y = layout.top + row_height * static_cast<double>(r) + 16;
+    const double y = layout.top + cell_height * static_cast<double>(r) + 16;
     svg.fitted_text(layout.label_width, y, layout.label_width, font, grid.rows[r], "", Anchor::end);
   }
 }
@@ -118,10 +117,10 @@ void draw_value_legend(SvgWriter& svg, const HeatGrid& grid, const Extent& exten
 }
 
 void draw_cell(SvgWriter& svg, const HeatGrid& grid, const std::vector<std::string>& names, const Extent& extent,
-               const Axis& axis, const Layout& layout, std::size_t row, std::size_t column) {
+               const Axis& axis, const GridLayout& layout, std::size_t row, std::size_t column) {
   const Cell& cell = grid.cells[row * grid.columns.size() + column];
   const double x = layout.left + static_cast<double>(column) * layout.cell_width;
-  const double y = layout.top + static_cast<double>(row) * row_height;
+  const double y = layout.top + static_cast<double>(row) * cell_height;
   const std::string text = shown_text(grid, extent, cell);
   const std::string tooltip = fmt::format("{} · {}{}{}{}{}", grid.rows[row], grid.columns[column],
                                           text.empty() ? "" : ": ", text, cell.note.empty() ? "" : " — ", cell.note);
@@ -142,7 +141,7 @@ void draw_cell(SvgWriter& svg, const HeatGrid& grid, const std::vector<std::stri
   } else if (cell.value) {
     classes = "odd";
   }
-  svg.rect(x + inset, y + inset, layout.cell_width - 2 * inset, row_height - 2 * inset, classes, tooltip, attributes);
+  svg.rect(x + inset, y + inset, layout.cell_width - 2 * inset, cell_height - 2 * inset, classes, tooltip, attributes);
   if (text_width(text, cell_font) <= layout.cell_width - 4) {
     svg.text(x + layout.cell_width / 2, y + 15.5, text, text_classes, Anchor::middle, "pointer-events=\"none\"");
   }
@@ -159,7 +158,7 @@ std::string to_svg(const HeatGrid& grid) {
   const std::vector<std::string> names = legend_of(grid);
   const Extent extent = value_extent(grid);
   const Axis axis = Axis::over(extent, grid.value_scale, grid.unit, 0, 0, 1);
-  const Layout layout = lay_out(grid, extent, !names.empty() || !extent.empty());
+  const GridLayout layout = lay_out(grid, extent, !names.empty() || !extent.empty());
   const std::string description = !grid.description.empty() ? grid.description
                                                             : fmt::format("A grid of {} rows and {} columns.",
                                                                           grid.rows.size(), grid.columns.size());

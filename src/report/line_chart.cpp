@@ -12,7 +12,6 @@
 namespace quaver::report {
 namespace {
 
-constexpr double font = 12;
 constexpr double label_height = 15;
 constexpr double column_width = 1.5;  // pixels; points that share a column are thinned to its extremes
 
@@ -24,7 +23,7 @@ struct Point {
 };
 using Segment = std::vector<Point>;
 
-struct Layout {
+struct PlotLayout {
   double left, top, width, height, label_room;
 };
 
@@ -147,7 +146,7 @@ bool draw_crosses(SvgWriter& svg, const Series& series, const Axis& x, std::size
   return !crosses.empty();
 }
 
-void draw_axes(SvgWriter& svg, const LineChart& chart, const Layout& layout, const Axis& x, const Axis& y) {
+void draw_axes(SvgWriter& svg, const LineChart& chart, const PlotLayout& layout, const Axis& x, const Axis& y) {
   const double bottom = layout.top + layout.height;
   const double right = layout.left + layout.width;
   for (const Tick& tick : y.ticks(std::max(2, static_cast<int>(layout.height / 50)))) {
@@ -188,7 +187,7 @@ void spread(std::vector<std::pair<double, std::size_t>>& labels, double top, dou
 }
 
 // Names beside the ends of their lines, each with a piece of its line.
-void draw_labels(SvgWriter& svg, const LineChart& chart, const Layout& layout,
+void draw_labels(SvgWriter& svg, const LineChart& chart, const PlotLayout& layout,
                  const std::vector<std::optional<double>>& ends) {
   std::vector<std::pair<double, std::size_t>> labels;
   for (std::size_t i = 0; i < ends.size(); ++i) {
@@ -203,12 +202,12 @@ void draw_labels(SvgWriter& svg, const LineChart& chart, const Layout& layout,
   }
 }
 
-Layout lay_out(const LineChart& chart, const Extent& y_extent) {
+PlotLayout lay_out(const LineChart& chart, const Extent& y_extent) {
   double names = 0;
   for (const Series& series : chart.series) {
     names = std::max(names, text_width(series.x.empty() ? series.name + no_data : series.name, font));
   }
-  Layout layout{};
+  PlotLayout layout{};
   layout.label_room = chart.series.empty() ? 0 : std::min(names, 0.28 * chart.width);
   layout.top = 14 + (chart.title.empty() ? 0 : 18) + (chart.y_label.empty() ? 0 : 20);
   const auto count = static_cast<double>(chart.series.size());
@@ -249,7 +248,7 @@ std::string_view unit_name(Unit unit) {
 }
 
 // What the read-out script needs to turn pixels back into values.
-std::string script_data(const Layout& layout, const Axis& x, const Axis& y) {
+std::string script_data(const PlotLayout& layout, const Axis& x, const Axis& y) {
   const auto axis = [](const Axis& a) {
     return fmt::format("{:.9g} {:.9g} {} {}", a.low(), a.high(), a.scale() == Scale::log ? "log" : "linear",
                        unit_name(a.unit()));
@@ -258,7 +257,7 @@ std::string script_data(const Layout& layout, const Axis& x, const Axis& y) {
                      coordinate(layout.top), coordinate(layout.width), coordinate(layout.height), axis(x), axis(y));
 }
 
-void draw_footnotes(SvgWriter& svg, const LineChart& chart, const Layout& layout, bool crosses) {
+void draw_footnotes(SvgWriter& svg, const LineChart& chart, const PlotLayout& layout, bool crosses) {
   std::size_t lost = 0;
   for (const Series& series : chart.series) {
     for (std::size_t i = 0; i < series.x.size(); ++i) {
@@ -298,7 +297,7 @@ std::string to_svg(const LineChart& chart) {
   }
   for (const ReferenceLine& reference : chart.references) y_extent.include(reference.y);
 
-  const Layout layout = lay_out(chart, y_extent);
+  const PlotLayout layout = lay_out(chart, y_extent);
   const Axis x = Axis::over(x_extent, chart.x_scale, chart.x_unit, 0, 0, layout.width);
   const Axis y = y_axis(chart, y_extent, layout.height);
   SvgWriter svg("lines", chart.width, layout.top + layout.height + 46, chart.title, describe(chart),

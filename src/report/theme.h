@@ -10,6 +10,8 @@ namespace quaver::report {
 // Colours as CSS variables, for light, dark and print, and the classes that charts use.
 std::string_view chart_css();
 
+inline constexpr double font = 12;  // pixels, of the text in charts
+
 // The rest of the page.
 std::string_view page_css();
 

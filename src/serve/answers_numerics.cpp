@@ -9,6 +9,7 @@
 
 #include "numerics/what_if.h"
 #include "serve/answers.h"
+#include "serve/json_text.h"
 
 namespace quaver {
 
@@ -19,8 +20,6 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "figures are sent as they lie in memory");
 
 constexpr std::uint64_t last_step = std::numeric_limits<std::int64_t>::max();
-
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 const char* aggregate_name(WorseWay worse) {
   switch (worse) {
@@ -117,7 +116,7 @@ std::string numerics_answer(const StoreReader& store, const std::string& run, co
   wanted.rows = query.number("rows", 800, 1, 4096);
   const NumericsView view = store.numerics(run, wanted);
 
-  std::string header = dump(header_of(view));
+  std::string header = json_text(header_of(view));
   header.append((4 - header.size() % 4) % 4, ' ');
   const auto length = static_cast<std::uint32_t>(header.size());
   const std::size_t bytes = view.values.size() * sizeof(float);
@@ -136,15 +135,15 @@ std::string histogram_answer(const StoreReader& store, const std::string& run, c
   const SiteFigures figures = figures_of(histogram);
   const Distribution distribution = distribution_of(figures, histogram.counts);
   const float scale = figures[Statistic::scale];
-  return dump({{"site", histogram.site},
-               {"step", histogram.step},
-               {"steps", histogram.steps},
-               {"first_binade", first_binade},
-               {"counts", histogram.counts},
-               {"format", histogram.state.rows},
-               {"scale", scale},
-               {"range", range_of(histogram, distribution, scale)},
-               {"what_if", what_if_rows(distribution)}});
+  return json_text({{"site", histogram.site},
+                    {"step", histogram.step},
+                    {"steps", histogram.steps},
+                    {"first_binade", first_binade},
+                    {"counts", histogram.counts},
+                    {"format", histogram.state.rows},
+                    {"scale", scale},
+                    {"range", range_of(histogram, distribution, scale)},
+                    {"what_if", what_if_rows(distribution)}});
 }
 
 }  // namespace quaver

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/answers.h"
+#include "serve/json_text.h"
 
 namespace quaver {
 
@@ -10,10 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string dump(const char* name, json list) {
-  const json answer{{name, std::move(list)}};
-  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string list_answer(const char* name, json list) { return json_text({{name, std::move(list)}}); }
 
 json text_or_null(const std::optional<std::string>& text) { return text ? json(*text) : json(nullptr); }
 
@@ -51,27 +49,27 @@ std::string changes_answer(const StoreReader& store, const std::string& run) {
                     {"format_before", change.format_before},
                     {"format_after", change.format_after}});
   }
-  return dump("changes", std::move(list));
+  return list_answer("changes", std::move(list));
 }
 
 std::string alerts_answer(const StoreReader& store, const std::string& run) {
-  return dump("alerts", alert_list(store.alerts(run)));
+  return list_answer("alerts", alert_list(store.alerts(run)));
 }
 
-std::string all_alerts_answer(const StoreReader& store) { return dump("alerts", alert_list(store.alerts())); }
+std::string all_alerts_answer(const StoreReader& store) { return list_answer("alerts", alert_list(store.alerts())); }
 
 std::string events_answer(const StoreReader& store, const std::string& run) {
   json list = json::array();
   for (const EventRecord& event : store.events(run)) {
     list.push_back({{"step", event.step}, {"kind", event.kind}, {"text", event.text}});
   }
-  return dump("events", std::move(list));
+  return list_answer("events", std::move(list));
 }
 
 std::string samples_answer(const StoreReader& store, const std::string& run) {
   json list = json::array();
   for (const SampleRecord& sample : store.samples(run)) list.push_back({{"step", sample.step}, {"text", sample.text}});
-  return dump("samples", std::move(list));
+  return list_answer("samples", std::move(list));
 }
 
 std::string document_answer(const StoreReader& store, const std::string& run, const std::string& kind) {

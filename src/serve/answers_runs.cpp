@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/answers.h"
+#include "serve/json_text.h"
 
 namespace quaver {
 
@@ -12,8 +13,6 @@ using nlohmann::json;
 constexpr int deepest_environment = 32;
 constexpr std::size_t most_tags = 32;
 constexpr std::size_t longest_tag = 64;  // characters
-
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json number_or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
@@ -108,7 +107,7 @@ bool is_tag(const json& value) {
 std::string runs_answer(const StoreReader& store) {
   json runs = json::array();
   for (const RunSummary& run : store.runs()) runs.push_back(summary_of(run));
-  return dump({{"runs", std::move(runs)}});
+  return json_text({{"runs", std::move(runs)}});
 }
 
 std::string run_answer(const StoreReader& store, const std::string& run) {
@@ -130,7 +129,7 @@ std::string run_answer(const StoreReader& store, const std::string& run) {
   json& memory = answer["memory"] = json::object();
   for (const auto& [category, bytes] : details.memory) memory[category] = bytes;
   answer["roles"] = details.roles;
-  return dump(answer);
+  return json_text(answer);
 }
 
 std::vector<std::string> tags_in(std::string_view body) {

@@ -6,6 +6,7 @@
 
 #include "serve/answers.h"
 #include "serve/assets.h"
+#include "serve/json_text.h"
 
 namespace quaver {
 
@@ -147,7 +148,7 @@ Response Application::answer_server() const {
                               {"store", door_.file_name()},
                               {"streams", outside_.open_streams ? outside_.open_streams() : 0},
                               {"token_required", doorkeeper_.token_required()}};
-  return json_response(answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return json_response(json_text(answer));
 }
 
 // Before the first run there is no store, and that is no fault.

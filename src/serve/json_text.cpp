@@ -29,9 +29,11 @@ void append_numbers(std::string& json, const std::vector<Number>& values) {
 
 }  // namespace
 
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+std::string json_text(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+std::string json_string(std::string_view text) { return json_text(nlohmann::json(text)); }
 
 void append_array(std::string& json, const std::vector<std::uint64_t>& values) { append_numbers(json, values); }
 void append_array(std::string& json, const std::vector<float>& values) { append_numbers(json, values); }

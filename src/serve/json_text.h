@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace quaver {
+
+// On one line. Bytes that are not UTF-8 are replaced.
+std::string json_text(const nlohmann::json& value);
 
 // With its quotes. Bytes that are not UTF-8 are replaced.
 std::string json_string(std::string_view text);

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "serve/json_text.h"
+
 namespace quaver {
 
 namespace {
@@ -79,7 +81,7 @@ Response json_response(std::string body) {
 
 Response refusal(int status, std::string_view what, std::string_view remedy) {
   const nlohmann::json text{{"error", what}, {"remedy", remedy}};
-  Response response = json_response(text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  Response response = json_response(json_text(text));
   response.status = status;
   return response;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "quaver/error.h"
+#include "serve/json_text.h"
 
 namespace quaver {
 
@@ -16,7 +17,7 @@ constexpr auto full_look_every = std::chrono::seconds(5);
 std::string change_event(const RunRevision& run, const std::vector<std::string>& kinds) {
   const nlohmann::json data{{"run", run.id}, {"kinds", kinds}, {"step", run.step}};
   // One line: the dump holds no line ends, they are escaped within strings.
-  return "event: change\ndata: " + data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n\n";
+  return "event: change\ndata: " + json_text(data) + "\n\n";
 }
 
 }  // namespace

@@ -16,8 +16,6 @@ static_assert(std::endian::native == std::endian::little, "blobs hold little-end
 
 namespace {
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 // Written so that a NaN in b never wins and a NaN in a always loses.
 template <WorseWay way>
 float worse(float a, float b) {

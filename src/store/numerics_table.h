@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "store/records.h"
 
 namespace quaver {
+
+inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();  // not recorded
 
 // Sites in one row: few enough that one site's history reads little beside it, and such that rows fill the file's pages
 // of 4 KiB. SQLite keeps up to 1002 bytes of a row in the page of its key, of which four then fit; of a longer row it

@@ -14,8 +14,6 @@ namespace quaver {
 
 namespace {
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 // What one answer may read. A view reads one statistic of a role, a history all statistics of a chunk.
 constexpr std::size_t view_budget = std::size_t{64} << 20U;
 constexpr std::size_t history_budget = std::size_t{96} << 20U;

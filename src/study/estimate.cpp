@@ -21,7 +21,6 @@ namespace quaver {
 namespace {
 
 constexpr Size mib = Size{1} << 20;
-constexpr double gib = 1024.0 * 1024 * 1024;
 
 // CUDA's context with cuBLASLt's and cuDNN's kernels, for a GPU that is not here to be asked.
 constexpr Size assumed_context = 600 * mib;
@@ -125,7 +124,7 @@ Target absent_gpu(const EstimateOptions& options) {
                                       : fmt::format("{}, not here", target.model->name);
   target.overhead = assumed_context + assumed_on_the_way;
   target.overhead_origin = Origin::assumed;
-  target.available = static_cast<Size>(target.model->memory_gib * gib);
+  target.available = static_cast<Size>(target.model->memory_gib * 0x1p30);
   target.available_how = fmt::format("the whole memory of {}", target.model->name);
   return target;
 }

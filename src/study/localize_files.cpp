@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+ordered_json finite_or_null(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
 // Text from outside in a comment: nothing in it may end the line.
 std::string on_one_line(std::string text) {
@@ -63,11 +63,11 @@ std::string remark(const SiteSensitivity* site, Grouping grouping) {
 ordered_json trial_json(const PlanTrial& trial) {
   return {{"narrow_sites", trial.narrow_sites},
           {"narrow_share", trial.narrow_share},
-          {"loss_change", number(trial.effect.loss_change)},
-          {"loss_error", number(trial.effect.loss_error)},
-          {"gradient_cosine", number(trial.effect.gradient_cosine)},
-          {"gradient_error", number(trial.effect.gradient_error)},
-          {"harm_at_most", number(trial.harm)},
+          {"loss_change", finite_or_null(trial.effect.loss_change)},
+          {"loss_error", finite_or_null(trial.effect.loss_error)},
+          {"gradient_cosine", finite_or_null(trial.effect.gradient_cosine)},
+          {"gradient_error", finite_or_null(trial.effect.gradient_error)},
+          {"harm_at_most", finite_or_null(trial.harm)},
           {"holds", trial.holds}};
 }
 
@@ -77,14 +77,14 @@ ordered_json site_json(const SiteSensitivity& site) {
           {"role", name_of(site.role)},
           {"recipe", site.recipe},
           {"tried", site.tried},
-          {"loss_change", site.tried ? number(site.effect.loss_change) : nullptr},
-          {"loss_error", site.tried ? number(site.effect.loss_error) : nullptr},
-          {"gradient_cosine", site.tried ? number(site.effect.gradient_cosine) : nullptr},
-          {"gradient_error", site.tried ? number(site.effect.gradient_error) : nullptr},
-          {"own_gradient_cosine", site.tried ? number(site.own.cosine) : nullptr},
-          {"own_gradient_error", site.tried ? number(site.own.error) : nullptr},
-          {"sqnr_db", number(site.sqnr_db)},
-          {"harm", site.tried ? number(site.harm) : nullptr},
+          {"loss_change", site.tried ? finite_or_null(site.effect.loss_change) : nullptr},
+          {"loss_error", site.tried ? finite_or_null(site.effect.loss_error) : nullptr},
+          {"gradient_cosine", site.tried ? finite_or_null(site.effect.gradient_cosine) : nullptr},
+          {"gradient_error", site.tried ? finite_or_null(site.effect.gradient_error) : nullptr},
+          {"own_gradient_cosine", site.tried ? finite_or_null(site.own.cosine) : nullptr},
+          {"own_gradient_error", site.tried ? finite_or_null(site.own.error) : nullptr},
+          {"sqnr_db", finite_or_null(site.sqnr_db)},
+          {"harm", site.tried ? finite_or_null(site.harm) : nullptr},
           {"flops_share", site.flops_share},
           {"kept_wide", site.kept_wide}};
 }

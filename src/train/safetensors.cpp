@@ -238,7 +238,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(fmt::format("{}: {}", source_, what),
-                "the file is damaged or not safetensors: copy or export it again");
+                "the file is not_safetensors or not safetensors: copy or export it again");
   }
 
   std::string_view source_;
@@ -248,8 +248,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_;
 };
 
-[[noreturn]] void damaged(std::string_view source, const std::string& what) {
-  throw Error(fmt::format("{}: {}", source, what), "the file is damaged or not safetensors: copy or export it again");
+[[noreturn]] void not_safetensors(std::string_view source, const std::string& what) {
+  throw Error(fmt::format("{}: {}", source, what),
+              "the file is not_safetensors or not safetensors: copy or export it again");
 }
 
 // Checks one tensor's place against its type and shape; its bytes must start where the previous tensor's ended.
@@ -264,16 +265,17 @@ TensorEntry place_tensor(HeaderEntry&& entry, std::uint64_t expected_begin, std:
   const std::uint64_t begin = entry.offsets[0];
   const std::uint64_t end = entry.offsets[1];
   if (begin > end || end > data.size()) {
-    damaged(source, fmt::format("tensor '{}' spans bytes {} to {} of {}", shown, begin, end, data.size()));
+    not_safetensors(source, fmt::format("tensor '{}' spans bytes {} to {} of {}", shown, begin, end, data.size()));
   }
   if (begin != expected_begin) {
-    damaged(source, fmt::format("tensor '{}' starts at byte {} where the tensor before it ends at {}", shown, begin,
-                                expected_begin));
+    not_safetensors(source, fmt::format("tensor '{}' starts at byte {} where the tensor before it ends at {}", shown,
+                                        begin, expected_begin));
   }
   const auto bytes = byte_count(entry.shape, *element_bytes);
-  if (!bytes) damaged(source, fmt::format("the shape of tensor '{}' overflows 64 bits", shown));
+  if (!bytes) not_safetensors(source, fmt::format("the shape of tensor '{}' overflows 64 bits", shown));
   if (*bytes != end - begin) {
-    damaged(source, fmt::format("tensor '{}' needs {} bytes by type and shape but has {}", shown, *bytes, end - begin));
+    not_safetensors(source,
+                    fmt::format("tensor '{}' needs {} bytes by type and shape but has {}", shown, *bytes, end - begin));
   }
   return {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), data.subspan(begin, end - begin)};
 }
@@ -334,17 +336,19 @@ std::optional<std::size_t> safetensors_element_bytes(std::string_view dtype) {
 }
 
 SafetensorsContent parse_safetensors(std::span<const std::byte> file, std::string_view source) {
-  if (file.size() < length_bytes) damaged(source, fmt::format("{} bytes are too few for a header", file.size()));
+  if (file.size() < length_bytes)
+    not_safetensors(source, fmt::format("{} bytes are too few for a header", file.size()));
   std::uint64_t header_bytes = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) header_bytes |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
   if (header_bytes > max_header_bytes) {
-    damaged(source, fmt::format("the header claims {} bytes, above the format's {}", header_bytes, max_header_bytes));
+    not_safetensors(source,
+                    fmt::format("the header claims {} bytes, above the format's {}", header_bytes, max_header_bytes));
   }
   if (header_bytes > file.size() - length_bytes) {
-    damaged(source, fmt::format("the header claims {} bytes of a file of {}", header_bytes, file.size()));
+    not_safetensors(source, fmt::format("the header claims {} bytes of a file of {}", header_bytes, file.size()));
   }
   const auto header = file.subspan(length_bytes, header_bytes);
-  if (header.empty() || header.front() != std::byte{'{'}) damaged(source, "the header does not start with '{'");
+  if (header.empty() || header.front() != std::byte{'{'}) not_safetensors(source, "the header does not start with '{'");
 
   HeaderReader reader(source);
   const auto* const text = reinterpret_cast<const char*>(header.data());
@@ -362,7 +366,7 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> file, std::strin
     end += content.tensors.back().data.size();
   }
   if (end != data.size()) {
-    damaged(source, fmt::format("the tensors end at byte {} but the data has {} bytes", end, data.size()));
+    not_safetensors(source, fmt::format("the tensors end at byte {} but the data has {} bytes", end, data.size()));
   }
   return content;
 }

@@ -30,15 +30,15 @@ void run_corpus(const std::string& name, const Property& property) {
 }
 
 TEST(ReaderCorpora, HoldTheirProperties) {
-  run_corpus("scale_book", testing::fuzz_scale_book);
-  run_corpus("scale_drift", testing::fuzz_scale_drift);
-  run_corpus("localization_map", testing::fuzz_localization_map);
-  run_corpus("metrics_log", testing::fuzz_metrics_log);
-  run_corpus("trainer_state", testing::fuzz_trainer_state);
-  run_corpus("provenance", testing::fuzz_provenance);
-  run_corpus("run_id", testing::fuzz_run_id);
-  run_corpus("gemm_cache", testing::fuzz_gemm_cache);
-  run_corpus("plan_patterns", testing::fuzz_plan_patterns);
+  run_corpus("scale_book", test::fuzz_scale_book);
+  run_corpus("scale_drift", test::fuzz_scale_drift);
+  run_corpus("localization_map", test::fuzz_localization_map);
+  run_corpus("metrics_log", test::fuzz_metrics_log);
+  run_corpus("trainer_state", test::fuzz_trainer_state);
+  run_corpus("provenance", test::fuzz_provenance);
+  run_corpus("run_id", test::fuzz_run_id);
+  run_corpus("gemm_cache", test::fuzz_gemm_cache);
+  run_corpus("plan_patterns", test::fuzz_plan_patterns);
 }
 
 TEST(ReaderCorpora, OfTheStoreHoldTheirProperties) {
@@ -48,7 +48,7 @@ TEST(ReaderCorpora, OfTheStoreHoldTheirProperties) {
     prepare_store(database);
     database.execute("BEGIN");
     run_corpus("store_blobs",
-               [&](std::string_view text) { testing::fuzz_store_blobs(database, std::as_bytes(std::span(text))); });
+               [&](std::string_view text) { test::fuzz_store_blobs(database, std::as_bytes(std::span(text))); });
   }
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(path.string() + end);
 }
@@ -62,12 +62,12 @@ TEST(ReaderCorpora, DeepTextIsRefused) {
       R"({"step": 3, "updates": 3, "skipped_batches": 0, "last_weight_cast": 3, "switched": false, "loss_scale_log2": 0,
           "loss_scale_clean_steps": 0, "notes": {}, "unit_factors": [], "scale_book": )";
   for (const std::string& text : {deep, closed, book}) {
-    testing::fuzz_scale_book(text);
-    testing::fuzz_scale_drift(text);
-    testing::fuzz_localization_map(text);
-    testing::fuzz_metrics_log(text);
-    testing::fuzz_provenance(text);
-    testing::fuzz_trainer_state(state + text + "}");
+    test::fuzz_scale_book(text);
+    test::fuzz_scale_drift(text);
+    test::fuzz_localization_map(text);
+    test::fuzz_metrics_log(text);
+    test::fuzz_provenance(text);
+    test::fuzz_trainer_state(state + text + "}");
   }
 }
 

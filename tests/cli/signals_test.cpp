@@ -17,7 +17,7 @@ fs::path manifest(const fs::path& run, int step) {
   return run / "checkpoints" / fmt::format("step-{:06}", step) / "manifest.json";
 }
 
-class StopSignals : public testing::TestWithParam<int> {};
+class StopSignals : public ::testing::TestWithParam<int> {};
 
 TEST_P(StopSignals, WriteACheckpointThatARunGoesOnFrom) {
   const Folder folder;

@@ -9,9 +9,9 @@
 namespace quaver {
 namespace {
 
+using test::refusal;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::refusal;
 
 // The refusal of the default config after one change.
 std::string refused_after(const std::function<void(Config&)>& change) {

@@ -13,9 +13,9 @@
 namespace quaver {
 namespace {
 
+using test::load_flags;
+using test::load_text;
 using ::testing::HasSubstr;
-using testing::load_flags;
-using testing::load_text;
 
 TEST(Dump, EveryPresetReadsBackTheSame) {
   for (const std::string& name : preset_names()) {

@@ -10,7 +10,7 @@
 namespace quaver {
 namespace {
 
-using testing::Outcome;
+using test::Outcome;
 
 std::vector<std::string> corpus(const std::string& name) {
   std::vector<std::string> seeds;
@@ -45,13 +45,13 @@ Counts run_mutations(const std::string& folder, Target target) {
 }
 
 TEST(ConfigFuzz, TomlLoadsOrIsRefused) {
-  const Counts counts = run_mutations("config_toml", testing::fuzz_config_toml);
+  const Counts counts = run_mutations("config_toml", test::fuzz_config_toml);
   EXPECT_GT(counts.loaded, 100);
   EXPECT_GT(counts.refused, 1000);
 }
 
 TEST(ConfigFuzz, FlagsLoadOrAreRefused) {
-  const Counts counts = run_mutations("config_flags", testing::fuzz_config_flags);
+  const Counts counts = run_mutations("config_flags", test::fuzz_config_flags);
   EXPECT_GT(counts.loaded, 20);
   EXPECT_GT(counts.refused, 100);
 }
@@ -77,15 +77,15 @@ TEST(ConfigFuzz, DeepNestingIsRefused) {
            "run.name = \"\\\"\"\n" + deep_key + " = 'bf16'",
            "run.name = 'open\n" + deep_key + " = 'bf16'",
        }) {
-    EXPECT_EQ(testing::fuzz_config_toml(text), Outcome::refused);
+    EXPECT_EQ(test::fuzz_config_toml(text), Outcome::refused);
   }
 }
 
 TEST(ConfigFuzz, DotsInStringsAndCommentsAreNotNesting) {
   const std::string dots(1000, '.');
-  EXPECT_EQ(testing::fuzz_config_toml("run.name = '" + dots + "' # " + dots + "\n# " + dots), Outcome::loaded);
-  EXPECT_EQ(testing::fuzz_config_toml("run.name = \"\\\"" + dots + "\""), Outcome::loaded);
-  EXPECT_EQ(testing::fuzz_config_toml("run.name = \"\"\"" + dots + "\n\"" + dots + "\"\"\"\""), Outcome::loaded);
+  EXPECT_EQ(test::fuzz_config_toml("run.name = '" + dots + "' # " + dots + "\n# " + dots), Outcome::loaded);
+  EXPECT_EQ(test::fuzz_config_toml("run.name = \"\\\"" + dots + "\""), Outcome::loaded);
+  EXPECT_EQ(test::fuzz_config_toml("run.name = \"\"\"" + dots + "\n\"" + dots + "\"\"\"\""), Outcome::loaded);
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 namespace quaver {
 namespace {
 
+using test::load_flags;
+using test::load_text;
+using test::refusal;
+using test::refused_flag;
+using test::refused_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::load_flags;
-using testing::load_text;
 using ::testing::Not;
-using testing::refusal;
-using testing::refused_flag;
-using testing::refused_text;
 using ::testing::StartsWith;
 
 class Folder {

@@ -10,12 +10,12 @@
 namespace quaver {
 namespace {
 
+using test::load_flags;
+using test::refusal;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing::load_flags;
-using testing::refusal;
 
 TEST(Presets, AllAreReadyToTrainOnceTheyHaveData) {
   for (const Preset& preset : presets()) {

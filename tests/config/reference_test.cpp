@@ -53,7 +53,7 @@ TEST(Reference, RowsOfATableHaveTheSameNumberOfCells) {
 
 TEST(Help, CanBeOfOneSection) {
   EXPECT_THAT(config_help("guard"), AllOf(HasSubstr("guard.patience"), Not(HasSubstr("model."))));
-  EXPECT_THAT(testing::refusal([] { config_help("gaurd"); }), HasSubstr("did you mean \"guard\"?"));
+  EXPECT_THAT(test::refusal([] { config_help("gaurd"); }), HasSubstr("did you mean \"guard\"?"));
 }
 
 }  // namespace

@@ -13,12 +13,12 @@
 namespace quaver {
 namespace {
 
+using test::load_flags;
+using test::load_text;
+using test::refused_flag;
+using test::refused_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::load_flags;
-using testing::load_text;
-using testing::refused_flag;
-using testing::refused_text;
 
 // The number of members of a plain struct: how many values its braces take.
 struct Anything {

@@ -8,7 +8,7 @@
 #include "config/load.h"
 #include "quaver/error.h"
 
-namespace quaver::testing {
+namespace quaver::test {
 
 inline Config load_text(const std::string& toml, std::vector<std::string> flags = {}) {
   return load_config({.files = {}, .texts = {{"run.toml", toml}}, .flags = std::move(flags)});
@@ -39,4 +39,4 @@ inline std::string refused_flag(const std::string& flag) {
   return refusal([&] { load_flags({flag}); });
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

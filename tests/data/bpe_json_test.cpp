@@ -11,11 +11,11 @@ namespace quaver {
 namespace {
 
 using nlohmann::json;
-using testing::expect_error;
-using testing::TempFolder;
+using test::expect_error;
+using test::TempFolder;
 
 std::unique_ptr<BpeTokenizer> small_tokenizer() {
-  return train_bpe(std::vector<std::string>{testing::random_text(2000, 3)}, 320);
+  return train_bpe(std::vector<std::string>{test::random_text(2000, 3)}, 320);
 }
 
 // A valid file with one thing changed.
@@ -35,7 +35,7 @@ void expect_same_ids(const Tokenizer& a, const Tokenizer& b) {
   EXPECT_EQ(a.vocab_size(), b.vocab_size());
   EXPECT_EQ(a.end_of_text(), b.end_of_text());
   for (std::uint32_t seed = 0; seed < 5; ++seed) {
-    const std::string text = testing::random_text(400, seed);
+    const std::string text = test::random_text(400, seed);
     EXPECT_EQ(a.encode(text), b.encode(text));
   }
 }

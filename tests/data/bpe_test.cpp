@@ -12,7 +12,7 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::expect_error;
+using test::expect_error;
 
 // Recounts everything for every merge: slow, and plainly right.
 std::vector<std::string> merges_by_recounting(const std::string& text, int count) {
@@ -78,7 +78,7 @@ TEST(ByteTokenizer, IdsAreTheBytes) {
   EXPECT_EQ(tokenizer->vocab_size(), 257);
   EXPECT_EQ(tokenizer->end_of_text(), 256);
   EXPECT_EQ(tokenizer->decode(Ids{72, 105, 256}), "Hi<|endoftext|>");
-  const std::string bytes = testing::random_bytes(10000, 1);
+  const std::string bytes = test::random_bytes(10000, 1);
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);
   expect_error([&] { tokenizer->decode(Ids{257}); }, "257");
   expect_error([&] { tokenizer->decode(Ids{-1}); }, "-1");
@@ -97,7 +97,7 @@ TEST(Bpe, LearnsTheMergesOfAHandCheckedExample) {
 
 TEST(Bpe, TrainingAgreesWithRecounting) {
   for (std::uint32_t seed = 0; seed < 4; ++seed) {
-    const std::string text = testing::random_text(400, seed);
+    const std::string text = test::random_text(400, seed);
     const auto tokenizer = train_bpe(std::vector<std::string>{text}, 257 + 60);
     const std::vector<std::string>& tokens = tokenizer->definition().tokens;
     EXPECT_EQ(std::vector<std::string>(tokens.begin() + 256, tokens.end() - 1), merges_by_recounting(text, 60));
@@ -112,18 +112,18 @@ TEST(Bpe, StopsWhereNoPairOccursTwice) {
 }
 
 TEST(Bpe, EncodingAgreesWithSearching) {
-  const auto tokenizer = train_bpe(std::vector<std::string>{testing::random_text(2000, 7)}, 400);
+  const auto tokenizer = train_bpe(std::vector<std::string>{test::random_text(2000, 7)}, 400);
   for (std::uint32_t seed = 10; seed < 15; ++seed) {
-    const std::string text = testing::random_text(300, seed);
+    const std::string text = test::random_text(300, seed);
     EXPECT_EQ(tokenizer->encode(text), encode_by_searching(*tokenizer, text));
     EXPECT_EQ(tokenizer->encode(text), tokenizer->encode(text)) << "with the pieces cached";
   }
 }
 
 TEST(Bpe, AnyBytesComeBack) {
-  const auto tokenizer = train_bpe(std::vector<std::string>{testing::random_text(2000, 7)}, 500);
+  const auto tokenizer = train_bpe(std::vector<std::string>{test::random_text(2000, 7)}, 500);
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
-    for (const std::string& text : {testing::random_bytes(3000, seed), testing::random_text(500, seed)}) {
+    for (const std::string& text : {test::random_bytes(3000, seed), test::random_text(500, seed)}) {
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
     }
   }
@@ -141,8 +141,8 @@ TEST(Bpe, LongTextWithoutASpaceIsNotQuadratic) {
 }
 
 TEST(Bpe, ThreadsMayShareATokenizer) {
-  const auto tokenizer = train_bpe(std::vector<std::string>{testing::random_text(2000, 7)}, 400);
-  const std::string text = testing::random_text(3000, 8);
+  const auto tokenizer = train_bpe(std::vector<std::string>{test::random_text(2000, 7)}, 400);
+  const std::string text = test::random_text(3000, 8);
   const Ids expected = tokenizer->encode(text);
   std::vector<Ids> results(4);
   std::vector<std::thread> threads;
@@ -152,7 +152,7 @@ TEST(Bpe, ThreadsMayShareATokenizer) {
 }
 
 TEST(Bpe, HashTellsTokenizersApart) {
-  const std::vector<std::string> text{testing::random_text(2000, 7)};
+  const std::vector<std::string> text{test::random_text(2000, 7)};
   EXPECT_EQ(train_bpe(text, 400)->hash(), train_bpe(text, 400)->hash());
   EXPECT_NE(train_bpe(text, 400)->hash(), train_bpe(text, 401)->hash());
   EXPECT_NE(train_bpe(text, 400)->hash(),

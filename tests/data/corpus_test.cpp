@@ -15,7 +15,7 @@ std::vector<std::string> corpus(const std::string& name) {
   const auto folder = std::filesystem::path(__FILE__).parent_path().parent_path() / "fuzz" / "corpus" / name;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    files.push_back(testing::contents_of(entry.path()));
+    files.push_back(test::contents_of(entry.path()));
   }
   EXPECT_GE(files.size(), 3u) << folder;
   return files;
@@ -36,10 +36,10 @@ void run_corpus(const std::string& name, Target target, int damages) {
   }
 }
 
-TEST(Corpus, Shards) { run_corpus("data_shard", testing::fuzz_shard, 100); }
-TEST(Corpus, Tokenizers) { run_corpus("data_tokenizer", testing::fuzz_tokenizer, 100); }
-TEST(Corpus, Documents) { run_corpus("data_documents", testing::fuzz_documents, 100); }
-TEST(Corpus, Datasets) { run_corpus("data_dataset", testing::fuzz_dataset, 100); }
+TEST(Corpus, Shards) { run_corpus("data_shard", test::fuzz_shard, 100); }
+TEST(Corpus, Tokenizers) { run_corpus("data_tokenizer", test::fuzz_tokenizer, 100); }
+TEST(Corpus, Documents) { run_corpus("data_documents", test::fuzz_documents, 100); }
+TEST(Corpus, Datasets) { run_corpus("data_dataset", test::fuzz_dataset, 100); }
 
 }  // namespace
 }  // namespace quaver

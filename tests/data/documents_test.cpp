@@ -13,9 +13,9 @@
 namespace quaver {
 namespace {
 
+using test::expect_error;
+using test::TempFolder;
 using ::testing::ElementsAre;
-using testing::expect_error;
-using testing::TempFolder;
 using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> plain_documents(const std::string& text, const TextReading& reading = {}) {
@@ -123,7 +123,7 @@ TEST(PlainText, NothingIsLostAndNoCharacterIsCut) {
   reading.piece_bytes = 1024;
   std::string wide;
   for (std::uint32_t i = 0; i < 5000; ++i) append_utf8(0x1F600 + i % 64, wide);
-  for (const std::string& text : {wide, testing::random_text(20000, 1), testing::random_bytes(20000, 2)}) {
+  for (const std::string& text : {wide, test::random_text(20000, 1), test::random_bytes(20000, 2)}) {
     std::string joined;
     for (const std::string& document : plain_documents(text, reading)) {
       EXPECT_LE(document.size(), reading.piece_bytes);

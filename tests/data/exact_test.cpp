@@ -15,8 +15,8 @@
 namespace quaver {
 namespace {
 
+using test::TempFolder;
 using ::testing::ElementsAre;
-using testing::TempFolder;
 
 // Documents of 1 to `count` bytes; as bytes and an end of text they have 2 to `count` + 1 tokens.
 PrepareReport of_lengths(const TempFolder& folder, int count, const std::function<void(PrepareOptions&)>& change) {

@@ -7,7 +7,7 @@
 
 #include "quaver/error.h"
 
-namespace quaver::testing {
+namespace quaver::test {
 
 template <class Action>
 void expect_error(const Action& action, const std::string& part) {
@@ -20,4 +20,4 @@ void expect_error(const Action& action, const std::string& part) {
   }
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

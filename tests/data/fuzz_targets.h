@@ -16,7 +16,7 @@
 #include "data/temp_folder.h"
 #include "quaver/error.h"
 
-namespace quaver::testing {
+namespace quaver::test {
 
 inline void require(bool promise) {
   if (!promise) std::abort();
@@ -91,4 +91,4 @@ inline void fuzz_dataset(std::string_view bytes) {
   });
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

@@ -12,7 +12,7 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::TempFolder;
+using test::TempFolder;
 
 Ids counting(std::size_t size) {
   Ids ids(size);

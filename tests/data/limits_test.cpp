@@ -13,7 +13,7 @@
 namespace quaver {
 namespace {
 
-using testing::TempFolder;
+using test::TempFolder;
 
 PrepareReport prepared(const TempFolder& folder, const std::vector<std::string>& documents,
                        const std::function<void(PrepareOptions&)>& change) {

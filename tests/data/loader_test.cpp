@@ -13,8 +13,8 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::expect_error;
-using testing::TempFolder;
+using test::expect_error;
+using test::TempFolder;
 
 // Shards whose tokens count up without end, so that a window is known by its first token.
 class CountingShards {

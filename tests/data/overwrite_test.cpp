@@ -25,9 +25,9 @@ namespace quaver {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contents_of;
-using testing::expect_error;
-using testing::TempFolder;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 using Files = std::map<std::string, std::string>;
 
 Files files_of(const fs::path& folder) {

@@ -14,10 +14,10 @@
 namespace quaver {
 namespace {
 
-using testing::contents_of;
-using testing::expect_error;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 using ::testing::HasSubstr;
-using testing::TempFolder;
 
 std::uint64_t skipped(const PrepareReport& report, SkipReason reason) {
   return report.skipped[static_cast<std::size_t>(reason)].count;
@@ -69,7 +69,7 @@ class Prepare : public ::testing::Test {
  protected:
   void write_documents(int count) {
     for (int i = 0; i < count; ++i) {
-      const std::string text = "document " + std::to_string(i) + testing::random_text(60, static_cast<unsigned>(i));
+      const std::string text = "document " + std::to_string(i) + test::random_text(60, static_cast<unsigned>(i));
       std::string valid;
       for (const char c : text) {
         if (static_cast<unsigned char>(c) < 128) valid += c;

@@ -76,7 +76,7 @@ TEST(Pretokenize, AgreesWithTheExpressionOnRandomAscii) {
 
 TEST(Pretokenize, PiecesJoinToTheTextWhateverTheBytes) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
-    for (const std::string& text : {testing::random_bytes(2000, seed), testing::random_text(500, seed)}) {
+    for (const std::string& text : {test::random_bytes(2000, seed), test::random_text(500, seed)}) {
       for (const SplitPattern pattern : {SplitPattern::gpt2, SplitPattern::llama3, SplitPattern::qwen2}) {
         std::string joined;
         for (const std::string& piece : pieces(pattern, text)) {

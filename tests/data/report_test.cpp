@@ -11,11 +11,11 @@
 namespace quaver {
 namespace {
 
+using test::expect_error;
+using test::TempFolder;
 using ::testing::Contains;
-using testing::expect_error;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::TempFolder;
 
 class ReportOfData : public ::testing::Test {
  protected:

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-namespace quaver::testing {
+namespace quaver::test {
 
 inline std::string random_bytes(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -28,4 +28,4 @@ inline std::string random_text(std::size_t words, std::uint32_t seed) {
   return text;
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

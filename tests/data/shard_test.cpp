@@ -12,9 +12,9 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::contents_of;
-using testing::expect_error;
-using testing::TempFolder;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 
 Ids random_ids(std::size_t count, int vocab_size) {
   std::mt19937 random(9);

@@ -9,7 +9,7 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::expect_error;
+using test::expect_error;
 
 Ids row_of(const SyntheticSource& source, std::uint64_t index, std::int64_t context) {
   Ids inputs(static_cast<std::size_t>(context));

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <unistd.h>
 
-namespace quaver::testing {
+namespace quaver::test {
 
 class TempFolder {
  public:
@@ -46,4 +46,4 @@ inline std::string contents_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

@@ -16,9 +16,9 @@ namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using testing::contents_of;
-using testing::expect_error;
-using testing::TempFolder;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 
 constexpr std::size_t header_bytes = 256;
 constexpr std::size_t block_bytes = 65536;

@@ -11,9 +11,7 @@
 namespace quaver {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-constexpr RandomKey key{1, 2, 3};
+constexpr RandomKey drawing_key{1, 2, 3};
 
 constexpr QuantSpec nvfp4{
     .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
@@ -23,7 +21,7 @@ constexpr QuantSpec mx(Format format, ScaleFormat scale = ScaleFormat::e8m0) {
 }
 
 CastStatistics cast_row(const std::vector<float>& x, naive::Storage& out) {
-  return quantize(x.data(), 1, static_cast<Size>(x.size()), Side::rows, 1.0F, key, Detail::full, out.matrix);
+  return quantize(x.data(), 1, static_cast<Size>(x.size()), Side::rows, 1.0F, drawing_key, Detail::full, out.matrix);
 }
 
 float value(const naive::Storage& s, Size c) {
@@ -94,7 +92,7 @@ TEST(Nvfp4, BlocksOfZerosAndBlocksTooSmallForAScaleAreZero) {
 
 TEST(Nvfp4, TheLargestElementIsNearlyExact) {
   std::vector<float> x(160);
-  random_normals(key, 0, x.data(), 160);
+  random_normals(drawing_key, 0, x.data(), 160);
   x[37] = 11.3F;
   naive::Storage out(nvfp4, 1, 160);
   cast_row(x, out);
@@ -104,7 +102,7 @@ TEST(Nvfp4, TheLargestElementIsNearlyExact) {
 
 TEST(Nvfp4, ErrorsAreWithinTheGridOfEachBlock) {
   std::vector<float> x(1024);
-  random_normals(key, 0, x.data(), 1024);
+  random_normals(drawing_key, 0, x.data(), 1024);
   naive::Storage out(nvfp4, 1, 1024);
   const CastStatistics stats = cast_row(x, out);
   for (Size c = 0; c < 1024; ++c) {
@@ -118,7 +116,7 @@ TEST(Nvfp4, ErrorsAreWithinTheGridOfEachBlock) {
 TEST(Blocks, NonFiniteElementsDoNotSpoilTheScale) {
   for (const QuantSpec& spec : {nvfp4, mx(Format::e4m3), mx(Format::e5m2), mx(Format::e2m1)}) {
     std::vector<float> x(64);
-    random_normals(key, 0, x.data(), 64);
+    random_normals(drawing_key, 0, x.data(), 64);
     naive::Storage clean(spec, 1, 64), spoilt(spec, 1, 64);
     x[5] = 0;
     x[40] = 0;

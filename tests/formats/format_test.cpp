@@ -7,14 +7,12 @@
 #include <limits>
 #include <vector>
 
+#include "formats/naive.h"
 #include "formats/oracle.h"
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Format, EveryCodeDecodesAsDefined) {
   for (const Format format : oracle::searchable) {

@@ -8,7 +8,7 @@
 namespace quaver {
 namespace {
 
-constexpr RandomKey key{77, 5, 1};
+constexpr RandomKey rotation_key{77, 5, 1};
 
 std::vector<float> normals(Size count, std::uint32_t stream) {
   std::vector<float> x(static_cast<std::size_t>(count));
@@ -27,7 +27,7 @@ TEST(Hadamard, IsTheSignedHadamardMatrix) {
   for (std::uint32_t j = 0; j < 16; ++j) {
     std::vector<float> x(16, 0.0F);
     x[j] = 1;
-    rotate_row(x.data(), 16, key);
+    rotate_row(x.data(), 16, rotation_key);
     const float sign = x[0] > 0 ? 1.0F : -1.0F;
     for (std::uint32_t i = 0; i < 16; ++i) {
       EXPECT_EQ(x[i], sign * (std::popcount(i & j) % 2 == 0 ? 0.25F : -0.25F));
@@ -39,9 +39,9 @@ TEST(Hadamard, KeepsLengthsAndUnrotates) {
   for (const Size count : {16, 48, 128, 1000}) {
     const std::vector<float> x = normals(count, 1);
     std::vector<float> y = x;
-    rotate_row(y.data(), count, key);
+    rotate_row(y.data(), count, rotation_key);
     EXPECT_NEAR(dot(y, y), dot(x, x), 1e-5 * dot(x, x));
-    unrotate_row(y.data(), count, key);
+    unrotate_row(y.data(), count, rotation_key);
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 1e-5F);
   }
 }
@@ -49,7 +49,7 @@ TEST(Hadamard, KeepsLengthsAndUnrotates) {
 TEST(Hadamard, LeavesARaggedEndAlone) {
   const std::vector<float> x = normals(39, 1);
   std::vector<float> y = x;
-  rotate_row(y.data(), 39, key);
+  rotate_row(y.data(), 39, rotation_key);
   EXPECT_NE(y[31], x[31]);
   for (std::size_t i = 32; i < 39; ++i) EXPECT_EQ(y[i], x[i]);
 }
@@ -58,8 +58,8 @@ TEST(Hadamard, LeavesARaggedEndAlone) {
 TEST(Hadamard, ProductsOfRotatedRowsAreUnchanged) {
   const std::vector<float> a = normals(200, 1), b = normals(200, 2);
   std::vector<float> ra = a, rb = b;
-  rotate_row(ra.data(), 200, {key.seed, key.step, 111});
-  rotate_row(rb.data(), 200, {key.seed, key.step + 7, 222});
+  rotate_row(ra.data(), 200, {rotation_key.seed, rotation_key.step, 111});
+  rotate_row(rb.data(), 200, {rotation_key.seed, rotation_key.step + 7, 222});
   EXPECT_NEAR(dot(ra, rb), dot(a, b), 1e-4);
 }
 
@@ -77,7 +77,7 @@ TEST(Hadamard, SignsChangeWithTheSeed) {
 TEST(Hadamard, SpreadsAnOutlier) {
   std::vector<float> x(16, 0.0F);
   x[3] = 16;
-  rotate_row(x.data(), 16, key);
+  rotate_row(x.data(), 16, rotation_key);
   for (const float v : x) EXPECT_EQ(std::abs(v), 4.0F);
 }
 

@@ -11,7 +11,12 @@
 
 #include "formats/quantize.h"
 
-namespace quaver::naive {
+namespace quaver {
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+namespace naive {
 
 // A CodeMatrix with memory of its own.
 struct Storage {
@@ -170,4 +175,6 @@ inline Reference quantize(std::vector<float> x, Size rows, Size cols, const Quan
   return ref;
 }
 
-}  // namespace quaver::naive
+}  // namespace naive
+
+}  // namespace quaver

@@ -13,8 +13,6 @@
 namespace quaver {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr RandomKey key{11, 22, 33};
 
 RandomKey key_of(Side side) {

@@ -12,7 +12,7 @@
 #include "config/schema.h"
 #include "quaver/error.h"
 
-namespace quaver::testing {
+namespace quaver::test {
 
 enum class Outcome { loaded, refused };
 
@@ -43,4 +43,4 @@ inline Outcome fuzz_config_flags(const std::string& lines) {
   return load_or_refuse(sources);
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

@@ -5,6 +5,6 @@
 #include "data/fuzz_targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  quaver::testing::fuzz_shard({reinterpret_cast<const char*>(data), size});
+  quaver::test::fuzz_shard({reinterpret_cast<const char*>(data), size});
   return 0;
 }

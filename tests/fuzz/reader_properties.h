@@ -26,7 +26,7 @@
 #include "train/run_record.h"
 #include "train/trainer_state.h"
 
-namespace quaver::testing {
+namespace quaver::test {
 
 template <class Read>
 void allow_refusal(const Read& read) {
@@ -185,4 +185,4 @@ inline void fuzz_store_blobs(Database& database, std::span<const std::byte> inpu
   }
 }
 
-}  // namespace quaver::testing
+}  // namespace quaver::test

@@ -21,6 +21,6 @@ quaver::Database& database() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  quaver::testing::fuzz_store_blobs(database(), std::as_bytes(std::span(data, size)));
+  quaver::test::fuzz_store_blobs(database(), std::as_bytes(std::span(data, size)));
   return 0;
 }

@@ -17,7 +17,7 @@
 namespace quaver {
 namespace {
 
-using testing::TempFolder;
+using test::TempFolder;
 
 std::string read_text(const FileReader& file, std::uint64_t offset, std::size_t length) {
   std::string text(length, '?');

@@ -6,15 +6,15 @@
 namespace quaver::test {
 namespace {
 
-struct Case {
+struct Scheme {
   const char* name;
   Family family;
   Parametrization parametrization;
 };
 
-void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+void PrintTo(const Scheme& instance, std::ostream* out) { *out << instance.name; }
 
-class UnitScaling : public testing::TestWithParam<Case> {};
+class UnitScaling : public testing::TestWithParam<Scheme> {};
 
 TEST_P(UnitScaling, TensorsHaveUnitStandardDeviation) {
   ModelConfig config;
@@ -44,10 +44,10 @@ TEST_P(UnitScaling, TensorsHaveUnitStandardDeviation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, UnitScaling,
-                         testing::Values(Case{"GptUmup", Family::gpt, Parametrization::umup},
-                                         Case{"GptMunit", Family::gpt, Parametrization::munit},
-                                         Case{"LlamaUmup", Family::llama, Parametrization::umup},
-                                         Case{"LlamaMunit", Family::llama, Parametrization::munit}),
+                         testing::Values(Scheme{"GptUmup", Family::gpt, Parametrization::umup},
+                                         Scheme{"GptMunit", Family::gpt, Parametrization::munit},
+                                         Scheme{"LlamaUmup", Family::llama, Parametrization::umup},
+                                         Scheme{"LlamaMunit", Family::llama, Parametrization::munit}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

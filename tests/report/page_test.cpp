@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string hostile = "</title></pre><script>alert(\"1\")</script> & 'x' \" onload=\"y\xFF\x01";
+const std::string hostile_text = "</title></pre><script>alert(\"1\")</script> & 'x' \" onload=\"y\xFF\x01";
 
 Markup read(const Page& page) {
   Markup markup = read_markup(page.html());
@@ -30,13 +30,13 @@ Markup read(const Page& page) {
 }
 
 TEST(PageTest, HostileTextStaysText) {
-  Page page(hostile, hostile);
-  page.heading(hostile).paragraph(hostile).note(hostile).code(hostile).footer(hostile);
-  page.table({hostile, {{hostile}, {hostile, Align::right}}, {{hostile, hostile}}, {}});
-  page.figure(to_svg(LineChart{}), hostile);
-  page.key_values(std::vector<KeyValue>{{hostile, hostile}});
-  page.headlines(std::vector<Headline>{{hostile, hostile, hostile}});
-  page.details(hostile, [](Page& inside) { inside.paragraph(hostile); });
+  Page page(hostile_text, hostile_text);
+  page.heading(hostile_text).paragraph(hostile_text).note(hostile_text).code(hostile_text).footer(hostile_text);
+  page.table({hostile_text, {{hostile_text}, {hostile_text, Align::right}}, {{hostile_text, hostile_text}}, {}});
+  page.figure(to_svg(LineChart{}), hostile_text);
+  page.key_values(std::vector<KeyValue>{{hostile_text, hostile_text}});
+  page.headlines(std::vector<Headline>{{hostile_text, hostile_text, hostile_text}});
+  page.details(hostile_text, [](Page& inside) { inside.paragraph(hostile_text); });
   const Markup markup = read(page);
   for (const Element& element : markup.elements) EXPECT_FALSE(element.attributes.contains("onload"));
 }

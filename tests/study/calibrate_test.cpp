@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
+#include "study/support.h"
 #include "train/support.h"
 
 namespace quaver {
@@ -21,13 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Statistics of a cast to FP32: what was there, nothing lost.
-CastStatistics statistics_of(const std::vector<float>& values) {
-  std::vector<std::byte> codes(values.size() * sizeof(float));
-  float one = 1;
-  const CodeMatrix out{{}, 1, static_cast<Size>(values.size()), codes.data(), nullptr, &one};
-  return quantize(values.data(), 1, static_cast<Size>(values.size()), Side::rows, 1, {}, Detail::full, out);
-}
-
 template <class Distribution>
 std::vector<float> draw(Distribution distribution, std::size_t count) {
   std::mt19937_64 random(5);
@@ -45,7 +39,7 @@ float exact_magnitude_at(std::vector<float> values, double share) {
 TEST(Percentile, IsWithinAFifthOfABinadeForBellShapes) {
   for (const float deviation : {1.0F, 1.4F, 0.003F, 777.0F}) {
     const auto values = draw(std::normal_distribution<float>(0, deviation), 200000);
-    const CastStatistics seen = statistics_of(values);
+    const CastStatistics seen = test::statistics_of(values);
     for (const double share : {0.5, 0.9, 0.99, 0.999, 0.9999}) {
       const double error = std::log2(magnitude_at(seen, share) / exact_magnitude_at(values, share));
       EXPECT_LT(std::abs(error), 0.2) << deviation << " at " << share;
@@ -55,7 +49,7 @@ TEST(Percentile, IsWithinAFifthOfABinadeForBellShapes) {
 
 TEST(Percentile, IsWithinABinadeForHeavyTails) {
   const auto values = draw(std::cauchy_distribution<float>(0, 0.01F), 100000);
-  const CastStatistics seen = statistics_of(values);
+  const CastStatistics seen = test::statistics_of(values);
   for (const double share : {0.1, 0.9, 0.99, 0.999, 0.9999}) {
     EXPECT_LT(std::abs(std::log2(magnitude_at(seen, share) / exact_magnitude_at(values, share))), 1) << share;
   }
@@ -63,14 +57,14 @@ TEST(Percentile, IsWithinABinadeForHeavyTails) {
 
 TEST(Percentile, OfAHundredIsTheLargestValue) {
   const auto values = draw(std::normal_distribution<float>(0, 3), 1000);
-  const CastStatistics seen = statistics_of(values);
+  const CastStatistics seen = test::statistics_of(values);
   EXPECT_EQ(magnitude_at(seen, 1), seen.amax);
   EXPECT_EQ(share_above(seen, seen.amax), 0);
   EXPECT_EQ(share_above(seen, 0), 1);
 }
 
 TEST(Percentile, IsTheInverseOfTheShareAbove) {
-  const CastStatistics seen = statistics_of(draw(std::student_t_distribution<float>(3), 50000));
+  const CastStatistics seen = test::statistics_of(draw(std::student_t_distribution<float>(3), 50000));
   double before = -1;
   for (double share = 0.02; share < 0.9999; share += 0.0073) {
     const double magnitude = magnitude_at(seen, share);
@@ -84,16 +78,16 @@ TEST(Percentile, CountsNoZeros) {
   std::vector<float> values(1000, 0.0F);
   values[3] = 2;
   values[4] = -8;
-  const CastStatistics seen = statistics_of(values);
+  const CastStatistics seen = test::statistics_of(values);
   EXPECT_GE(magnitude_at(seen, 0.5), 2);
-  EXPECT_EQ(magnitude_at(statistics_of({0, 0, 0}), 0.99), 0);
-  EXPECT_EQ(share_above(statistics_of({0, 0, 0}), 0), 0);
+  EXPECT_EQ(magnitude_at(test::statistics_of({0, 0, 0}), 0.99), 0);
+  EXPECT_EQ(share_above(test::statistics_of({0, 0, 0}), 0), 0);
 }
 
 TEST(PercentileEffect, SaturatesWhatThePercentileLeavesOut) {
   SiteRange range;
   range.spec = make_recipe("fp8-static", {}).x;
-  range.seen = statistics_of(draw(std::normal_distribution<float>(0, 1), 200000));
+  range.seen = test::statistics_of(draw(std::normal_distribution<float>(0, 1), 200000));
   EXPECT_EQ(effect_of(range, 100, 0).saturated_percent, 0);
   EXPECT_NEAR(effect_of(range, 99, 0).saturated_percent, 1, 0.1);
   EXPECT_NEAR(effect_of(range, 99.9, 0).saturated_percent, 0.1, 0.02);

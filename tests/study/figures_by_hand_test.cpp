@@ -9,12 +9,11 @@
 #include "study/doctor.h"
 #include "study/estimate.h"
 #include "study/localize.h"
+#include "study/support.h"
 #include "train/support.h"
 
 namespace quaver {
 namespace {
-
-void ignore(const std::string&) {}
 
 Config study_config(const std::string& recipe) {
   Config config = test::small_config(recipe, "");
@@ -26,7 +25,7 @@ Config study_config(const std::string& recipe) {
 // A plan is chosen by the first batches and judged on others.
 TEST(StudyBaseline, PlansAreJudgedOnBatchesThatDidNotChooseThem) {
   constexpr Size batches = 2;
-  const auto subject = open_subject(study_config("mxfp4"), ignore);
+  const auto subject = open_subject(study_config("mxfp4"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = batches, .warmup_steps = 0, .budget = 1, .grouping = Grouping::block});
   ASSERT_EQ(found.trials.size(), 1U) << "everything narrow";
@@ -38,19 +37,12 @@ TEST(StudyBaseline, PlansAreJudgedOnBatchesThatDidNotChooseThem) {
   EXPECT_GT(std::abs(chosen_by.loss_change - effect.loss_change), 1e-9);
 }
 
-CastStatistics statistics_of(const std::vector<float>& values) {
-  std::vector<std::byte> codes(values.size() * sizeof(float));
-  float one = 1;
-  const CodeMatrix out{{}, 1, static_cast<Size>(values.size()), codes.data(), nullptr, &one};
-  return quantize(values.data(), 1, static_cast<Size>(values.size()), Side::rows, 1, {}, Detail::full, out);
-}
-
 // All of one binade, from 1 to 1.75: nothing lies beyond the largest value, though the binade goes on to 2.
 TEST(PercentileByHand, TheTopBinadeEndsAtTheLargestValue) {
   std::vector<float> values;
   for (int i = 0; i < 100; ++i) values.push_back(1 + 0.0075F * static_cast<float>(i));
   values.push_back(1.75F);
-  const CastStatistics seen = statistics_of(values);
+  const CastStatistics seen = test::statistics_of(values);
   EXPECT_LE(magnitude_at(seen, 0.999999), 1.75F);
   EXPECT_LE(magnitude_at(seen, 0.99), 1.75F);
   EXPECT_GE(magnitude_at(seen, 0.000001), 1.0F);
@@ -62,7 +54,7 @@ TEST(PercentileByHand, TheTopBinadeEndsAtTheLargestValue) {
 // Batches are spread over the warm-up from its first step to its last.
 TEST(CalibrationByHand, BatchesAreSpreadOverTheWarmUp) {
   const auto steps = [](Size batches, Size warmup) {
-    const auto subject = open_subject(study_config("fp8-static"), ignore);
+    const auto subject = open_subject(study_config("fp8-static"), test::ignore);
     return calibrate(*subject, {.batches = batches, .warmup_steps = warmup}).steps;
   };
   EXPECT_THAT(steps(3, 4), testing::ElementsAre(0, 2, 4));

@@ -10,6 +10,7 @@
 
 #include "config/load.h"
 #include "quaver/error.h"
+#include "study/support.h"
 #include "train/support.h"
 
 namespace quaver {
@@ -17,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-void ignore(const std::string&) {}
 
 TEST(GradientMatch, IsTheCosineAndTheRelativeError) {
   EXPECT_DOUBLE_EQ(match_of({3, 4}, {3, 4}).cosine, 1);
@@ -84,7 +83,7 @@ Config planted_config(const std::string& recipe) {
 
 // A model that has learnt something in high precision, then has its outliers planted.
 std::unique_ptr<Subject> planted(const std::string& recipe) {
-  auto subject = open_subject(planted_config(recipe), ignore);
+  auto subject = open_subject(planted_config(recipe), test::ignore);
   while (subject->trainer().steps_done() < steps_before) subject->trainer().step();
   plant_outliers(subject->trainer());
   return subject;
@@ -100,7 +99,7 @@ double trained(const PrecisionConfig& precision) {
 }
 
 TEST(PlantedModel, ComputesTheSameFunction) {
-  auto subject = open_subject(planted_config("fp8-current"), ignore);
+  auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const double before = subject->trainer().evaluate(2).value();
   plant_outliers(subject->trainer());
   EXPECT_NEAR(subject->trainer().evaluate(2).value(), before, 1e-6);
@@ -191,7 +190,7 @@ TEST_F(Planted, DocumentHasEverySite) {
 }
 
 TEST(Localize, OutputGradientsDoNotChangeTheLoss) {
-  auto subject = open_subject(planted_config("fp8-current"), ignore);
+  auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found = localize(*subject, {.batches = 2, .warmup_steps = 0});
   for (const SiteSensitivity& site : found.sites) {
     if (site.role != Role::dy || !site.tried) continue;
@@ -202,7 +201,7 @@ TEST(Localize, OutputGradientsDoNotChangeTheLoss) {
 
 TEST(Localize, GroupsAreTriedTogether) {
   for (const Grouping grouping : {Grouping::layer, Grouping::block}) {
-    auto subject = open_subject(planted_config("mxfp4"), ignore);
+    auto subject = open_subject(planted_config("mxfp4"), test::ignore);
     const Localization found = localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 1, .grouping = grouping});
     EXPECT_EQ(found.sites[0].effect.gradient_cosine, found.sites[1].effect.gradient_cosine);
     const bool next_layer_alike = found.sites[0].effect.gradient_cosine == found.sites[3].effect.gradient_cosine;
@@ -213,7 +212,7 @@ TEST(Localize, GroupsAreTriedTogether) {
 }
 
 TEST(Localize, NoBudgetKeepsEverythingWide) {
-  auto subject = open_subject(planted_config("fp8-current"), ignore);
+  auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 0, .grouping = Grouping::layer});
   for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_wide);
@@ -223,7 +222,7 @@ TEST(Localize, NoBudgetKeepsEverythingWide) {
 TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
   Config config = planted_config("fp8-current");
   config.precision.layers = {{"*.down/w", "mxfp8"}, {"blocks.0.attn.*", "bf16"}};
-  auto subject = open_subject(config, ignore);
+  auto subject = open_subject(config, test::ignore);
   const Localization found = localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 1});
   EXPECT_EQ(found.layers.at("blocks.0.mlp.down/w"), "mxfp8");
   EXPECT_EQ(found.layers.at("blocks.0.attn.qkv"), "bf16");
@@ -233,7 +232,7 @@ TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
 }
 
 TEST(Localize, WideRecipesAreRefused) {
-  auto subject = open_subject(planted_config("bf16"), ignore);
+  auto subject = open_subject(planted_config("bf16"), test::ignore);
   EXPECT_THROW(localize(*subject, {.batches = 2, .warmup_steps = 0}), Error);
 }
 

@@ -9,8 +9,6 @@ namespace quaver {
 
 namespace {
 
-std::byte nowhere{};  // where a tensor that only passes through pretends to lie
-
 class CpuSizing final : public SizingEngine {
  public:
   explicit CpuSizing(int threads)
