@@ -232,7 +232,7 @@ TEST_F(ProvenanceTest, OtherDataIsRefusedUnlessAskedFor) {
   RunOptions allowed = options(RunStart::resume);
   allowed.other_data = OtherData::accept;
   run_training(config_, allowed);
-  const SettingChange& change = recorded().changes.back();
+  const SettingChange change = recorded().changes.back();
   EXPECT_EQ(change.key, "data");
   EXPECT_EQ(change.step, 4);
   EXPECT_NE(change.before, change.after);
