@@ -44,7 +44,7 @@ FUZZ_SECONDS ?= 30
 fuzz:
 	@scripts/setup build && scripts/setup fuzz
 	@cmake -S . -B $(BUILD)-fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ -DQUAVER_FUZZERS=ON \
-	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF >/dev/null
+	  -DQUAVER_SANITIZE=address,undefined -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
 	@cmake --build $(BUILD)-fuzz -j $(JOBS) --target fuzzers
 	@scripts/fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 

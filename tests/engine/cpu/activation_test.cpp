@@ -4,17 +4,18 @@
 namespace quaver::test {
 namespace {
 
-struct Case {
+struct ActivationCase {
   const char* name;
   ActivationKind kind;
   float limit;
 };
 
-void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+void PrintTo(const ActivationCase& instance, std::ostream* out) { *out << instance.name; }
 
-constexpr Case cases[] = {{"Gelu", ActivationKind::gelu, 0},     {"GeluClipped", ActivationKind::gelu, 0.8F},
-                          {"Relu", ActivationKind::relu, 0},     {"ReluClipped", ActivationKind::relu, 0.8F},
-                          {"Swiglu", ActivationKind::swiglu, 0}, {"SwigluClipped", ActivationKind::swiglu, 0.8F}};
+constexpr ActivationCase activation_cases[] = {
+    {"Gelu", ActivationKind::gelu, 0},     {"GeluClipped", ActivationKind::gelu, 0.8F},
+    {"Relu", ActivationKind::relu, 0},     {"ReluClipped", ActivationKind::relu, 0.8F},
+    {"Swiglu", ActivationKind::swiglu, 0}, {"SwigluClipped", ActivationKind::swiglu, 0.8F}};
 
 constexpr double factor = 1.5;
 
@@ -24,7 +25,7 @@ double gelu(double x) {
 }
 
 // Elements of one row: [n] from [n], or [n] from [gate | up].
-Doubles reference(const Case& c, const Doubles& x, Size rows, Size n) {
+Doubles reference(const ActivationCase& c, const Doubles& x, Size rows, Size n) {
   Doubles out(index(rows * n));
   for (Size r = 0; r < rows; ++r) {
     for (Size i = 0; i < n; ++i) {
@@ -44,17 +45,17 @@ Doubles reference(const Case& c, const Doubles& x, Size rows, Size n) {
   return out;
 }
 
-class Activations : public testing::TestWithParam<Case> {
+class Activations : public testing::TestWithParam<ActivationCase> {
  protected:
   Size input_width(Size n) const { return GetParam().kind == ActivationKind::swiglu ? 2 * n : n; }
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
   Casting casting;
 };
 
-constexpr std::pair<Size, Size> shapes[] = {{1, 16}, {3, 5}, {130, 7}};
+constexpr std::pair<Size, Size> activation_shapes[] = {{1, 16}, {3, 5}, {130, 7}};
 
 TEST_P(Activations, ForwardAgreesWithTheFormula) {
-  for (const auto& [rows, n] : shapes) {
+  for (const auto& [rows, n] : activation_shapes) {
     Matrix x = random_matrix(rows, input_width(n), 1, 2);
     Stored out(both({}), rows, n);
     engine->activation({.kind = GetParam().kind,
@@ -68,7 +69,7 @@ TEST_P(Activations, ForwardAgreesWithTheFormula) {
 }
 
 TEST_P(Activations, BackwardIsTheDerivative) {
-  for (const auto& [rows, n] : shapes) {
+  for (const auto& [rows, n] : activation_shapes) {
     if (rows > 100) continue;
     Matrix x = random_matrix(rows, input_width(n), 1, 2);
     Matrix dy = random_matrix(rows, n, 2);
@@ -113,7 +114,7 @@ TEST_P(Activations, NotANumberStaysVisible) {
   EXPECT_TRUE(std::isnan(values_of(out.tensor.rows())[6]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Activations, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Kinds, Activations, testing::ValuesIn(activation_cases),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

@@ -7,33 +7,33 @@
 namespace quaver::test {
 namespace {
 
-struct Case {
+struct AttentionCase {
   const char* name;
   HeadLayout layout;
 };
 
-void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+void PrintTo(const AttentionCase& instance, std::ostream* out) { *out << instance.name; }
 
 // 64 query rows make a block.
-constexpr Case cases[] = {{"OneToken", {2, 1, 2, 2, 4}},
-                          {"Seven", {2, 7, 2, 1, 4}},
-                          {"OneBlock", {1, 64, 1, 1, 8}},
-                          {"BlockAndOne", {1, 65, 2, 1, 3}},
-                          {"ThreeBlocks", {2, 130, 4, 2, 5}}};
+constexpr AttentionCase attention_cases[] = {{"OneToken", {2, 1, 2, 2, 4}},
+                                             {"Seven", {2, 7, 2, 1, 4}},
+                                             {"OneBlock", {1, 64, 1, 1, 8}},
+                                             {"BlockAndOne", {1, 65, 2, 1, 3}},
+                                             {"ThreeBlocks", {2, 130, 4, 2, 5}}};
 
 constexpr double scale = 0.7F;
 
-struct Reference {
+struct AttentionReference {
   Doubles result;
   Doubles log_sum;
   double max_logit = -std::numeric_limits<double>::infinity();
 };
 
-Reference attend(const HeadLayout& layout, const Doubles& qkv) {
+AttentionReference attend(const HeadLayout& layout, const Doubles& qkv) {
   const Size e = layout.head_size;
   const Size group = layout.heads / layout.kv_heads;
-  Reference out{Doubles(index(layout.tokens() * layout.heads * e), 0.0),
-                Doubles(index(layout.batch * layout.heads * layout.sequence))};
+  AttentionReference out{Doubles(index(layout.tokens() * layout.heads * e), 0.0),
+                         Doubles(index(layout.batch * layout.heads * layout.sequence))};
   Doubles p(index(layout.sequence));
   for (Size b = 0; b < layout.batch; ++b) {
     for (Size head = 0; head < layout.heads; ++head) {
@@ -81,13 +81,13 @@ struct Attended {
   float max_logit = -1e30F;
 };
 
-class AttentionCases : public testing::TestWithParam<Case> {};
+class AttentionCases : public testing::TestWithParam<AttentionCase> {};
 
 TEST_P(AttentionCases, ForwardAgreesWithAPlainSoftmax) {
   const HeadLayout layout = GetParam().layout;
   Matrix qkv = random_matrix(layout.tokens(), layout.width(), 1);
   const Attended run(layout, qkv);
-  const Reference want = attend(layout, qkv.doubles());
+  const AttentionReference want = attend(layout, qkv.doubles());
   expect_close(run.result.values, want.result, 3e-6, "result");
   expect_close(run.log_sum.values, want.log_sum, 3e-6, "log sum");
   EXPECT_EQ(run.max_logit, *std::max_element(run.log_sum.values.begin(), run.log_sum.values.end()));
@@ -119,7 +119,7 @@ TEST_P(AttentionCases, BackwardIsTheDerivative) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, AttentionCases, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Layouts, AttentionCases, testing::ValuesIn(attention_cases),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(Attention, LaterTokensChangeNothingBefore) {

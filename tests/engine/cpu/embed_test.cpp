@@ -4,7 +4,7 @@
 namespace quaver::test {
 namespace {
 
-struct Case {
+struct EmbedCase {
   Size batch;
   Size sequence;
   Size width;
@@ -18,11 +18,11 @@ std::vector<std::int32_t> some_tokens(Size count, std::int32_t vocab) {
   return tokens;
 }
 
-constexpr Case cases[] = {{1, 1, 1}, {3, 5, 7}, {2, 65, 33}};
+constexpr EmbedCase embed_cases[] = {{1, 1, 1}, {3, 5, 7}, {2, 65, 33}};
 
 TEST(Embed, AddsTableAndPositionTimesTheFactor) {
   const auto engine = make_cpu_engine(1);
-  for (const Case& c : cases) {
+  for (const EmbedCase& c : embed_cases) {
     for (const Format format : {Format::f32, Format::bf16}) {
       for (const bool with_positions : {false, true}) {
         const Size tokens = c.batch * c.sequence;
@@ -56,7 +56,7 @@ TEST(Embed, AddsTableAndPositionTimesTheFactor) {
 
 TEST(Embed, GradientSumsOverEveryUseOfATokenAndAccumulates) {
   const auto engine = make_cpu_engine(1);
-  for (const Case& c : cases) {
+  for (const EmbedCase& c : embed_cases) {
     const Size tokens = c.batch * c.sequence;
     const auto ids = some_tokens(tokens, 4);  // few words: most repeat
     Matrix gradient = random_matrix(tokens, c.width, 3);

@@ -4,24 +4,24 @@
 namespace quaver::test {
 namespace {
 
-struct Case {
+struct HeadsCase {
   const char* name;
   HeadLayout layout;
   float theta;
   bool norm;
 };
 
-void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+void PrintTo(const HeadsCase& instance, std::ostream* out) { *out << instance.name; }
 
-constexpr Case cases[] = {{"Rotary", {2, 5, 2, 2, 4}, 10000, false},
-                          {"Norm", {1, 3, 3, 1, 6}, 0, true},
-                          {"Both", {2, 3, 4, 2, 6}, 100, true},
-                          {"OneToken", {1, 1, 1, 1, 2}, 10000, true},
-                          {"Neither", {1, 3, 2, 1, 4}, 0, false}};
+constexpr HeadsCase heads_cases[] = {{"Rotary", {2, 5, 2, 2, 4}, 10000, false},
+                                     {"Norm", {1, 3, 3, 1, 6}, 0, true},
+                                     {"Both", {2, 3, 4, 2, 6}, 100, true},
+                                     {"OneToken", {1, 1, 1, 1, 2}, 10000, true},
+                                     {"Neither", {1, 3, 2, 1, 4}, 0, false}};
 
 constexpr double eps = 1e-5F;
 
-Doubles reference(const Case& c, Doubles qkv, const Doubles& query_gain, const Doubles& key_gain) {
+Doubles reference(const HeadsCase& c, Doubles qkv, const Doubles& query_gain, const Doubles& key_gain) {
   const Size e = c.layout.head_size;
   for (Size row = 0; row < c.layout.tokens(); ++row) {
     for (Size head = 0; head < c.layout.heads + c.layout.kv_heads; ++head) {
@@ -47,7 +47,7 @@ Doubles reference(const Case& c, Doubles qkv, const Doubles& query_gain, const D
   return qkv;
 }
 
-class Heads : public testing::TestWithParam<Case> {
+class Heads : public testing::TestWithParam<HeadsCase> {
  protected:
   PrepareHeads op(Matrix& in, Matrix& out) {
     const bool norm = GetParam().norm;
@@ -103,7 +103,7 @@ TEST_P(Heads, BackwardIsTheDerivative) {
   expect_close(key_gradient.values, by_key, 1e-5, "key gain");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Heads, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Layouts, Heads, testing::ValuesIn(heads_cases),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 // Rotation keeps lengths, and q·k depends on the distance of the two positions alone.

@@ -13,7 +13,7 @@ struct Shape {
   Size out;
 };
 
-constexpr std::array<Shape, 5> shapes{{{1, 16, 8}, {3, 5, 7}, {130, 48, 33}, {17, 130, 20}, {64, 32, 1}}};
+constexpr std::array<Shape, 5> matmul_shapes{{{1, 16, 8}, {3, 5, 7}, {130, 48, 33}, {17, 130, 20}, {64, 32, 1}}};
 
 // Rounding of an FP32 sum of k products in any order is at most about k units of 2^-24 of the sum of magnitudes.
 void expect_product(const Matrix& out, const Operand& a, const Operand& b, double alpha, const Doubles& added,
@@ -42,7 +42,7 @@ class Products : public testing::TestWithParam<LayerSpecs> {
 TEST_P(Products, AgreeWithADoubleSumAndApproximateTheTrueProduct) {
   const LayerSpecs& specs = GetParam();
   const Casting casting{.seed = 9, .step = 4};
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : matmul_shapes) {
     const auto [t, in, n] = shape;
     Matrix x = random_matrix(t, in, 1);
     Matrix w = random_matrix(n, in, 2);

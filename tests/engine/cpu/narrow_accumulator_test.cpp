@@ -24,14 +24,14 @@ float rounded_sum(int mantissa, const float* a, const float* b, Size k) {
 // An exponent as a tensor core sees it: that of subnormal values is the format's least.
 int exponent(Format format, float x) { return std::max(std::ilogb(x), std::ilogb(info(format).min_normal)); }
 
-struct Factors {
+struct ProductFactors {
   Format a_format;
   Format b_format;
   const float* a;
   const float* b;
 };
 
-float aligned_sum(const Factors& f, Size k, Size promotion) {
+float aligned_sum(const ProductFactors& f, Size k, Size promotion) {
   float total = 0;
   double sum = 0;
   for (Size first = 0; first < k; first += 32) {
@@ -52,7 +52,7 @@ float aligned_sum(const Factors& f, Size k, Size promotion) {
   return total;
 }
 
-float scalar_sum(Accumulator accumulator, const Factors& f, Size k) {
+float scalar_sum(Accumulator accumulator, const ProductFactors& f, Size k) {
   switch (accumulator) {
     case Accumulator::hopper:
       return aligned_sum(f, k, 0);
@@ -101,7 +101,7 @@ TEST(NarrowAccumulator, EqualsAScalarLoop) {
           const Matrix out = run(accumulator, a, b, format);
           for (Size i = 0; i < 3; ++i) {
             for (Size j = 0; j < 5; ++j) {
-              const Factors f{format, Format::e4m3, &a.values[index(i * k)], &b.values[index(j * k)]};
+              const ProductFactors f{format, Format::e4m3, &a.values[index(i * k)], &b.values[index(j * k)]};
               ASSERT_EQ(out(i, j), scalar_sum(accumulator, f, k))
                   << "accumulator " << static_cast<int>(accumulator) << " k " << k << " deviation " << deviation;
             }

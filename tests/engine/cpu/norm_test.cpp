@@ -4,9 +4,9 @@
 namespace quaver::test {
 namespace {
 
-constexpr float eps = 1e-5F;
+constexpr float norm_eps = 1e-5F;
 
-struct Case {
+struct NormCase {
   const char* name;
   NormKind kind;
   bool shift;
@@ -14,14 +14,15 @@ struct Case {
   Size width;
 };
 
-void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
+void PrintTo(const NormCase& instance, std::ostream* out) { *out << instance.name; }
 
-constexpr Case cases[] = {{"OneToken", NormKind::layer, true, 1, 16}, {"Odd", NormKind::layer, true, 3, 5},
-                          {"NoShift", NormKind::layer, false, 4, 7},  {"Rms", NormKind::rms, false, 3, 5},
-                          {"RmsShift", NormKind::rms, true, 2, 17},   {"RmsOneToken", NormKind::rms, false, 1, 8},
-                          {"ManyRows", NormKind::layer, true, 130, 3}};
+constexpr NormCase norm_cases[] = {
+    {"OneToken", NormKind::layer, true, 1, 16}, {"Odd", NormKind::layer, true, 3, 5},
+    {"NoShift", NormKind::layer, false, 4, 7},  {"Rms", NormKind::rms, false, 3, 5},
+    {"RmsShift", NormKind::rms, true, 2, 17},   {"RmsOneToken", NormKind::rms, false, 1, 8},
+    {"ManyRows", NormKind::layer, true, 130, 3}};
 
-Doubles reference_norm(const Case& c, const Doubles& x, const Doubles& gain, const Doubles& shift) {
+Doubles reference_norm(const NormCase& c, const Doubles& x, const Doubles& gain, const Doubles& shift) {
   Doubles out(x.size());
   const auto d = static_cast<double>(c.width);
   for (Size r = 0; r < c.tokens; ++r) {
@@ -33,7 +34,7 @@ Doubles reference_norm(const Case& c, const Doubles& x, const Doubles& gain, con
     }
     for (Size i = 0; i < c.width; ++i) square += (row[i] - mean) * (row[i] - mean) / d;
     for (Size i = 0; i < c.width; ++i) {
-      const double y = (row[i] - mean) / std::sqrt(square + static_cast<double>(eps)) * gain[index(i)];
+      const double y = (row[i] - mean) / std::sqrt(square + static_cast<double>(norm_eps)) * gain[index(i)];
       out[index(r * c.width + i)] = y + (c.shift ? shift[index(i)] : 0.0);
     }
   }
@@ -46,9 +47,11 @@ Doubles combined(double keep, const Doubles& a, double add, const Doubles& b) {
   return out;
 }
 
-class Norms : public testing::TestWithParam<Case> {
+class Norms : public testing::TestWithParam<NormCase> {
  protected:
-  NormParameters parameters() { return {GetParam().kind, gain.view(), GetParam().shift ? shift.view() : View{}, eps}; }
+  NormParameters parameters() {
+    return {GetParam().kind, gain.view(), GetParam().shift ? shift.view() : View{}, norm_eps};
+  }
   NormGradients gradients(float factor) {
     return {gain_gradient.view(), GetParam().shift ? shift_gradient.view() : View{}, factor};
   }
@@ -219,7 +222,7 @@ TEST_P(Norms, NormAddBackwardIsTheDerivative) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Norms, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Kinds, Norms, testing::ValuesIn(norm_cases),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(Combine, AddsTwoMatricesInPlaceToo) {

@@ -13,11 +13,11 @@ class Sites : public testing::TestWithParam<LayerSpecs> {
   Casting casting{.seed = 5, .step = 3};
 };
 
-constexpr std::pair<Size, Size> shapes[] = {{1, 16}, {3, 5}, {130, 33}, {257, 48}};
+constexpr std::pair<Size, Size> site_writer_shapes[] = {{1, 16}, {3, 5}, {130, 33}, {257, 48}};
 
 TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
   for (const SiteSpec& spec : {GetParam().x, GetParam().w, GetParam().dy}) {
-    for (const auto& [rows, cols] : shapes) {
+    for (const auto& [rows, cols] : site_writer_shapes) {
       Matrix x = random_matrix(rows, cols, 1);
       Stored out(spec, rows, cols);
       Stored want(spec, rows, cols);
