@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "config/dump.h"
 #include "config/load.h"
 #include "config/schema.h"
 #include "config/value_text.h"
 #include "quaver/error.h"
+#include "train/run_record.h"
 
 namespace quaver {
 
@@ -25,12 +27,21 @@ ordered_json json_of(const std::vector<SettingChange>& changes) {
   return list;
 }
 
+// JSON would give a fraction without its digits, and a large number without its upper bits.
+template <class Integer>
+Integer count_in(const json& entry, const char* name) {
+  const json& value = entry.at(name);
+  if (!value.is_number_unsigned() || !std::in_range<Integer>(value.get<std::uint64_t>())) {
+    throw Error(fmt::format("'{}' is {}", name, value.dump()));
+  }
+  return value.get<Integer>();
+}
+
 std::vector<SettingChange> changes_of(const json& list) {
   std::vector<SettingChange> changes;
   for (const json& entry : list) {
-    changes.push_back({entry.at("step").get<Size>(), entry.at("key").get<std::string>(),
+    changes.push_back({count_in<Size>(entry, "step"), entry.at("key").get<std::string>(),
                        entry.at("before").get<std::string>(), entry.at("after").get<std::string>()});
-    if (changes.back().step < 0) throw Error(fmt::format("a change at step {}", changes.back().step));
   }
   return changes;
 }
@@ -44,10 +55,10 @@ ordered_json json_of(const DataIdentity& data) {
 DataIdentity identity_of(const json& entry) {
   return {.train_hash = entry.at("train_hash").get<std::string>(),
           .valid_hash = entry.at("valid_hash").get<std::string>(),
-          .train_tokens = entry.at("train_tokens").get<std::uint64_t>(),
-          .valid_tokens = entry.at("valid_tokens").get<std::uint64_t>(),
+          .train_tokens = count_in<std::uint64_t>(entry, "train_tokens"),
+          .valid_tokens = count_in<std::uint64_t>(entry, "valid_tokens"),
           .tokenizer_hash = entry.at("tokenizer_hash").get<std::string>(),
-          .vocab_size = entry.at("vocab_size").get<int>()};
+          .vocab_size = count_in<int>(entry, "vocab_size")};
 }
 
 // A resumed run that changes a setting writes its checkpoint before config.toml; killed in between, it leaves the file
@@ -79,7 +90,9 @@ Provenance parse_provenance(std::string_view text, std::string_view source) {
     // Not ordered_json: it copies values as it grows, by a function that calls itself for every level of nesting.
     const json read = json::parse(text);
     const ConfigText config{fmt::format("{} (config)", source), read.at("config").get<std::string>()};
-    return {.id = read.at("id").get<std::string>(),
+    const auto id = read.at("id").get<std::string>();
+    if (!id.empty() && parse_run_id(id) != id) throw Error(fmt::format("'{}' is no run's id", id));
+    return {.id = id,
             .config = load_config({.files = {}, .texts = {config}, .flags = {}}),
             .data = identity_of(read.at("data")),
             .changes = changes_of(read.at("changes"))};

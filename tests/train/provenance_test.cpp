@@ -110,6 +110,12 @@ TEST_F(ProvenanceTest, RefusesWhatNoRunWrites) {
   for (const auto& [from, to] :
        std::vector<std::pair<std::string, std::string>>{{"\"step\": 3", "\"step\": -3"},
                                                         {"\"step\": 3", "\"step\": \"3\""},
+                                                        {"\"step\": 3", "\"step\": 3.5"},
+                                                        {"\"step\": 3", "\"step\": 9223372036854775808"},
+                                                        {"\"train_tokens\": 0", "\"train_tokens\": 0.5"},
+                                                        {"\"valid_tokens\": 0", "\"valid_tokens\": -1"},
+                                                        {"\"vocab_size\": 0", "\"vocab_size\": 2147483648"},
+                                                        {"\"id\": \"\"", "\"id\": \"../../elsewhere\""},
                                                         {"\"vocab_size\": 0", "\"vocab\": 0"}}) {
     std::string bad = good;
     const std::size_t at = bad.find(from);
