@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 #include "cli/option_checks.h"
 #include "cli/startup.h"
 #include "cli/verbs.h"
+#include "config/suggest.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -104,6 +106,12 @@ void add_settings(CLI::App& verb) {
   verb.footer(footer + "  --section.key=value       any key of docs/config.md");
 }
 
+// What help ends with: a line to type.
+void add_example(CLI::App& verb, const std::string& line) {
+  const std::string footer = verb.get_footer();
+  verb.footer(footer + (footer.empty() ? "" : "\n\n") + "Example:\n  " + line);
+}
+
 // Config files and settings of a verb that takes them.
 struct ConfigOptions {
   std::vector<std::string> files;
@@ -147,24 +155,39 @@ class CommandLine {
 
   int run(int count, char** words) {
     std::vector<std::string> arguments = join_settings({words + 1, words + count});
+    refuse_unknown_verb(arguments);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
       app_.parse(arguments);
     } catch (const CLI::Success& help) {
       return app_.exit(help);
     } catch (const CLI::ParseError& error) {
-      const auto verbs =
-          app_.get_subcommands([&](const CLI::App* verb) { return count > 1 && verb->get_name() == words[1]; });
-      throw Error(error.what(),
-                  !verbs.empty()
-                      ? fmt::format("`quaver {} --help` lists what it takes", words[1])
-                      : "verbs are train, compare, eval, sample, data, inspect, bench, calibrate, localize, estimate, "
-                        "doctor, dash and export");
+      const auto all = verbs();
+      const bool has_verb = count > 1 && std::find(all.begin(), all.end(), words[1]) != all.end();
+      throw Error(error.what(), has_verb ? fmt::format("`quaver {} --help` lists what it takes", words[1])
+                                         : fmt::format("verbs are {}", fmt::join(all, ", ")));
     }
     return action_();
   }
 
  private:
+  std::vector<std::string> verbs() const {
+    std::vector<std::string> names;
+    for (const CLI::App* verb : app_.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(verb->get_name());
+    }
+    return names;
+  }
+
+  void refuse_unknown_verb(const std::vector<std::string>& words) const {
+    if (words.empty() || words[0].starts_with("-")) return;
+    const auto all = verbs();
+    if (std::find(all.begin(), all.end(), words[0]) != all.end()) return;
+    const std::string guess = did_you_mean(words[0], all);
+    throw Error(fmt::format("there is no verb '{}'", words[0]),
+                guess.empty() ? fmt::format("verbs are {}", fmt::join(all, ", ")) : guess);
+  }
+
   void add_json(CLI::App& verb) { verb.add_flag("--json", json_, "output for programs"); }
   Output output() const { return json_ ? Output::json : Output::human; }
 
@@ -177,6 +200,7 @@ class CommandLine {
     verb.add_flag("--allow-other-data", allow_other_data_,
                   "with --resume: go on although the data is not what the run was trained on; recorded as a change");
     add_json(verb);
+    add_example(verb, "quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         train_.config = train_config_.arguments(verb);
@@ -199,6 +223,8 @@ class CommandLine {
         ->check(within<std::uint64_t>(0, largest_seed));
     verb.add_option("--out", compare_.out, "folder for the runs and report.html")->required();
     add_json(verb);
+    add_example(verb,
+                "quaver compare --preset tiny --data data/mine --recipes bf16,fp8-delayed,mxfp4 --out runs/recipes");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         compare_.config = compare_config_.arguments(verb);
@@ -217,6 +243,7 @@ class CommandLine {
     verb.add_option("--batches", eval_.batches, "how many; all by default")->check(within(Size{1}, most));
     add_json(verb);
     add_settings(verb);
+    add_example(verb, "quaver eval runs/first --recipe bf16");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         eval_.settings = settings_from(verb.remaining());
@@ -248,6 +275,7 @@ class CommandLine {
         ->capture_default_str()
         ->check(within(Size{1}, Size{1000000}));
     verb.allow_extras();
+    add_example(verb, R"(quaver sample runs/first --prompt "Once upon a time" --tokens 100)");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         sample_.settings = settings_from(verb.remaining());
@@ -283,6 +311,7 @@ class CommandLine {
                     "read a data set or shard to the end and check it, in place of writing one")
         ->excludes(inputs, out);
     add_json(verb);
+    add_example(verb, "quaver data my-text/ --out data/mine --tokenizer bpe:8192");
     verb.callback([this] {
       action_ = [this] {
         PrepareOptions& chosen = data_.options;
@@ -305,6 +334,7 @@ class CommandLine {
     verb.require_subcommand(0, 1);
     verb.add_option("path", inspect_.path, "a run, data set, shard or .safetensors file");
     verb.add_option("--against", inspect_.other, "a second run: what differs in config and scales");
+    add_example(verb, "quaver inspect runs/first --against runs/second");
     verb.callback([this, &verb] {
       if (!verb.get_subcommands().empty()) return;
       action_ = [this] {
@@ -325,6 +355,7 @@ class CommandLine {
     add_list("presets", "the presets", InspectWhat::presets);
     CLI::App& plan = *verb.add_subcommand("plan", "how every operand of a config would be stored");
     plan_config_.add_to(plan);
+    add_example(plan, "quaver inspect plan --preset tiny --recipe fp8-delayed");
     plan.callback([this, &plan] {
       action_ = [this, &plan] {
         inspect_.what = InspectWhat::plan;
@@ -337,6 +368,7 @@ class CommandLine {
   void add_bench() {
     CLI::App& bench = *app_.add_subcommand("bench", "measure how fast this machine trains");
     bench.require_subcommand(1);
+    add_example(bench, "quaver bench step --preset gpt-350m --recipe fp8-delayed");
     CLI::App& verb = *bench.add_subcommand("step", "whole optimiser steps on random tokens, and where their time goes");
     bench_config_.add_to(verb);
     verb.description(
@@ -353,6 +385,7 @@ class CommandLine {
     verb.add_option("--json", bench_.json, "file to write the figures to, for programs");
     verb.add_option("--reference", bench_.reference,
                     "such a file of the same model and steps: bf16's losses are taken from it, not trained for");
+    add_example(verb, "quaver bench step --preset gpt-350m --recipe fp8-delayed --batch 64");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         bench_.config = bench_config_.arguments(verb);
@@ -366,6 +399,7 @@ class CommandLine {
     attention.add_option("--repeats", attention_bench_.repeats, "of each pass in a round")
         ->capture_default_str()
         ->check(within(Size{1}, most));
+    add_example(attention, "quaver bench attention --preset gpt-350m --batch 64");
     attention.callback([this, &attention] {
       action_ = [this, &attention] {
         attention_bench_.config = attention_bench_config_.arguments(attention);
@@ -383,6 +417,7 @@ class CommandLine {
         ->capture_default_str();
     verb.add_flag("--token", token_, "ask for a token on this machine too");
     verb.add_flag("--open", open_, "open the page in the browser");
+    add_example(verb, "quaver dash runs --open");
     verb.callback([this] {
       action_ = [this] {
         if (token_) dash_.serve.token = TokenUse::always;
@@ -403,6 +438,7 @@ class CommandLine {
                     "of sites, comma-separated; by default all of them, for tensorboard none")
         ->delimiter(',');
     verb.add_option("--out", export_.out, "folder to write, with a folder a run")->required();
+    add_example(verb, "quaver export runs --run first --format csv --out tables");
     verb.callback([this] {
       action_ = [this] {
         const bool is_csv = export_format_ == "csv";
@@ -421,6 +457,7 @@ class CommandLine {
     verb.add_option("--gpu-memory", estimate_.gpu_memory, "plan for a GPU with this much free, such as 80GiB");
     verb.add_flag("--no-time", no_time_, "memory only: nothing is measured");
     add_json(verb);
+    add_example(verb, "quaver estimate --preset gpt-350m --recipe fp8-delayed --batch 32 --gpu h200");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         estimate_.config = estimate_config_.arguments(verb);
@@ -434,6 +471,7 @@ class CommandLine {
   void add_doctor() {
     CLI::App& verb = *app_.add_subcommand("doctor", "what this machine can do, and whether it works");
     add_json(verb);
+    add_example(verb, "quaver doctor");
     verb.callback([this] {
       action_ = [this] {
         doctor_.output = output();
@@ -470,6 +508,7 @@ class CommandLine {
     verb.add_option("--against", calibrate_.against, "an earlier scale file: how far the ranges have moved since")
         ->check(CLI::ExistingFile);
     verb.add_option("--out", calibrate_.out, "scale file to write; its report goes beside it, as .html")->required();
+    add_example(verb, "quaver calibrate --run runs/first --recipe fp8-static --out scales.json");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         calibrate_.study.config = calibrate_config_.arguments(verb);
@@ -487,6 +526,7 @@ class CommandLine {
         ->check(CLI::IsMember(groupings()))
         ->capture_default_str();
     verb.add_option("--out", localize_.out, "folder for plan.toml, localization.json and report.html")->required();
+    add_example(verb, "quaver localize --run runs/first --recipe nvfp4 --out plan");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {
         localize_.study.config = localize_config_.arguments(verb);
@@ -497,7 +537,7 @@ class CommandLine {
     });
   }
 
-  CLI::App app_{"quaver trains transformers in 8 bits and fewer."};
+  CLI::App app_{"quaver trains transformers in 8 bits and fewer.", "quaver"};
   std::function<int()> action_ = [] { return 0; };
   bool json_ = false;
   bool llmc_ = false;

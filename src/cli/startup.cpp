@@ -34,7 +34,7 @@ long threads_of(char** environment) {
 }
 
 // OpenBLAS takes its buffers when it is loaded, before main, and tries for ever where it gets none.
-void refuse_small_address_space(int /*count*/, char** /*words*/, char** environment) {
+[[maybe_unused]] void refuse_small_address_space(int /*count*/, char** /*words*/, char** environment) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const long threads = threads_of(environment);
