@@ -439,7 +439,9 @@ class Run {
     alarms_.restore(trainer_.notes());
     open_metrics();
     record_->rewind(trainer_.steps_done(), trainer_.book());
-    std::erase_if(result_.losses, [&](const LossPoint& point) { return point.step > trainer_.steps_done(); });
+    const auto taken_back = [&](const LossPoint& point) { return point.step > trainer_.steps_done(); };
+    std::erase_if(result_.losses, taken_back);
+    std::erase_if(result_.validation, taken_back);
     note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
                                 "batches that led there",
                                 report.step, report.loss, guard_.running_mean(), trainer_.steps_done()));

@@ -57,7 +57,7 @@ class AstrayOnce : public testing::Test {
     config_.train.batch = batch;
     config_.train.accumulation = 1;
     config_.train.steps = steps;
-    config_.train.eval_every = 0;
+    config_.train.eval_every = 7;
     config_.train.checkpoint_every = 10;
     config_.optim.learning_rate = 1e-2;
     config_.optim.schedule = ScheduleShape::constant;
@@ -77,6 +77,8 @@ class AstrayOnce : public testing::Test {
       }
     }
     write_shard(shard, ids);
+    write_shard(folder_.path() / "valid.qv", std::vector<std::int32_t>(10 * context + 1, 5));
+    config_.data.valid_path = (folder_.path() / "valid.qv").string();
     RunOptions options;
     options.observer.warning = [this](const std::string& text) {
       rewinds_ += text.starts_with("the loss diverged at step 23 ") && text.ends_with(
@@ -108,6 +110,10 @@ TEST_F(AstrayOnce, HasEveryStepOnceInResultLogAndStore) {
   for (const LossPoint& point : result_.losses) {
     if (point.step > 20) EXPECT_LT(point.loss, 1) << point.step << ": of the text after the noise";
   }
+
+  std::vector<Size> validated;
+  for (const LossPoint& point : result_.validation) validated.push_back(point.step);
+  EXPECT_EQ(validated, (std::vector<Size>{7, 14, 21, 28, 35, 40})) << "step 21 was taken back and done again";
 
   std::vector<Size> logged;
   std::istringstream log(contents(folder_.path() / "run" / "metrics.jsonl"));
