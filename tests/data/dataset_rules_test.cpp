@@ -12,10 +12,10 @@
 namespace quaver {
 namespace {
 
-using testing::contents_of;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 using ::testing::ElementsAre;
-using testing::expect_error;
-using testing::TempFolder;
 
 std::vector<std::string> sorted_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;

@@ -11,10 +11,10 @@
 namespace quaver {
 namespace {
 
+using test::expect_error;
+using test::TempFolder;
 using ::testing::ElementsAre;
-using testing::expect_error;
 using ::testing::HasSubstr;
-using testing::TempFolder;
 
 struct Seen {
   std::string text;

@@ -14,12 +14,12 @@ namespace quaver {
 namespace {
 
 using nlohmann::json;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 using ::testing::Contains;
-using testing::contents_of;
 using ::testing::ElementsAre;
-using testing::expect_error;
 using ::testing::HasSubstr;
-using testing::TempFolder;
 
 PrepareReport report_by_hand() {
   PrepareReport report;

@@ -17,10 +17,10 @@
 namespace quaver {
 namespace {
 
-using testing::contents_of;
-using testing::expect_error;
+using test::contents_of;
+using test::expect_error;
+using test::TempFolder;
 using ::testing::HasSubstr;
-using testing::TempFolder;
 
 // Fills a batch with its number, and lets a test wait for how many were filled.
 class CountedSource final : public TokenSource {

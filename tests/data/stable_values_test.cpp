@@ -16,8 +16,8 @@
 namespace quaver {
 namespace {
 
+using test::TempFolder;
 using ::testing::ElementsAre;
-using testing::TempFolder;
 
 std::uint64_t word_hash(std::string_view text) {
   WordHash hash;

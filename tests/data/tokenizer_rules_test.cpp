@@ -11,8 +11,8 @@
 namespace quaver {
 namespace {
 
+using test::expect_error;
 using ::testing::ElementsAre;
-using testing::expect_error;
 
 // The bytes, "ab", "abab" and the end of text, 258.
 BpeDefinition definition_of_ab() {
