@@ -82,6 +82,7 @@ TEST(StoreDoor, TakesEveryMentionOfItsFoldersOutOfAText) {
   const std::string linked = (folder.path() / "link").string(), target = fs::weakly_canonical(real).string();
   EXPECT_EQ(door.without_folders(fmt::format("{0}/quaver.db and {0}/quaver.db-wal", linked)),
             "quaver.db and quaver.db-wal");
+  EXPECT_EQ(door.without_folders(fmt::format("{0}/1 {0}/2 {0}/3 {0}/4 {0}/5", linked)), "1 2 3 4 5");
   EXPECT_EQ(door.without_folders(fmt::format("{0}/quaver.db: {1}/x", linked, target)), "quaver.db: x");
   EXPECT_EQ(door.without_folders("nothing / of it"), "nothing / of it");
   EXPECT_EQ(StoreDoor("/quaver.db").without_folders("a/b /quaver.db"), "a/b /quaver.db") << "the root is no secret";
