@@ -224,6 +224,13 @@ TEST(InputFiles, AreTakenByIncludeAndLeftOutByExclude) {
   expect_error([&] { list_inputs({{folder / "none"}, {}, {}, {}}); }, "no text at ");
 }
 
+TEST(GlobOfFolders, MayMatchNone) {
+  EXPECT_TRUE(matches_glob("docs**/a.md", "docs/a.md"));
+  EXPECT_TRUE(matches_glob("docs**/a.md", "docs/old/a.md"));
+  EXPECT_TRUE(matches_glob("docs**/a.md", "docsa.md")) << "no folder, and so no slash";
+  EXPECT_FALSE(matches_glob("docs**/a.md", "docs/ba.md"));
+}
+
 TEST(WhiteSpace, IsThatOfUnicode) {
   std::vector<std::uint32_t> spaces;
   for (std::uint32_t c = 0; c < 0x4000; ++c) {

@@ -136,6 +136,12 @@ TEST(StableHash, OfATokenizerFollowsAllThatDefinesIt) {
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.special.back() = false; }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.merges.pop_back(); }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { std::swap(d.merges[0], d.merges[1]); }));
+  // The same tokens, one of them from other parts.
+  BpeDefinition threes = train_bpe(std::vector<std::string>{"aaa aaa"}, 259)->definition();
+  ASSERT_EQ(threes.tokens[257], "aaa");
+  const std::uint64_t hash_of_threes = BpeTokenizer(threes).hash();
+  std::swap(threes.merges[1].left, threes.merges[1].right);
+  EXPECT_NE(BpeTokenizer(threes).hash(), hash_of_threes);
 }
 
 }  // namespace
