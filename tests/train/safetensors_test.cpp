@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
 #include <unistd.h>
 
@@ -152,12 +153,44 @@ TEST(SafetensorsReader, RefusesABadFrame) {
   std::string long_header = file_of("{}", "");
   long_header[0] = 100;
   EXPECT_THAT(why_refused(long_header), HasSubstr("claims 100 bytes of a file of 10"));
+  for (const char claimed : {3, 10}) {  // one more than there are, and as many as the whole file has
+    long_header[0] = claimed;
+    EXPECT_THAT(why_refused(long_header), HasSubstr("bytes of a file of 10"));
+  }
   EXPECT_THAT(why_refused("", ""), HasSubstr("start with '{'"));
   EXPECT_THAT(why_refused(" {}", ""), HasSubstr("start with '{'"));
   EXPECT_THAT(why_refused("{", ""), HasSubstr("not valid JSON"));
   EXPECT_THAT(why_refused("{} x", ""), HasSubstr("not valid JSON"));
   EXPECT_THAT(why_refused("{}", "leftover"), HasSubstr("the data has 8 bytes"));
   EXPECT_EQ(why_refused("{}", ""), "accepted");
+}
+
+TEST(SafetensorsTypes, HaveTheSizesOfTheFormat) {
+  const std::map<std::string, std::size_t> sizes = {
+      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I64", 8},
+      {"I32", 4}, {"I16", 2}, {"I8", 1},  {"U64", 8},  {"U32", 4},     {"U16", 2},     {"U8", 1},      {"BOOL", 1}};
+  for (const auto& [name, bytes] : sizes) EXPECT_EQ(safetensors_element_bytes(name), bytes) << name;
+  for (const char* name : {"", "F", "f32", "F32 ", "F4"}) EXPECT_EQ(safetensors_element_bytes(name), std::nullopt);
+}
+
+TEST_F(Safetensors, ANegativeDimensionIsNoShapeEvenOfNothing) {
+  const std::vector<TensorEntry> tensors{{"a", "U8", {0, -1}, {}}};
+  EXPECT_THROW(write_safetensors(folder_ / "a.safetensors", tensors, {}), Error);
+}
+
+// The widest first, so that every tensor is aligned; equal ones as they were given.
+TEST_F(Safetensors, WiderTypesComeFirst) {
+  const std::string data = "aabbbbccdddd";
+  const auto part = [&](std::size_t from, std::size_t count) { return bytes_of(data).subspan(from, count); };
+  const std::vector<TensorEntry> tensors{{"a", "U8", {2}, part(0, 2)},
+                                         {"b", "F32", {1}, part(2, 4)},
+                                         {"c", "U8", {2}, part(6, 2)},
+                                         {"d", "F32", {1}, part(8, 4)}};
+  write_safetensors(folder_ / "a.safetensors", tensors, {});
+  std::ifstream file(folder_ / "a.safetensors", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(text.ends_with("bbbbddddaacc"));
+  EXPECT_THAT(text, HasSubstr(R"({"__metadata__":{"format":"pt"},"b":)"));
 }
 
 TEST(SafetensorsReader, RefusesHolesOverlapsAndDuplicates) {
@@ -179,6 +212,8 @@ TEST(SafetensorsReader, RefusesShapesThatDisagreeWithTheBytes) {
   };
   EXPECT_EQ(why_refused(tensor("F32", "[1]", "[0,4]"), "aaaa"), "accepted");
   EXPECT_THAT(why_refused(tensor("F32", "[2]", "[0,4]"), "aaaa"), HasSubstr("needs 8 bytes"));
+  EXPECT_THAT(why_refused(tensor("F32", "[1]", "[0,8]"), "aaaaaaaa"),
+              HasSubstr("needs 4 bytes by type and shape but has 8"));
   EXPECT_THAT(why_refused(tensor("F32", "[1]", "[4,0]"), "aaaa"), HasSubstr("spans bytes 4 to 0"));
   EXPECT_THAT(why_refused(tensor("F32", "[1]", "[0,5]"), "aaaa"), HasSubstr("spans bytes 0 to 5 of 4"));
   EXPECT_THAT(why_refused(tensor("F32", "[1]", "[0,18446744073709551615]"), "aaaa"), HasSubstr("spans bytes"));

@@ -105,5 +105,63 @@ TEST_F(Sampled, HasAsManyTokensAsAskedFor) {
   EXPECT_EQ(text(0, 0, 1, 3), tokenizer->decode(ids));
 }
 
+// A model whose next token depends on nothing before it: the final norm gives ones, and the head's rows the logits.
+class SampledFromLogits : public testing::Test {
+ protected:
+  SampledFromLogits() {
+    Config config = small_config("fp32", "unused");
+    config.model.context = 8;
+    config.model.vocab = 320;
+    config.model.tie_head = TieHead::no;
+    own_ = std::make_unique<OwnTrainer>(config);
+    set("norm.weight", 0);
+    set("norm.bias", 1);
+    set("head.weight", 0);
+  }
+
+  void set(const char* name, float value) {
+    Parameter& parameter = own_->trainer.model().parameters().find(name);
+    std::fill_n(parameter.weight.f32(), parameter.count(), value);
+  }
+  void set_logit(int token, float logit) {
+    Parameter& head = own_->trainer.model().parameters().find("head.weight");
+    std::fill_n(head.weight.f32() + token * head.cols, head.cols, logit / static_cast<float>(head.cols));
+  }
+  std::string text(double temperature, Size tokens) {
+    own_->trainer.model().parameters().quantize_all(*own_->engine, {.seed = 1});
+    SampleOptions options = options_of(temperature, 0);
+    options.prompt = ">";
+    options.tokens = tokens;
+    return sample_text(own_->trainer, *tokenizer_, options);
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_ = load_tokenizer("bytes");
+  std::unique_ptr<OwnTrainer> own_;
+};
+
+TEST_F(SampledFromLogits, RowsBeyondTheTokenizersAreNoTokens) {
+  set_logit(300, 90);
+  set_logit('z', 60);
+  EXPECT_EQ(text(0, 4), ">zzzz");
+}
+
+TEST_F(SampledFromLogits, TheEndOfTextEndsIt) {
+  set_logit('z', 60);
+  set_logit(tokenizer_->end_of_text(), 60);
+  const std::string drawn = text(1, 120);
+  EXPECT_TRUE(drawn.starts_with(">"));
+  EXPECT_LT(drawn.size(), 30U) << "heads thirty times in a row";
+  EXPECT_EQ(drawn.find_first_not_of('z', 1), std::string::npos);
+}
+
+TEST_F(SampledFromLogits, EveryTokenIsDrawnAnew) {
+  set_logit('y', 60);
+  set_logit('z', 60);
+  const std::string drawn = text(1, 60);
+  EXPECT_EQ(drawn.size(), 61U);
+  EXPECT_GT(std::count(drawn.begin(), drawn.end(), 'y'), 10);
+  EXPECT_GT(std::count(drawn.begin(), drawn.end(), 'z'), 10);
+}
+
 }  // namespace
 }  // namespace quaver::test
