@@ -153,7 +153,7 @@ TEST(SafetensorsReader, RefusesABadFrame) {
   std::string long_header = file_of("{}", "");
   long_header[0] = 100;
   EXPECT_THAT(why_refused(long_header), HasSubstr("claims 100 bytes of a file of 10"));
-  for (const char claimed : {3, 10}) {  // one more than there are, and as many as the whole file has
+  for (const char claimed : {'\3', '\n'}) {  // one more than there are, and as many as the whole file has
     long_header[0] = claimed;
     EXPECT_THAT(why_refused(long_header), HasSubstr("bytes of a file of 10"));
   }
