@@ -273,6 +273,26 @@ TEST(TransportDeadlines, AKeptConnectionMayBeIdleForItsTime) {
   EXPECT_TRUE(client.is_ended(std::chrono::seconds(20)));
 }
 
+TEST(TransportDeadlines, ANewConnectionMayBeSilentForTheTimeToBeIdle) {
+  TransportLimits limits;
+  limits.idle = ms(200);
+  limits.request = std::chrono::seconds(60);
+  SmallServer server(limits);
+  Client client(server.port());
+  EXPECT_TRUE(client.is_ended(std::chrono::seconds(20)));
+}
+
+TEST(TransportDeadlines, AConnectionLingersNoLongerThanItsTime) {
+  TransportLimits limits;
+  limits.linger = ms(200);
+  limits.idle = limits.request = limits.stalled = std::chrono::seconds(60);
+  SmallServer server(limits);
+  Client client(server.port());
+  client.send(server.to("/last", "Connection: close\r\n"));
+  EXPECT_EQ(client.receive().body, "/last");
+  EXPECT_TRUE(soon([&] { return server->connections() == 0; })) << "though the client has not left";
+}
+
 TEST(TransportDeadlines, HalfARequestBehindAnAnswerHasTheTimeOfARequest) {
   TransportLimits limits;
   limits.idle = std::chrono::seconds(60);

@@ -200,6 +200,14 @@ TEST(RequestBytes, AnAddressEndsAtItsFirstQuestionMark) {
   EXPECT_EQ(std::get<Request>(bare).query, "");
 }
 
+TEST(RequestBytes, TheVersionIsTheLastWordOfTheLine) {
+  EXPECT_EQ(parse_status("GET / HTTP/1.1 x\r\n\r\n"), 400);
+  EXPECT_EQ(parse_status("GET / HTTP/1.1 HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(parse_status("GET / HTTP/1.2\r\n\r\n"), 505);
+  EXPECT_EQ(parse_status("GET / HTTP/\r\n\r\n"), 505);
+  EXPECT_EQ(parse_status("GET / HTT\r\n\r\n"), 400);
+}
+
 constexpr std::string_view strict_lines =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"

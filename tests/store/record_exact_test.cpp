@@ -179,6 +179,36 @@ TEST_F(RecordExact, TheTimeOfTheStartIsThatOfTheFirstStep) {
   EXPECT_GT(reader().run("a").summary.started, 1e9) << "started over";
 }
 
+TEST_F(RecordExact, ARunThatResumesAtItsFirstStepKeepsWhatCameBefore) {
+  {
+    const auto recorder = recorder_of(small_run("a"));
+    recorder->event(0, "notice", "before the first step");
+    recorder->document("settings", "[]");
+    recorder->scale_change({1, "s", "r", 1, 2, "a", "b"});
+    ASSERT_TRUE(recorder->flush());
+  }
+  recorder_of(small_run("a"), 1);
+  EXPECT_EQ(reader().events("a").size(), 1U);
+  EXPECT_EQ(reader().changes("a").size(), 1U);
+  EXPECT_EQ(reader().document("a", "settings"), "[]");
+  recorder_of(small_run("a"), 0);
+  EXPECT_THAT(reader().events("a"), IsEmpty());
+  EXPECT_THAT(reader().changes("a"), IsEmpty());
+  EXPECT_EQ(reader().document("a", "settings"), std::nullopt);
+}
+
+// From the 64th on every second one goes, with all that was stored of it.
+TEST_F(RecordExact, HistogramsThatAreNotKeptTakeNoRoom) {
+  const RunDescription run = small_run("a", 1);
+  const auto recorder = recorder_of(run);
+  for (std::uint64_t step = 1; step <= 70; ++step) {
+    recorder->numerics(step, std::vector<float>(9, 1), std::vector<BinadeCounts>(3, BinadeCounts{step}));
+    ASSERT_TRUE(recorder->flush());
+  }
+  EXPECT_EQ(sql(store_, "SELECT count(*) FROM histogram_steps"), "36") << "1, 3, … 69 and the newest";
+  EXPECT_EQ(sql(store_, "SELECT count(DISTINCT step) FROM histograms"), "36");
+}
+
 TEST_F(RecordExact, ListsOfTheDescriptionAreThoseOfTheLatest) {
   RunDescription run = small_run("a");
   recorder_of(run);
@@ -386,6 +416,7 @@ TEST(RecorderDefaults, AreTheDocumentedOnes) {
   EXPECT_EQ(limits.busy_timeout.count(), 5000);
   EXPECT_EQ(limits.longest_retry.count(), 30000);
   EXPECT_EQ(limits.heartbeat_every.count(), 10000);
+  EXPECT_EQ(AlertRecord{}.count, 1U);
   const NumericsQuery query;
   EXPECT_EQ(query.from, 0U);
   EXPECT_EQ(query.to, UINT64_MAX);
