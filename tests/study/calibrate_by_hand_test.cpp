@@ -66,7 +66,10 @@ TEST(ShareAbove, TheLowestBinadeBeginsAtTheSmallestValue) {
 }
 
 SiteRange made_up_site_range(const std::string& layer, Role role, const char* recipe) {
-  SiteRange range{.site = layer + "/" + std::string(name_of(role)), .layer = layer, .role = role};
+  SiteRange range;
+  range.site = layer + "/" + std::string(name_of(role));
+  range.layer = layer;
+  range.role = role;
   range.spec = make_recipe(recipe, {}).of(role);
   range.seen = made_up_range();
   range.batch_amax = {1.5F, 1.75F};
