@@ -222,7 +222,9 @@ TEST(CalibrationByHand, CountsItsTokensStepsAndBatches) {
     EXPECT_EQ(range.threshold, magnitude_at(range.seen, 0.999));
     const bool delayed = range.spec.rows.policy == ScalePolicy::delayed;
     EXPECT_EQ(range.has_scale(), delayed) << range.site;
-    if (delayed) EXPECT_EQ(range.scale, effect_of(range, 99.9, 2).scale) << range.site;
+    if (delayed) {
+      EXPECT_EQ(range.scale, effect_of(range, 99.9, 2).scale) << range.site;
+    }
     if (range.role == Role::x) {
       EXPECT_NE(range.batch_amax[0], range.batch_amax[1]) << range.site << ": other batches";
     }

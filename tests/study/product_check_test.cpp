@@ -145,6 +145,16 @@ TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
   ASSERT_EQ(found.trials.size(), 1U);
   EXPECT_EQ(found.trials[0].narrow_sites, 24) << "two blocks of four layers of three operands";
   EXPECT_EQ(found.trials[0].harm, found.trials[0].effect.harm_at_most(Baseline(*subject, 2, 2).loss()));
+  EXPECT_EQ(found.baseline_error, Baseline(*subject, 0, 2).loss_error());
+  const PlanEffect first_block = [&] {
+    Plan plan = wide_plan(subject->plan, subject->config.precision);
+    for (std::size_t i = 0; i < 12; ++i) plan.rows[i] = subject->plan.rows[i];
+    return Baseline(*subject, 0, 2).effect_of(plan);
+  }();
+  EXPECT_EQ(found.sites[0].effect.gradient_cosine, first_block.whole.gradient_cosine);
+  EXPECT_EQ(found.sites[0].own.cosine, first_block.layers.at(found.sites[0].layer).cosine);
+  EXPECT_EQ(found.sites[0].own.error, first_block.layers.at(found.sites[0].layer).error);
+  for (const SiteSensitivity& site : found.sites) EXPECT_EQ(site.effect.batches, 2) << site.site;
   ASSERT_FALSE(told.empty());
   // Three steps, then batches of two: twice high precision, two blocks, and ⌈log2 3⌉ + 1 trials.
   for (const auto& [done, total] : told) {
@@ -167,6 +177,18 @@ TEST(LocalizeByHand, AWarmUpCutShortByTheRunsEndCountsWhole) {
   ASSERT_GE(told.size(), 2U);
   EXPECT_EQ(told[0], 1);
   EXPECT_EQ(told[1], 5 + 1) << "as if all five had been made";
+}
+
+TEST(StudyBaseline, AddsUpWhatItsBatchesShowAndRefusesABrokenModel) {
+  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto seen = [&](Size batches) {
+    return Baseline(*subject, 0, batches).effect_of(subject->plan).sites.at("blocks.0.mlp.up/x").count;
+  };
+  EXPECT_EQ(seen(1), 2U * 8U * 32U);
+  EXPECT_EQ(seen(3), 3U * 2U * 8U * 32U);
+  Parameters& parameters = subject->trainer().model().parameters();
+  parameters.find("blocks.0.norm1.weight").weight.f32()[0] = NAN;
+  EXPECT_THROW(Baseline(*subject, 0, 1), Error);
 }
 
 TEST(LocalizedPlan, HasTheRecipeItWasMeasuredWith) {
