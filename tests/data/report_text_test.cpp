@@ -233,6 +233,15 @@ TEST_F(PreparedText, CountsEveryMalformedLineOfEveryFile) {
   EXPECT_EQ(report.documents(), 2U);
 }
 
+TEST_F(PreparedText, CountsTheFilesOfAFolder) {
+  folder_.write("in/a.txt", "one");
+  folder_.write("in/b.txt", "two");
+  folder_.write("in/sub/c.txt", "three");
+  PrepareOptions options = without_validation();
+  options.inputs = {folder_ / "in"};
+  EXPECT_EQ(prepared({}, options).files, 3U);
+}
+
 TEST_F(PreparedText, FiguresOfTwentyDocuments) {
   std::string lines;
   for (int i = 1; i <= 20; ++i) {
