@@ -77,17 +77,6 @@ double tolerated_zeros(const Site& site) {
   return percent / 100;
 }
 
-void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts) {
-  if (!is_narrow(entry.site.spec.rows.format)) return;
-  const CastStatistics& seen = entry.sampled;
-  const std::uint64_t nonzero = std::accumulate(seen.binades.begin(), seen.binades.end(), std::uint64_t{0});
-  ZeroCodes& role = counts[static_cast<std::size_t>(entry.site.role)];
-  role.elements += seen.count;
-  role.underflowed += seen.underflowed;
-  role.zeros += seen.underflowed + (seen.count - seen.nonfinite - nonzero);
-  role.most_zeros += tolerated_zeros(entry.site) * static_cast<double>(seen.count);
-}
-
 struct Lesson {
   std::vector<double> losses;
   std::array<ZeroCodes, 3> zero_codes;  // in the last step with full statistics
@@ -109,6 +98,17 @@ std::string path_of(const std::vector<double>& losses) {
 }
 
 }  // namespace
+
+void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts) {
+  if (!is_narrow(entry.site.spec.rows.format)) return;
+  const CastStatistics& seen = entry.sampled;
+  const std::uint64_t nonzero = std::accumulate(seen.binades.begin(), seen.binades.end(), std::uint64_t{0});
+  ZeroCodes& role = counts[static_cast<std::size_t>(entry.site.role)];
+  role.elements += seen.count;
+  role.underflowed += seen.underflowed;
+  role.zeros += seen.underflowed + (seen.count - seen.nonfinite - nonzero);
+  role.most_zeros += tolerated_zeros(entry.site) * static_cast<double>(seen.count);
+}
 
 double LearningCheck::least_fall() const { return std::max(0.005, 4 / std::sqrt(static_cast<double>(tokens))); }
 

@@ -28,6 +28,9 @@ struct ZeroCodes {
   bool is_too_many() const { return static_cast<double>(zeros) > most_zeros; }
 };
 
+// Adds what a site of low precision cast in its last step with full statistics to the counts by role.
+void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts);
+
 enum class Verdict : std::uint8_t { learns, learns_too_little, too_many_zeros, reference_learns_too_little };
 
 // timed_steps: those of the benchmark. one_batch: a micro-batch repeated, where the timed steps have too few tokens, or
