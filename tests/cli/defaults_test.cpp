@@ -59,7 +59,6 @@ TEST(RefusedAtOnce, WithARemedy) {
   expect_told(folder, {"data"},
               "quaver: no text to prepare\n  → quaver data TEXT --out FOLDER, or quaver data --verify FOLDER\n");
   expect_told(folder, {"inspect"}, "quaver: nothing to inspect\n  → name a run, data set, shard or file\n");
-  expect_told(folder, {"trian"}, "\n  → verbs are train, compare, eval, ");
   expect_told(folder, {"sample", "run", "--count", "x"}, "\n  → `quaver sample --help` lists what it takes\n");
   expect_told(folder, {"sample", "run", "--count", "0"}, "0 is not in the range from 1 to 1000000");
   expect_told(folder, {"train", "here", "there.toml"}, "here");
