@@ -1,5 +1,6 @@
 // What `bench step` says and judges, word by word and at its limits, from measurements that are made up.
 #include <cmath>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
