@@ -112,14 +112,14 @@ void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts) {
 
 double LearningCheck::least_fall() const { return std::max(0.005, 4 / std::sqrt(static_cast<double>(tokens))); }
 
-Verdict LearningCheck::verdict() const {
+LearningVerdict LearningCheck::verdict() const {
   // Memorizing a batch is clear of any noise: both recipes see the same tokens again.
   const double enough = data == LearningData::one_batch ? 0.005 : least_fall();
-  if (!(reference_fall() >= enough)) return Verdict::reference_learns_too_little;
-  if (!(share() >= least_share)) return Verdict::learns_too_little;
+  if (!(reference_fall() >= enough)) return LearningVerdict::reference_learns_too_little;
+  if (!(share() >= least_share)) return LearningVerdict::learns_too_little;
   const bool lost =
       std::any_of(zero_codes.begin(), zero_codes.end(), [](const ZeroCodes& c) { return c.is_too_many(); });
-  return lost ? Verdict::too_many_zeros : Verdict::learns;
+  return lost ? LearningVerdict::too_many_zeros : LearningVerdict::learns;
 }
 
 void LearningCheck::require() const {
@@ -130,13 +130,13 @@ void LearningCheck::require() const {
       "where gradients underflow, calibrate the scales (`quaver calibrate`, or leave precision.scales and the static "
       "scales out), or choose another recipe";
   switch (verdict()) {
-    case Verdict::learns:
+    case LearningVerdict::learns:
       return;
-    case Verdict::learns_too_little:
+    case LearningVerdict::learns_too_little:
       throw Error(fmt::format("the figures are not those of training: {}; it must fall at least {:g} times as far",
                               paths, least_share),
                   remedy);
-    case Verdict::too_many_zeros: {
+    case LearningVerdict::too_many_zeros: {
       std::string lost;
       for (const Role role : {Role::x, Role::w, Role::dy}) {
         const ZeroCodes& codes = zero_codes[static_cast<std::size_t>(role)];
@@ -146,7 +146,7 @@ void LearningCheck::require() const {
       }
       throw Error(fmt::format("the figures are not those of training: {} are zero; {}", lost, paths), remedy);
     }
-    case Verdict::reference_learns_too_little:
+    case LearningVerdict::reference_learns_too_little:
       throw Error(fmt::format("the figures cannot be judged: {}, whose loss must fall", paths),
                   "set optim.learning_rate to one that this model learns with");
   }

@@ -31,7 +31,7 @@ struct ZeroCodes {
 // Adds what a site of low precision cast in its last step with full statistics to the counts by role.
 void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts);
 
-enum class Verdict : std::uint8_t { learns, learns_too_little, too_many_zeros, reference_learns_too_little };
+enum class LearningVerdict : std::uint8_t { learns, learns_too_little, too_many_zeros, reference_learns_too_little };
 
 // timed_steps: those of the benchmark. one_batch: a micro-batch repeated, where the timed steps have too few tokens, or
 // are too few, for bf16's loss to fall clear of the noise. Random tokens have little to learn, but can be memorized.
@@ -64,7 +64,7 @@ struct LearningCheck {
   // What bf16's loss must fall by for the comparison to mean anything: clear of the noise of a step's mean, whose
   // tokens' losses differ by less than a nat.
   double least_fall() const;
-  Verdict verdict() const;
+  LearningVerdict verdict() const;
   void require() const;  // throws Error with both losses unless the recipe learns
 };
 

@@ -103,7 +103,8 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
   std::string text = fmt::format("{} · {} parameters · {} · {}\n", benchmark.config.preset,
                                  format_count(static_cast<double>(benchmark.parameters)),
                                  benchmark.config.precision.recipe, benchmark.engine);
-  if (benchmark.learning.verdict() != Verdict::learns) text += "NOT VALID: these are not the figures of training\n";
+  if (benchmark.learning.verdict() != LearningVerdict::learns)
+    text += "NOT VALID: these are not the figures of training\n";
   text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens a step", benchmark.tokens_per_step,
                       train.accumulation, train.batch, train.context);
   text += fmt::format("{:<14}{:.0f} ({:.0f} – {:.0f}, {} step{})\n", "tokens/s", benchmark.tokens_per_second(median),
@@ -151,7 +152,7 @@ std::string benchmark_json(const StepBenchmark& benchmark) {
       {"step_seconds", benchmark.step_seconds},
       {"losses", benchmark.losses},
       {"skipped", benchmark.skipped},
-      {"valid", benchmark.learning.verdict() == Verdict::learns},
+      {"valid", benchmark.learning.verdict() == LearningVerdict::learns},
       {"learning",
        {{"steps", steps_of(benchmark.learning)},
         {"losses", benchmark.learning.losses},

@@ -152,25 +152,25 @@ TEST(LearningVerdict, NeedsAFallOfTheReferenceThatIsClearOfNoise) {
   EXPECT_EQ(check_of({}, {}, 10000).least_fall(), 0.04);
   EXPECT_EQ(check_of({}, {}, 640000).least_fall(), 0.005);
   EXPECT_EQ(check_of({}, {}, 1'000'000).least_fall(), 0.005);
-  EXPECT_EQ(check_of({5, 4}, {5, 4.96}, 9900).verdict(), Verdict::reference_learns_too_little);
-  EXPECT_EQ(check_of({5, 4}, {5, 4.75}, 256).verdict(), Verdict::learns) << "a quarter is four standard errors";
-  EXPECT_EQ(check_of({5, 4}, {5, 5.1}).verdict(), Verdict::reference_learns_too_little);
-  EXPECT_EQ(check_of({5, 4}, {5, std::nan("")}).verdict(), Verdict::reference_learns_too_little);
+  EXPECT_EQ(check_of({5, 4}, {5, 4.96}, 9900).verdict(), LearningVerdict::reference_learns_too_little);
+  EXPECT_EQ(check_of({5, 4}, {5, 4.75}, 256).verdict(), LearningVerdict::learns) << "a quarter is four standard errors";
+  EXPECT_EQ(check_of({5, 4}, {5, 5.1}).verdict(), LearningVerdict::reference_learns_too_little);
+  EXPECT_EQ(check_of({5, 4}, {5, std::nan("")}).verdict(), LearningVerdict::reference_learns_too_little);
   LearningCheck memorized = check_of({5, 4}, {5, 4.9375}, 16);
-  EXPECT_EQ(memorized.verdict(), Verdict::reference_learns_too_little);
+  EXPECT_EQ(memorized.verdict(), LearningVerdict::reference_learns_too_little);
   memorized.data = LearningData::one_batch;
-  EXPECT_EQ(memorized.verdict(), Verdict::learns) << "the same tokens again: there is no noise";
+  EXPECT_EQ(memorized.verdict(), LearningVerdict::learns) << "the same tokens again: there is no noise";
   memorized.reference = {5, 4.996};
-  EXPECT_EQ(memorized.verdict(), Verdict::reference_learns_too_little);
+  EXPECT_EQ(memorized.verdict(), LearningVerdict::reference_learns_too_little);
 }
 
 TEST(LearningVerdict, NeedsFourFifthsOfTheReferencesFall) {
   EXPECT_EQ(check_of({5, 4}, {5.25, 4}).share(), 0.8);
-  EXPECT_EQ(check_of({5, 4}, {5.25, 4}).verdict(), Verdict::learns);
-  EXPECT_EQ(check_of({5, 4.01}, {5.25, 4}).verdict(), Verdict::learns_too_little);
-  EXPECT_EQ(check_of({5, 6}, {5.25, 4}).verdict(), Verdict::learns_too_little);
+  EXPECT_EQ(check_of({5, 4}, {5.25, 4}).verdict(), LearningVerdict::learns);
+  EXPECT_EQ(check_of({5, 4.01}, {5.25, 4}).verdict(), LearningVerdict::learns_too_little);
+  EXPECT_EQ(check_of({5, 6}, {5.25, 4}).verdict(), LearningVerdict::learns_too_little);
   EXPECT_EQ(check_of({5, 3, 4}, {5, 9, 4}).share(), 1) << "from the first to the last";
-  EXPECT_EQ(check_of({5, std::nan("")}, {5.25, 4}).verdict(), Verdict::learns_too_little);
+  EXPECT_EQ(check_of({5, std::nan("")}, {5.25, 4}).verdict(), LearningVerdict::learns_too_little);
 }
 
 TEST(LearningVerdict, ToleratesAsManyZerosAsTheAlerts) {
@@ -184,9 +184,9 @@ TEST(LearningVerdict, ToleratesAsManyZerosAsTheAlerts) {
   EXPECT_EQ(ZeroCodes{}.underflow_share(), 0);
   LearningCheck check = check_of({5, 4}, {5, 4});
   check.zero_codes[2] = codes;
-  EXPECT_EQ(check.verdict(), Verdict::too_many_zeros);
+  EXPECT_EQ(check.verdict(), LearningVerdict::too_many_zeros);
   check.losses = {5, 5};
-  EXPECT_EQ(check.verdict(), Verdict::learns_too_little) << "the worse of the two";
+  EXPECT_EQ(check.verdict(), LearningVerdict::learns_too_little) << "the worse of the two";
 }
 
 // Of a hundred elements ten are zero before the cast, five underflow and one is not finite.
