@@ -86,7 +86,7 @@ TEST(ProvenanceText, KeepsEveryFigureOfTheDataApart) {
                           .valid_tokens = 22,
                           .tokenizer_hash = "cc",
                           .vocab_size = 33};
-  const Provenance written{.id = "id", .config = {}, .data = data, .changes = {}};
+  const Provenance written{.id = "0123456789abcdef", .config = {}, .data = data, .changes = {}};
   EXPECT_EQ(parse_provenance(to_json(written), "test").data, data);
   const auto json = nlohmann::json::parse(to_json(written)).at("data");
   EXPECT_EQ(json, nlohmann::json::parse(R"({"train_hash": "aa", "train_tokens": 11, "valid_hash": "bb",
