@@ -99,6 +99,26 @@ TEST(DashVerb, AsksForATokenWhereItIsToldTo) {
   EXPECT_THAT(out, HasSubstr(fmt::format("http://127.0.0.1:{}/?token=", port)));
 }
 
+// Others need the token, and the line to give them has it.
+TEST(DashVerb, TheAddressForOtherMachinesHasTheToken) {
+  const Folder folder;
+  record(folder, "abc", "first");
+  const int port = free_port();
+  Process dash(folder, {"dash", "--host", "0.0.0.0", "--port", std::to_string(port)});
+  ASSERT_TRUE(dash.wait_for("Ctrl-C ends it"));
+  dash.send(SIGINT);
+  const Outcome outcome = dash.wait();
+  EXPECT_EQ(outcome.status, 0);
+  const std::string begin = fmt::format(":{}/?token=", port);
+  const std::size_t address = outcome.out.find("from other machines: http://");
+  ASSERT_NE(address, std::string::npos) << outcome.out;
+  const std::size_t token = outcome.out.find(begin, address);
+  ASSERT_NE(token, std::string::npos) << outcome.out;
+  const std::size_t from = token + begin.size();
+  EXPECT_GE(outcome.out.find('\n', from) - from, 16U) << outcome.out;
+  EXPECT_THAT(outcome.error, HasSubstr("not encrypted, the token included"));
+}
+
 TEST(DashVerb, APortThatIsTakenSaysWhatToDo) {
   const Folder folder;
   const Descriptor taken = listen_on("127.0.0.1", 0);

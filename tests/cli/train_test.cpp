@@ -78,6 +78,19 @@ TEST(TrainVerb, JsonIsOneObjectALine) {
   EXPECT_TRUE(lines.back()["loss"].is_number());
 }
 
+// A run on text ends with a sample for people; programs get none between their lines.
+TEST(TrainVerb, TheTextAtTheEndIsForPeople) {
+  const Folder folder;
+  prepare_text(folder);
+  const Words prompt{"--train.sample_prompt=thus begins", "--train.sample_every=6"};
+  const Outcome told = quaver(folder, tiny_training_on("data", Words{"--dir=people"} + prompt));
+  ASSERT_EQ(told.status, 0) << told.error;
+  EXPECT_NE(told.out.find("\nthus begins"), std::string::npos) << told.out;
+  const Outcome programs = quaver(folder, tiny_training_on("data", Words{"--dir=programs", "--json"} + prompt));
+  ASSERT_EQ(programs.status, 0) << programs.error;
+  for (const json& line : parsed_lines(programs.out)) EXPECT_TRUE(line.contains("event")) << line;
+}
+
 // Weights times a million saturate, so the guard must step in, and say so to programs too.
 TEST(TrainVerb, AWidenedSiteIsReportedByName) {
   const Folder folder;
