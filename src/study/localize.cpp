@@ -7,6 +7,7 @@
 
 #include "config/dump.h"
 #include "quaver/error.h"
+#include "study/increments.h"
 
 namespace quaver {
 
@@ -17,18 +18,6 @@ struct Unit {
   std::string name;
   std::vector<std::size_t> rows = {};  // of the plan
   double harm = 0;
-};
-
-// Units whose products meet: the roles of a layer, or one larger unit.
-using Bundle = std::vector<std::size_t>;  // of units
-
-// The next units to store narrowly, with what they cost and bring.
-struct Increment {
-  std::vector<std::size_t> units;
-  double harm = 0;
-  double flops = 0;
-
-  double harm_per_flop() const { return flops > 0 ? harm / flops : std::numeric_limits<double>::infinity(); }
 };
 
 bool is_narrow_anywhere(const SiteSpec& spec) { return is_narrow(spec.rows.format) || is_narrow(spec.columns.format); }
@@ -182,38 +171,10 @@ class Search {
                      [&](std::size_t a, std::size_t b) { return result.sites[a].harm > result.sites[b].harm; });
   }
 
-  // The units of a bundle in the order to store them narrowly: each time those whose harm per operation is least. That
-  // figure can only grow along the way, or the later units would have come along earlier.
-  void add_increments(const Bundle& bundle, std::vector<Increment>& out) const {
-    std::set<std::size_t> taken;
-    while (taken.size() < bundle.size()) {
-      Increment best;
-      for (unsigned subset = 1; subset < 1U << bundle.size(); ++subset) {
-        Increment increment;
-        std::set<std::size_t> together = taken;
-        for (std::size_t i = 0; i < bundle.size(); ++i) {
-          if ((subset >> i & 1U) == 0 || taken.contains(bundle[i])) continue;
-          increment.units.push_back(bundle[i]);
-          increment.harm += units_[bundle[i]].harm;
-          together.insert(bundle[i]);
-        }
-        if (increment.units.empty()) continue;
-        increment.flops = narrow_flops(together) - narrow_flops(taken);
-        const bool better = increment.harm_per_flop() < best.harm_per_flop();
-        const bool alike = increment.harm_per_flop() == best.harm_per_flop();
-        if (better || (alike && increment.units.size() > best.units.size())) best = std::move(increment);
-      }
-      taken.insert(best.units.begin(), best.units.end());
-      out.push_back(std::move(best));
-    }
-  }
-
   std::vector<Increment> chain() const {
-    std::vector<Increment> increments;
-    for (const Bundle& bundle : bundles_) add_increments(bundle, increments);
-    std::stable_sort(increments.begin(), increments.end(),
-                     [](const Increment& a, const Increment& b) { return a.harm_per_flop() < b.harm_per_flop(); });
-    return increments;
+    std::vector<double> harms;
+    for (const Unit& unit : units_) harms.push_back(unit.harm);
+    return chain_of(bundles_, harms, [this](const std::set<std::size_t>& units) { return narrow_flops(units); });
   }
 
   PlanTrial try_plan(const std::set<std::size_t>& units, Baseline& baseline) {
