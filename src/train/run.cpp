@@ -282,8 +282,7 @@ class Run {
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
     });
-    result_.skipped += report.skipped ? 1 : 0;
-    result_.overflows += report.overflows;
+    troubles_.push_back({report.step, report.skipped ? 1 : 0, report.overflows});
     if (!report.skipped) result_.losses.push_back({report.step, report.loss});
     seconds_.push_back(report.seconds);
     const Config& config = trainer_.config();
@@ -442,6 +441,7 @@ class Run {
     const auto taken_back = [&](const LossPoint& point) { return point.step > trainer_.steps_done(); };
     std::erase_if(result_.losses, taken_back);
     std::erase_if(result_.validation, taken_back);
+    std::erase_if(troubles_, [&](const Trouble& trouble) { return trouble.step > trainer_.steps_done(); });
     note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
                                 "batches that led there",
                                 report.step, report.loss, guard_.running_mean(), trainer_.steps_done()));
@@ -582,6 +582,12 @@ class Run {
     result_.final_train_loss = mean_of_last_twentieth(result_.losses);
     if (!result_.validation.empty()) result_.final_validation_loss = result_.validation.back().loss;
     result_.best_loss = data_.best_loss;
+    result_.skipped = 0;
+    result_.overflows = 0;
+    for (const Trouble& trouble : troubles_) {
+      result_.skipped += trouble.skipped;
+      result_.overflows += trouble.overflows;
+    }
     result_.seconds_per_step = median(seconds_);
     const TrainConfig& train = trainer_.config().train;
     const auto tokens = static_cast<double>(train.accumulation * train.batch * train.context);
@@ -590,6 +596,13 @@ class Run {
     result_.format_shares = trainer_.format_shares();
     return result_;
   }
+
+  // What befell a step: a rewind may take it back.
+  struct Trouble {
+    Size step;
+    Size skipped;  // 1 or 0
+    std::uint64_t overflows;
+  };
 
   const RunOptions& options_;
   fs::path directory_;
@@ -602,6 +615,7 @@ class Run {
   Alarms alarms_;
   std::optional<RunRecord> record_;
   RunResult result_;
+  std::vector<Trouble> troubles_;
   std::vector<double> seconds_;
   std::vector<std::string> taken_back_;
   Provenance provenance_;

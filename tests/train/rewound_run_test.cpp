@@ -77,6 +77,7 @@ class AstrayOnce : public testing::Test {
       }
     }
     write_shard(shard, ids);
+    adjust();
     write_shard(folder_.path() / "valid.qv", std::vector<std::int32_t>(10 * context + 1, 5));
     config_.data.valid_path = (folder_.path() / "valid.qv").string();
     RunOptions options;
@@ -89,6 +90,8 @@ class AstrayOnce : public testing::Test {
     };
     result_ = run_training(config_, options);
   }
+
+  virtual void adjust() {}
 
   static std::vector<Size> every_step() {
     std::vector<Size> all(static_cast<std::size_t>(steps));
@@ -139,6 +142,26 @@ TEST_F(AstrayOnce, TheAlarmsHaveSeenEveryStepOnce) {
   EXPECT_EQ(run->trainer->notes().at("alarms|run||gradient_count"), static_cast<double>(steps));
   EXPECT_EQ(run->trainer->notes().at("guard.seen"), static_cast<double>(steps));
   EXPECT_EQ(run->trainer->notes().at("guard.rewinds"), 1.0);
+}
+
+// One operand overflows in every step.
+class AstrayOnceAndOverflowing : public AstrayOnce {
+ protected:
+  void adjust() override {
+    config_.precision.layers = {{"blocks.0.mlp.up/x", "fp8-static"}};
+    config_.precision.static_activation_scale = 1e6;
+    config_.guard.widen_after = 1000;
+  }
+};
+
+TEST_F(AstrayOnceAndOverflowing, CountsTheOverflowsOfTheStepsThatStand) {
+  ASSERT_EQ(rewinds_, 1);
+  std::uint64_t logged = 0;
+  std::istringstream log(contents(folder_.path() / "run" / "metrics.jsonl"));
+  for (std::string line; std::getline(log, line);) logged += nlohmann::json::parse(line).value("overflows", 0U);
+  EXPECT_EQ(logged, static_cast<std::uint64_t>(steps)) << "one in each step";
+  EXPECT_EQ(result_.overflows, static_cast<std::uint64_t>(steps));
+  EXPECT_EQ(result_.skipped, 0);
 }
 
 }  // namespace
