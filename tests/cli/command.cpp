@@ -90,6 +90,15 @@ Process::Process(const Folder& folder, const Words& words) {
   std::vector<std::string> arguments{program().string()};
   arguments.insert(arguments.end(), words.begin(), words.end());
   std::vector<std::string> variables = environment();
+  // As a terminal starts it: programs in the background of a shell inherit that interrupts are ignored.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t interrupts;
+  sigemptyset(&interrupts);
+  sigaddset(&interrupts, SIGINT);
+  sigaddset(&interrupts, SIGQUIT);
+  posix_spawnattr_setsigdefault(&attributes, &interrupts);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -98,8 +107,9 @@ Process::Process(const Folder& folder, const Words& words) {
   posix_spawn_file_actions_addchdir_np(&actions, folder.path().c_str());
   const std::string path = fs::absolute(program()).string();
   const int failure =
-      posix_spawn(&pid_, path.c_str(), &actions, nullptr, pointers(arguments).data(), pointers(variables).data());
+      posix_spawn(&pid_, path.c_str(), &actions, &attributes, pointers(arguments).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   require(failure, path.c_str());
 }
 

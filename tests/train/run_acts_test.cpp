@@ -141,6 +141,36 @@ TEST_F(SaturatedRun, ActsWhereTheConfigAsksForIt) {
   EXPECT_LT(shares[3], shares[0]) << "of three products a layer the one that reads no activation is left";
 }
 
+// Gradients in e4m3 of which some vanish: e5m2 reaches further down, in both copies of a site.
+TEST_F(ActingRun, GradientsThatVanishAreStoredInE5m2) {
+  use("fp8-static");
+  config_.precision.gradient_format = GradientFormat::e4m3;
+  config_.precision.static_gradient_scale = 64;
+  config_.train.steps = 1;
+  config_.alerts.underflow_dy = 1e-6;  // any at all, however little noise it makes
+  config_.alerts.harmless_sqnr = 1000;
+  config_.train.statistics_every = 1;
+  config_.guard.act_on_alerts = true;
+  config_.alerts.samples = 1;
+  train();
+  std::size_t changed = 0;
+  for (const ScaleChangeRecord& change : store().changes(id())) {
+    if (change.reason != "alert underflow" || !change.site.ends_with("/dy")) continue;
+    EXPECT_EQ(change.format_before, "e4m3") << change.site;
+    EXPECT_EQ(change.format_after, "e5m2") << change.site;
+    ++changed;
+  }
+  EXPECT_GT(changed, 0U);
+  std::size_t stored = 0;
+  for (const SiteDescription& site : store().run(id()).sites) {
+    if (site.role != "dy" || site.state.rows != "e5m2") continue;
+    EXPECT_EQ(site.state.columns, "e5m2") << site.name;
+    ++stored;
+  }
+  EXPECT_EQ(stored, changed);
+  EXPECT_THAT(warnings_, Contains(HasSubstr("/dy: stored in e5m2 from now on (alert underflow)")));
+}
+
 TEST_F(ActingRun, TheAlarmsSeeTheFiguresOfTheStep) {
   config_.alerts.max_logit = 1e-12;
   config_.alerts.steps = 1;
