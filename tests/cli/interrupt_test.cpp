@@ -15,7 +15,15 @@ Handler handler_of(int number) {
   return handler;
 }
 
-TEST(InterruptFlag, IsSetByTheFirstSignalAndFreshForEveryVerb) {
+// Nothing is ignored to begin with, as it may be where tests run in the background.
+class InterruptFlag : public ::testing::Test {
+ protected:
+  InterruptFlag() {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(number, SIG_DFL);
+  }
+};
+
+TEST_F(InterruptFlag, IsSetByTheFirstSignalAndFreshForEveryVerb) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     const Interrupt interrupt;
     EXPECT_FALSE(*interrupt.flag()) << number;
@@ -24,7 +32,7 @@ TEST(InterruptFlag, IsSetByTheFirstSignalAndFreshForEveryVerb) {
   }
 }
 
-TEST(InterruptFlag, HandlersLastAsLongAsTheVerb) {
+TEST_F(InterruptFlag, HandlersLastAsLongAsTheVerb) {
   {
     const Interrupt interrupt;
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
@@ -36,7 +44,7 @@ TEST(InterruptFlag, HandlersLastAsLongAsTheVerb) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) EXPECT_EQ(handler_of(number), SIG_DFL) << number;
 }
 
-TEST(InterruptFlag, SignalsThatWereIgnoredStayIgnored) {
+TEST_F(InterruptFlag, SignalsThatWereIgnoredStayIgnored) {
   std::signal(SIGHUP, SIG_IGN);  // as nohup does
   {
     const Interrupt interrupt;

@@ -81,6 +81,26 @@ TEST(SampleOptions, EachOfSeveralIsAnother) {
   EXPECT_EQ(sample({"--seed", "5", "--top-k", "1"}), sample({"--seed", "5", "--temperature", "0"}));
 }
 
+// A trained model is looked at with another recipe, data, batch and device: each is taken by its short name.
+TEST(EvalOptions, AreTakenByTheirShortNames) {
+  const Folder folder;
+  prepare_text(folder);
+  ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=run"})).status, 0);
+  fs::copy(folder / "data", folder / "other", fs::copy_options::recursive);
+  const auto loss = [&](const Words& more) {
+    const Outcome outcome = quaver(folder, Words{"eval", "run", "--json"} + more);
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return json::parse(outcome.out);
+  };
+  const json usual = loss({});
+  EXPECT_EQ(loss({"--batch", "1", "--device", "cpu", "--data", "other"}).at("step"), usual.at("step"));
+  EXPECT_NE(loss({"--recipe", "mxfp4"}).at("validation_loss"), usual.at("validation_loss"));
+  EXPECT_EQ(quaver(folder, {"eval", "run", "--batch", "0"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"eval", "run", "--data", "nowhere"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"eval", "run", "--device", "abacus"}).status, 1);
+  EXPECT_EQ(quaver(folder, {"eval", "run", "--steps", "3"}).status, 1) << "it stays the model it is";
+}
+
 // 384 MiB, and 200 MiB for each thread that will be used.
 TEST(AddressSpace, IsAskedForByThread) {
 #ifdef QUAVER_SANITIZED
