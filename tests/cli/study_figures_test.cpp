@@ -75,6 +75,21 @@ TEST(RoleEffects, AreThoseOfTheWorstSiteAtEachPercentile) {
   EXPECT_EQ(role_effects(made_up(99.9)).size(), 4U) << "it is one of those shown anyway";
 }
 
+TEST(RoleEffects, DoNotDependOnTheOrderOfTheSites) {
+  const Calibration calibration = made_up(100);
+  Calibration reversed = calibration;
+  std::reverse(reversed.sites.begin(), reversed.sites.end());
+  const std::vector<RoleEffect> effects = role_effects(calibration);
+  const std::vector<RoleEffect> others = role_effects(reversed);
+  ASSERT_EQ(effects.size(), others.size());
+  for (std::size_t i = 0; i < effects.size(); ++i) {
+    EXPECT_EQ(effects[i].saturated_percent, others[i].saturated_percent);
+    EXPECT_EQ(effects[i].underflow_percent, others[i].underflow_percent);
+    EXPECT_EQ(effects[i].worst_sqnr_db, others[i].worst_sqnr_db);
+    EXPECT_EQ(effects[i].worst_site, others[i].worst_site);
+  }
+}
+
 TEST(CalibrationTable, MarksTheChosenPercentile) {
   const std::string table = calibration_table(made_up(99.9));
   EXPECT_THAT(table, HasSubstr("tiny, seed 1 · 2 batches, 2.05k tokens · for fp8-static"));
