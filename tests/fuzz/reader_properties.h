@@ -78,7 +78,11 @@ inline void fuzz_scale_book(std::string_view text) {
 inline void fuzz_scale_drift(std::string_view text) {
   Calibration now;
   for (const PlanRow& row : make_plan({}, two_layers()).rows) {
-    SiteRange range{.site = row.site, .layer = row.layer, .role = row.role, .spec = row.spec};
+    SiteRange range;
+    range.site = row.site;
+    range.layer = row.layer;
+    range.role = row.role;
+    range.spec = row.spec;
     range.seen.amax = 3;
     now.sites.push_back(range);
   }
@@ -93,9 +97,9 @@ inline void fuzz_metrics_log(std::string_view text) {
   const MetricsHistory again = read_metrics(history.kept, 3);
   require(again.kept == history.kept && again.unreadable_lines == 0);
   require(read_metrics(history.unreadable, 3).kept.empty());
-  const auto lines = [](std::string_view lines) { return std::count(lines.begin(), lines.end(), '\n'); };
-  require(lines(history.unreadable) == history.unreadable_lines);
-  require(lines(history.kept) + lines(history.unreadable) <= history.lines);
+  const auto lines_in = [](std::string_view all) { return std::count(all.begin(), all.end(), '\n'); };
+  require(lines_in(history.unreadable) == history.unreadable_lines);
+  require(lines_in(history.kept) + lines_in(history.unreadable) <= history.lines);
 }
 
 // A state that was read is written and read to the same.
