@@ -31,6 +31,7 @@ Matrix matrix_of(const std::string& answer) {
   const std::size_t end = header.find_last_not_of(' ') + 1;
   Matrix matrix{json::parse(header), header.substr(end), {}};
   matrix.values.resize((answer.size() - 4 - length) / sizeof(float));
+  if (matrix.values.empty()) return matrix;
   std::memcpy(matrix.values.data(), answer.data() + 4 + length, matrix.values.size() * sizeof(float));
   return matrix;
 }
