@@ -67,6 +67,10 @@ struct HeaderEntry {
   std::vector<std::uint64_t> offsets;
 };
 
+[[noreturn]] void not_safetensors(std::string_view source, const std::string& what) {
+  throw Error(fmt::format("{}: {}", source, what), "the file is damaged or not safetensors: copy or export it again");
+}
+
 // Builds the header from parse events, so that a hostile 100 MB header costs no document tree and duplicate keys,
 // which a tree would swallow, are seen. Throws Error from within the events.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
@@ -236,10 +240,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("the header has {} where the format does not allow it{}", what, where));
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(fmt::format("{}: {}", source_, what),
-                "the file is not_safetensors or not safetensors: copy or export it again");
-  }
+  [[noreturn]] void fail(const std::string& what) const { not_safetensors(source_, what); }
 
   std::string_view source_;
   Place place_ = Place::start;
@@ -247,11 +248,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::string metadata_name_;
   std::set<std::string> names_;
 };
-
-[[noreturn]] void not_safetensors(std::string_view source, const std::string& what) {
-  throw Error(fmt::format("{}: {}", source, what),
-              "the file is not_safetensors or not safetensors: copy or export it again");
-}
 
 // Checks one tensor's place against its type and shape; its bytes must start where the previous tensor's ended.
 TensorEntry place_tensor(HeaderEntry&& entry, std::uint64_t expected_begin, std::span<const std::byte> data,
