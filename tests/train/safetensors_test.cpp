@@ -24,16 +24,20 @@ std::string file_of(std::string_view header, std::string_view data) {
   return file.append(header).append(data);
 }
 
-std::string why_refused(const std::string& file) {
+constexpr const char* fetch_it_again = "the file is damaged or not safetensors: copy or export it again";
+
+std::string why_refused_saying(const std::string& remedy, const std::string& file) {
   try {
     parse_safetensors(bytes_of(file), "test.safetensors");
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("test.safetensors"));
-    EXPECT_EQ(error.remedy(), "the file is damaged or not safetensors: copy or export it again");
+    EXPECT_EQ(error.remedy(), remedy);
     return error.what();
   }
   return "accepted";
 }
+
+std::string why_refused(const std::string& file) { return why_refused_saying(fetch_it_again, file); }
 
 std::string why_refused(std::string_view header, std::string_view data) { return why_refused(file_of(header, data)); }
 
@@ -225,7 +229,9 @@ TEST(SafetensorsReader, RefusesShapesThatDisagreeWithTheBytes) {
   EXPECT_THAT(why_refused(tensor("F32", "[[1]]", "[0,4]"), "aaaa"), HasSubstr("a list"));
   EXPECT_THAT(why_refused(tensor("F32", "[1]", "[0]"), "aaaa"), HasSubstr("two offsets"));
   EXPECT_THAT(why_refused(tensor("F32", "[1]", "[0,4,4]"), "aaaa"), HasSubstr("more than two offsets"));
-  EXPECT_THAT(why_refused(tensor("F31", "[1]", "[0,4]"), "aaaa"), HasSubstr("unknown type 'F31'"));
+  EXPECT_THAT(why_refused_saying("convert the tensor to a type this version reads, such as F32 or BF16",
+                                 file_of(tensor("F31", "[1]", "[0,4]"), "aaaa")),
+              HasSubstr("unknown type 'F31'"));
 }
 
 TEST(SafetensorsReader, RefusesFieldsThatAreMissingOrForeign) {
