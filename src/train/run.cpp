@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
-#include <numeric>
 #include <thread>
 
 #include "config/check.h"
@@ -18,6 +17,7 @@
 #include "train/guard.h"
 #include "train/localization_map.h"
 #include "train/metrics.h"
+#include "train/run_history.h"
 #include "train/run_record.h"
 #include "train/sampling.h"
 
@@ -59,21 +59,6 @@ constexpr std::chrono::seconds verification_wait{5};
 constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
 
 bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double mean_of_last_twentieth(const std::vector<LossPoint>& losses) {
-  if (losses.empty()) return 0;
-  const std::size_t count = std::max<std::size_t>(1, losses.size() / 20);
-  return std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(count), losses.end(), 0.0,
-                         [](double sum, const LossPoint& point) { return sum + point.loss; }) /
-         static_cast<double>(count);
-}
 
 void refuse_existing(const fs::path& directory) {
   if (!fs::exists(directory / "config.toml")) return;
@@ -282,9 +267,7 @@ class Run {
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
     });
-    troubles_.push_back({report.step, report.skipped ? 1 : 0, report.overflows});
-    if (!report.skipped) result_.losses.push_back({report.step, report.loss});
-    seconds_.push_back(report.seconds);
+    history_.add(report);
     const Config& config = trainer_.config();
     look_at(report, extras);
     switch (guard_.judge(report.loss, report.skipped)) {
@@ -402,7 +385,7 @@ class Run {
 
   std::optional<double> evaluate(Size step) {
     const auto loss = saving_on_failure([&] { return trainer_.evaluate(trainer_.config().train.eval_batches); });
-    if (loss) result_.validation.push_back({step, *loss});
+    if (loss) history_.add_validation(step, *loss);
     return loss;
   }
 
@@ -438,10 +421,7 @@ class Run {
     alarms_.restore(trainer_.notes());
     open_metrics();
     record_->rewind(trainer_.steps_done(), trainer_.book());
-    const auto taken_back = [&](const LossPoint& point) { return point.step > trainer_.steps_done(); };
-    std::erase_if(result_.losses, taken_back);
-    std::erase_if(result_.validation, taken_back);
-    std::erase_if(troubles_, [&](const Trouble& trouble) { return trouble.step > trainer_.steps_done(); });
+    history_.rewind(trainer_.steps_done());
     note("rewound", fmt::format("the loss diverged at step {} ({:.3f}, running mean {:.3f}): back to step {}, past the "
                                 "batches that led there",
                                 report.step, report.loss, guard_.running_mean(), trainer_.steps_done()));
@@ -567,7 +547,7 @@ class Run {
 
   RunResult finish() {
     await_verification();
-    if (result_.losses.empty() && result_.validation.empty()) evaluate(trainer_.steps_done());
+    if (history_.is_empty()) evaluate(trainer_.steps_done());
     save_surely();
     write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());
@@ -579,16 +559,8 @@ class Run {
     result_.end = end;
     result_.directory = directory_;
     result_.steps = trainer_.steps_done();
-    result_.final_train_loss = mean_of_last_twentieth(result_.losses);
-    if (!result_.validation.empty()) result_.final_validation_loss = result_.validation.back().loss;
+    history_.write_to(result_);
     result_.best_loss = data_.best_loss;
-    result_.skipped = 0;
-    result_.overflows = 0;
-    for (const Trouble& trouble : troubles_) {
-      result_.skipped += trouble.skipped;
-      result_.overflows += trouble.overflows;
-    }
-    result_.seconds_per_step = median(seconds_);
     const TrainConfig& train = trainer_.config().train;
     const auto tokens = static_cast<double>(train.accumulation * train.batch * train.context);
     result_.tokens_per_second = result_.seconds_per_step > 0 ? tokens / result_.seconds_per_step : 0;
@@ -596,13 +568,6 @@ class Run {
     result_.format_shares = trainer_.format_shares();
     return result_;
   }
-
-  // What befell a step: a rewind may take it back.
-  struct Trouble {
-    Size step;
-    Size skipped;  // 1 or 0
-    std::uint64_t overflows;
-  };
 
   const RunOptions& options_;
   fs::path directory_;
@@ -614,9 +579,8 @@ class Run {
   Guard guard_;
   Alarms alarms_;
   std::optional<RunRecord> record_;
+  RunHistory history_;
   RunResult result_;
-  std::vector<Trouble> troubles_;
-  std::vector<double> seconds_;
   std::vector<std::string> taken_back_;
   Provenance provenance_;
   std::vector<SettingChange> changes_;  // of this resume

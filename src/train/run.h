@@ -53,7 +53,7 @@ struct RunResult {
   std::vector<LossPoint> validation;
   double seconds_per_step = 0;  // median
   double tokens_per_second = 0;
-  Size skipped = 0;             // steps, as all these without those that a rewind took back
+  Size skipped = 0;             // steps; like losses, without those that a rewind took back
   std::uint64_t overflows = 0;  // sites that overflowed, summed over steps
   MemoryUse memory;
   std::map<std::string, double> format_shares;

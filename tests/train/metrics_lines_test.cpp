@@ -28,19 +28,7 @@ class MetricsLines : public testing::Test {
 };
 
 TEST_F(MetricsLines, AStepHasEveryFigureUnderItsName) {
-  StepReport report;
-  report.step = 12;
-  report.loss = 2.5;
-  report.learning_rate = 0.125;
-  report.gradient_norm = 3;
-  report.seconds = 4;
-  report.tokens = 100;
-  report.saturated = 5;
-  report.underflowed = 6;
-  report.overflows = 7;
-  report.update_ratio = 0.5;
-  report.unmoved_percent = 8;
-  report.max_logit = 9;
+  StepReport report = made_up_report(12);
   const json plain = {{"step", 12},     {"loss", 2.5},         {"learning_rate", 0.125}, {"gradient_norm", 3.0},
                       {"seconds", 4.0}, {"tokens", 100},       {"saturated", 5},         {"underflowed", 6},
                       {"overflows", 7}, {"update_ratio", 0.5}, {"unmoved_percent", 8.0}, {"max_logit", 9.0}};

@@ -27,10 +27,7 @@ class ActingRun : public testing::Test {
   ActingRun() { use("fp8-current"); }
 
   void use(const std::string& recipe) {
-    config_ = small_config(recipe, run_);
-    config_.model.context = 8;
-    config_.train.batch = 2;
-    config_.train.accumulation = 1;
+    config_ = miniature_config(recipe, run_);
     config_.train.eval_every = 0;
     config_.train.checkpoint_every = 0;
     config_.train.steps = 3;

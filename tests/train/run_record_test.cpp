@@ -35,26 +35,6 @@ class RunRecordTest : public testing::Test {
   OwnTrainer own_{recorded_config(directory_)};
 };
 
-StepReport made_up_report(Size step) {
-  StepReport report;
-  report.step = step;
-  report.loss = 2.5;
-  report.learning_rate = 0.125;
-  report.gradient_norm = 3;
-  report.seconds = 4;
-  report.tokens = 100;
-  report.saturated = 5;
-  report.underflowed = 6;
-  report.overflows = 7;
-  report.update_ratio = 0.5;
-  report.unmoved_percent = 8;
-  report.max_logit = 9;
-  report.data_seconds = 0.25;
-  report.micro_steps_seconds = 2;
-  report.optimizer_seconds = 1;
-  return report;
-}
-
 TEST_F(RunRecordTest, AStepHasTheFiguresThatItHas) {
   {
     const auto recorder = record();

@@ -56,6 +56,36 @@ inline Config small_config(const std::string& recipe, const std::filesystem::pat
   return config;
 }
 
+// The same with steps that take a millisecond.
+inline Config miniature_config(const std::string& recipe, const std::filesystem::path& directory = "unused") {
+  Config config = small_config(recipe, directory);
+  config.model.context = 8;
+  config.train.batch = 2;
+  config.train.accumulation = 1;
+  return config;
+}
+
+// No two figures are alike.
+inline StepReport made_up_report(Size step) {
+  StepReport report;
+  report.step = step;
+  report.loss = 2.5;
+  report.learning_rate = 0.125;
+  report.gradient_norm = 3;
+  report.seconds = 4;
+  report.tokens = 100;
+  report.saturated = 5;
+  report.underflowed = 6;
+  report.overflows = 7;
+  report.update_ratio = 0.5;
+  report.unmoved_percent = 8;
+  report.max_logit = 9;
+  report.data_seconds = 0.25;
+  report.micro_steps_seconds = 2;
+  report.optimizer_seconds = 1;
+  return report;
+}
+
 inline std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file) << path;

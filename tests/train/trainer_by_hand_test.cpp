@@ -15,14 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Config miniature_config(const std::string& recipe) {
-  Config config = small_config(recipe, "unused");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
-}
-
 TEST(TrainersConfig, HasAbsolutePathsWhereverItIsLookedAtFrom) {
   Config config = miniature_config("fp32");
   config.data.path = "some/../text.qv";

@@ -17,14 +17,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-Config ruled_config(const std::string& recipe) {
-  Config config = small_config(recipe, "unused");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
-}
-
 nlohmann::json state_of(Trainer& trainer) { return nlohmann::json::parse(trainer.snapshot().state); }
 
 float& gain_of(Trainer& trainer, const std::string& norm) {
@@ -80,7 +72,7 @@ struct SameTextTrainer {
 };
 
 TEST(LookingAtATrainer, LeavesItsStateAsItWas) {
-  OwnTrainer own(ruled_config("fp8-delayed"));
+  OwnTrainer own(miniature_config("fp8-delayed"));
   own.trainer.step();
   const std::string before = own.trainer.snapshot().state;
   own.trainer.evaluate(2);
@@ -95,7 +87,7 @@ TEST(LookingAtATrainer, LeavesItsStateAsItWas) {
 
 // Weights are cast between steps, so what was seen of them is not the failed step's.
 TEST(StepWithoutData, LeavesTheTrainerAsItWas) {
-  Config config = ruled_config("fp8-delayed");
+  Config config = miniature_config("fp8-delayed");
   config.train.accumulation = 2;
   SameTextTrainer broken(config, 3);  // in the middle of the second step
   broken.trainer.step();
@@ -116,7 +108,7 @@ TEST(StepWithoutData, LeavesTheTrainerAsItWas) {
 }
 
 TEST(UnitScaledTrainer, StartsWithoutATraceOfItsCalibration) {
-  OwnTrainer own(ruled_config("fp8-unit"));
+  OwnTrainer own(miniature_config("fp8-unit"));
   own.trainer.snapshot();
   Size weights = 0;
   for (const auto& entry : own.trainer.book().entries()) {
@@ -130,7 +122,7 @@ TEST(UnitScaledTrainer, StartsWithoutATraceOfItsCalibration) {
 
 // A logit of minus infinity where it is the target: the loss is infinite, every gradient is finite.
 TEST(SkippedSteps, AreThoseOfAnInfiniteLossToo) {
-  Config config = ruled_config("fp32");
+  Config config = miniature_config("fp32");
   config.model.tie_head = TieHead::no;
   OwnTrainer own(config);
   std::vector<std::int32_t> inputs(16), targets(16);
@@ -149,7 +141,7 @@ TEST(SkippedSteps, AreThoseOfAnInfiniteLossToo) {
 
 // What FP16 cannot hold of activations saturates; a smaller loss scale would not help, so the step counts.
 TEST(SkippedSteps, AreNotThoseOfSaturatedActivations) {
-  Config config = ruled_config("fp16");
+  Config config = miniature_config("fp16");
   config.precision.loss_scale_log2 = 0;
   OwnTrainer own(config);
   gain_of(own.trainer, "blocks.0.norm1") = 1e6F;
@@ -167,7 +159,7 @@ TEST(SkippedSteps, AreNotThoseOfSaturatedActivations) {
 }
 
 TEST(SkippedSteps, HalveTheLossScaleAndCleanOnesDoubleIt) {
-  Config config = ruled_config("fp16");
+  Config config = miniature_config("fp16");
   config.precision.loss_scale_log2 = 4;
   config.precision.loss_scale_window = 2;
   OwnTrainer own(config);
@@ -179,7 +171,7 @@ TEST(SkippedSteps, HalveTheLossScaleAndCleanOnesDoubleIt) {
 }
 
 TEST(SwitchOfRecipes, HappensOnceAndLeavesLaterChangesAlone) {
-  Config config = ruled_config("fp8-current");
+  Config config = miniature_config("fp8-current");
   config.precision.switch_to = "bf16";
   config.precision.switch_at = 0.5;  // of six steps
   OwnTrainer own(config);
@@ -200,7 +192,7 @@ TEST(SwitchOfRecipes, HappensOnceAndLeavesLaterChangesAlone) {
 
 // Steps of about half a unit in the last place of most weights: some move, some do not.
 TEST(UnmovedWeights, AreCountedInPercent) {
-  Config config = ruled_config("fp8-current");
+  Config config = miniature_config("fp8-current");
   config.optim.learning_rate = 3e-10;
   config.optim.weight_decay = 0;
   config.optim.schedule = ScheduleShape::constant;
@@ -243,7 +235,7 @@ TEST(UnmovedWeights, AreCountedInPercent) {
 
 // Stochastic rounding: batches of the same text differ by their random numbers, a batch looked at twice does not.
 TEST(RandomNumbers, OfAProbeAreThoseOfItsBatch) {
-  SameTextTrainer same(ruled_config("mxfp4"));
+  SameTextTrainer same(miniature_config("mxfp4"));
   const auto gradients = [&](Size batch) {
     return same.trainer.probe(same.trainer.specs(), batch, ProbeWhat::gradients).gradients;
   };
@@ -254,7 +246,7 @@ TEST(RandomNumbers, OfAProbeAreThoseOfItsBatch) {
 
 // Every micro-batch of every step draws numbers of its own: those that a probe of the same batch draws.
 TEST(RandomNumbers, OfMicroBatchesNeverRepeat) {
-  Config config = ruled_config("mxfp4");
+  Config config = miniature_config("mxfp4");
   config.train.accumulation = 2;
   SameTextTrainer same(config);
   for (Size step = 0; step < 3; ++step) {
@@ -272,7 +264,7 @@ TEST(RandomNumbers, OfMicroBatchesNeverRepeat) {
 
 // A scale belongs to a format: where a probe tries another, the tensor's own amax gives the scale.
 TEST(ProbedScales, OfAnotherFormatAreTheTensorsOwn) {
-  OwnTrainer own(ruled_config("fp8-delayed"));
+  OwnTrainer own(miniature_config("fp8-delayed"));
   own.trainer.step();
   const std::string site = "blocks.0.mlp.up/x";
   const float absurd = std::ldexp(1.0F, 40);
@@ -293,7 +285,7 @@ TEST(ProbedScales, OfAnotherFormatAreTheTensorsOwn) {
 }
 
 TEST(ChangedSites, TakeTheRotationOfWhatMeetsThemAway) {
-  OwnTrainer own(ruled_config("mxfp4"));
+  OwnTrainer own(miniature_config("mxfp4"));
   const auto spec = [&](const char* role) {
     return own.trainer.book().entry(std::string("blocks.0.mlp.up/") + role).site.spec;
   };
@@ -315,7 +307,7 @@ TEST(ChangedSites, TakeTheRotationOfWhatMeetsThemAway) {
 // All that a checkpoint holds besides tensors, none of it what a fresh trainer has.
 TEST(RestoredTrainer, HasTheWholeState) {
   const TemporaryFolder folder;
-  Config config = ruled_config("fp16");
+  Config config = miniature_config("fp16");
   config.precision.loss_scale_log2 = 5;
   config.precision.switch_to = "fp8-delayed";
   config.precision.switch_at = 0.2;  // after one of six steps
@@ -346,7 +338,7 @@ TEST(RestoredTrainer, HasTheWholeState) {
 
 TEST(RestoredTrainer, HasTheUnitFactorsOfTheCheckpoint) {
   const TemporaryFolder folder;
-  Config config = ruled_config("fp8-unit");
+  Config config = miniature_config("fp8-unit");
   OwnTrainer own(config);
   CheckpointStore store(folder.path(), 9);
   store.save(0, own.trainer.snapshot());
@@ -364,7 +356,7 @@ TEST(RestoredTrainer, HasSeenWhatTheOtherHasOfItsWeights) {
     for (const bool skipped : {false, true}) {
       if (every == 0 && skipped) continue;  // looks at nothing again
       const TemporaryFolder folder;
-      Config config = ruled_config("fp8-delayed");
+      Config config = miniature_config("fp8-delayed");
       config.train.statistics_every = every;
       OwnTrainer own(config);
       own.trainer.step();
@@ -385,10 +377,10 @@ TEST(RestoredTrainer, HasSeenWhatTheOtherHasOfItsWeights) {
 
 TEST(ChangedPlans, AreAppliedWhereTheConfigTrainedWithHadAnother) {
   const TemporaryFolder folder;
-  OwnTrainer wide(ruled_config("bf16"));
+  OwnTrainer wide(miniature_config("bf16"));
   CheckpointStore store(folder.path(), 9);
   store.save(0, wide.trainer.snapshot());
-  OwnTrainer narrow(ruled_config("fp8-current"));
+  OwnTrainer narrow(miniature_config("fp8-current"));
   narrow.trainer.restore(store.load(0));
   const auto format = [&] { return narrow.trainer.book().entry("blocks.0.mlp.up/x").site.spec.rows.format; };
   EXPECT_EQ(format(), Format::bf16);
@@ -403,7 +395,7 @@ TEST(ChangedPlans, AreAppliedWhereTheConfigTrainedWithHadAnother) {
 
 TEST(OpenedRuns, AreStoredAsTheFlagsSay) {
   const TemporaryFolder folder;
-  Config config = ruled_config("bf16");
+  Config config = miniature_config("bf16");
   config.run.dir = (folder.path() / "run").string();
   config.train.steps = 1;
   run_training(config, {});
@@ -418,7 +410,7 @@ TEST(OpenedRuns, AreStoredAsTheFlagsSay) {
 // Wide operands are copied to be looked at, which takes room where they are else their own codes.
 TEST(PlannedMemory, OfShadowChecksHasRoomForCopiesOfWideOperands) {
   const auto arena = [](const char* recipe, Size statistics_every, Size shadow_every) {
-    Config config = ruled_config(recipe);
+    Config config = miniature_config(recipe);
     config.train.statistics_every = statistics_every;
     config.train.shadow_every = shadow_every;
     const Hardware hopper{.kind = HardwareKind::gpu, .threads = 0, .architecture = 90};

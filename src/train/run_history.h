@@ -1,0 +1,35 @@
+// What a run has seen of its steps so far: losses, skipped steps, overflows, times. A rewind takes steps back.
+#pragma once
+
+#include "train/run.h"
+
+namespace quaver {
+
+class RunHistory {
+ public:
+  void add(const StepReport& report);
+  void add_validation(Size step, double loss) { validation_.push_back({step, loss}); }
+
+  // Forgets the steps behind this one; the time they took was spent all the same.
+  void rewind(Size last_step);
+
+  // Nothing was trained or validated.
+  bool is_empty() const { return losses_.empty() && validation_.empty(); }
+
+  // The figures of a result that follow from the steps.
+  void write_to(RunResult& result) const;
+
+ private:
+  struct Trouble {
+    Size step;
+    bool skipped;
+    std::uint64_t overflows;
+  };
+
+  std::vector<LossPoint> losses_;
+  std::vector<LossPoint> validation_;
+  std::vector<Trouble> troubles_;  // of the steps that had any
+  std::vector<double> seconds_;
+};
+
+}  // namespace quaver
