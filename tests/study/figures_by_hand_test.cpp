@@ -84,26 +84,12 @@ TEST(MemoryByHand, TheCopyOfACheckpointIsOnTheHost) {
 }
 
 // An engine that multiplies operands of E4M3 as they lie and no others.
-class OfE4m3Only final : public SizingEngine {
+class OfE4m3Only final : public test::IdleEngine {
  public:
-  OfE4m3Only() : SizingEngine(Format::f32, Sharing::where_exact) {}
-
   Support support(const QuantSpec& a, const QuantSpec& b) override {
     if (a.format == Format::e4m3 && b.format == Format::e4m3) return {SupportLevel::native, "as they are"};
     return {SupportLevel::emulated, "decoded"};
   }
-  void quantize(View, QuantizedTensor&, const Casting&, float) override {}
-  void matmul(const Matmul&) override {}
-  void add_norm(const AddNorm&) override {}
-  void add_norm_backward(const AddNormBackward&) override {}
-  void norm_add(const NormAdd&) override {}
-  void norm_add_backward(const NormAddBackward&) override {}
-  void attention(const Attention&) override {}
-  void attention_backward(const AttentionBackward&) override {}
-  void activation(const Activation&) override {}
-  void activation_backward(const ActivationBackward&) override {}
-  void cross_entropy(const CrossEntropy&) override {}
-  void adamw(const AdamW&) override {}
 };
 
 // fp8-delayed has gradients in E5M2: its forward product is native here and both backward products are not.

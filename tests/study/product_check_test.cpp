@@ -8,12 +8,12 @@
 
 #include "support/variable.h"
 
-#include "engine/sizing_engine.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
 #include "study/calibrate.h"
 #include "study/doctor.h"
 #include "study/localize.h"
+#include "study/support.h"
 #include "train/support.h"
 
 namespace quaver {
@@ -22,10 +22,8 @@ namespace {
 using ::testing::HasSubstr;
 
 // Computes nothing: what is read back from it is zero. Keeps what it was asked to support, in words by its number.
-class IdleEngine final : public SizingEngine {
+class AskedEngine final : public test::IdleEngine {
  public:
-  IdleEngine() : SizingEngine(Format::f32, Sharing::where_exact) {}
-
   Support support(const QuantSpec& a, const QuantSpec& b) override {
     asked.emplace_back(a, b);
     return {SupportLevel::emulated, asked.size() == different ? "otherwise" : "alike"};
@@ -33,17 +31,6 @@ class IdleEngine final : public SizingEngine {
   void matmul(const Matmul&) override {
     if (fails) throw Error("no product today");
   }
-  void quantize(View, QuantizedTensor&, const Casting&, float) override {}
-  void add_norm(const AddNorm&) override {}
-  void add_norm_backward(const AddNormBackward&) override {}
-  void norm_add(const NormAdd&) override {}
-  void norm_add_backward(const NormAddBackward&) override {}
-  void attention(const Attention&) override {}
-  void attention_backward(const AttentionBackward&) override {}
-  void activation(const Activation&) override {}
-  void activation_backward(const ActivationBackward&) override {}
-  void cross_entropy(const CrossEntropy&) override {}
-  void adamw(const AdamW&) override {}
 
   bool fails = false;
   std::size_t different = 0;
@@ -52,7 +39,7 @@ class IdleEngine final : public SizingEngine {
 
 TEST(ProductCheckByHand, CountsBothOperandsThatAreOther) {
   const auto engine = make_cpu_engine(1);
-  IdleEngine idle;
+  AskedEngine idle;
   const ProductCheck check = check_product(*engine, idle, 64, 1);
   EXPECT_GT(check.different_values, 2 * 64 * 64 * 9 / 10) << "nearly all of two matrices are not zero";
   EXPECT_LE(check.different_values, 2 * 64 * 64);
@@ -63,7 +50,7 @@ TEST(ProductCheckByHand, CountsBothOperandsThatAreOther) {
 }
 
 TEST(ProductCheckByHand, AProductThatFailsSaysWhy) {
-  IdleEngine idle;
+  AskedEngine idle;
   idle.fails = true;
   EXPECT_EQ(check_product(idle, 16, 1).failure, "no product today");
   EXPECT_FALSE(check_product(idle, 16, 1).good());
@@ -82,7 +69,7 @@ TEST(ProductCheckByHand, TimeAndSpeedAgree) {
 }
 
 TEST(RecipeSupportByHand, IsAskedOfTheThreeProducts) {
-  IdleEngine idle;
+  AskedEngine idle;
   recipe_support(idle, "fp8-delayed");
   const Recipe table = make_recipe("fp8-delayed", {});
   ASSERT_EQ(idle.asked.size(), 3U);
@@ -92,13 +79,13 @@ TEST(RecipeSupportByHand, IsAskedOfTheThreeProducts) {
 }
 
 TEST(RecipeSupportByHand, IsInOneWordWhereAllThreeAreAlike) {
-  IdleEngine alike;
+  AskedEngine alike;
   EXPECT_EQ(recipe_support(alike, "fp8-row").how, "alike");
   const std::array<std::string, 3> words = {"forward otherwise; input gradient alike; weight gradient alike",
                                             "forward alike; input gradient otherwise; weight gradient alike",
                                             "forward alike; input gradient alike; weight gradient otherwise"};
   for (std::size_t i = 0; i < 3; ++i) {
-    IdleEngine one;
+    AskedEngine one;
     one.different = i + 1;
     EXPECT_EQ(recipe_support(one, "fp8-row").how, words[i]);
   }

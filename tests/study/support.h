@@ -4,9 +4,29 @@
 #include <string>
 #include <vector>
 
+#include "engine/sizing_engine.h"
 #include "formats/quantize.h"
 
 namespace quaver::test {
+
+// Takes every operation and computes nothing.
+class IdleEngine : public SizingEngine {
+ public:
+  IdleEngine() : SizingEngine(Format::f32, Sharing::where_exact) {}
+
+  void matmul(const Matmul&) override {}
+  void quantize(View, QuantizedTensor&, const Casting&, float) override {}
+  void add_norm(const AddNorm&) override {}
+  void add_norm_backward(const AddNormBackward&) override {}
+  void norm_add(const NormAdd&) override {}
+  void norm_add_backward(const NormAddBackward&) override {}
+  void attention(const Attention&) override {}
+  void attention_backward(const AttentionBackward&) override {}
+  void activation(const Activation&) override {}
+  void activation_backward(const ActivationBackward&) override {}
+  void cross_entropy(const CrossEntropy&) override {}
+  void adamw(const AdamW&) override {}
+};
 
 inline void ignore(const std::string&) {}
 
