@@ -154,8 +154,8 @@ void NumericsTable::summarize(const Cell& below, std::uint64_t bin, WorseWay wor
   const std::size_t size = layout_.roles[below.role].chunk_size(below.chunk);
   const std::uint64_t first = bin * samples_per_group;
   const std::uint64_t samples = samples_per_bin(below.level);
-  std::vector<float> group(samples_per_group * size, nan);
-  std::vector<float> worst(size, nan);
+  std::vector<float> group(samples_per_group * size, not_recorded);
+  std::vector<float> worst(size, not_recorded);
   visit_level({.statistic = below.statistic,
                .role = below.role,
                .first_chunk = below.chunk,

@@ -16,7 +16,7 @@
 
 namespace quaver {
 
-inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();  // not recorded
+inline constexpr float not_recorded = std::numeric_limits<float>::quiet_NaN();
 
 // Sites in one row: few enough that one site's history reads little beside it, and such that rows fill the file's pages
 // of 4 KiB. SQLite keeps up to 1002 bytes of a row in the page of its key, of which four then fit; of a longer row it

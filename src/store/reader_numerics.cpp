@@ -133,7 +133,7 @@ NumericsView StoreReader::numerics(const std::string& id, const NumericsQuery& q
   view.last_step = samples.steps.empty() ? 0 : samples.steps.back();
 
   // Gathered column by column, as the bins come, and turned at the end.
-  std::vector<float> columns(plan.columns * view.rows.size(), nan);
+  std::vector<float> columns(plan.columns * view.rows.size(), not_recorded);
   table.visit({.statistic = static_cast<std::int64_t>(statistic),
                .role = role_number,
                .first_chunk = 0,
@@ -169,7 +169,7 @@ SiteHistory StoreReader::history(const std::string& id, const std::string& site,
   history.samples_per_point = plan.samples_per_column;
   history.step = first_steps(samples, plan);
   for (std::size_t statistic = 0; statistic < statistics.size(); ++statistic) {
-    std::vector<float> values(plan.columns, nan);
+    std::vector<float> values(plan.columns, not_recorded);
     table.visit({.statistic = static_cast<std::int64_t>(statistic),
                  .role = place.role,
                  .first_chunk = place.chunk,
@@ -220,7 +220,7 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
   samples = table.steps(result.step, result.step);
   const std::vector<StatisticDescription> statistics = look.statistics(run);
   for (std::size_t statistic = 0; statistic < statistics.size(); ++statistic) {
-    float value = nan;
+    float value = not_recorded;
     table.visit({.statistic = static_cast<std::int64_t>(statistic),
                  .role = place.role,
                  .first_chunk = place.chunk,
@@ -265,7 +265,7 @@ void StoreReader::visit_numerics(const std::string& id, std::span<const std::str
   std::vector<float> figures(samples_per_group * size);
   for (std::size_t first = 0; first < samples.steps.size(); first += samples_per_group) {
     const std::size_t count = std::min<std::size_t>(samples_per_group, samples.steps.size() - first);
-    std::fill(figures.begin(), figures.end(), nan);
+    std::fill(figures.begin(), figures.end(), not_recorded);
     for (std::size_t column = 0; column < numbers.size(); ++column) {
       for (std::size_t r = 0; r < layout.roles.size(); ++r) {
         const SiteLayout::Role& role = layout.roles[r];
