@@ -4,92 +4,10 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
-#include "numerics/running_level.h"
 
 namespace quaver::test {
 namespace {
-
-Reading reading_of(Verdict verdict, Patience patience) {
-  return {.rule = AlertRule::saturation, .verdict = verdict, .patience = patience};
-}
-
-class Ledger : public testing::Test {
- protected:
-  // How many are raised, and how many cleared, by one reading.
-  std::pair<std::size_t, std::size_t> take(Verdict verdict, Patience patience = {3, 4}) {
-    ledger.begin_step(++step);
-    ledger.take("a/x", reading_of(verdict, patience));
-    return {ledger.take_raised().size(), ledger.cleared().size()};
-  }
-  void take_many(int count, Verdict verdict) {
-    for (int i = 0; i < count; ++i) take(verdict);
-  }
-
-  const std::pair<std::size_t, std::size_t> nothing{0, 0}, raised{1, 0}, cleared{0, 1};
-  AlertLedger ledger;
-  std::uint64_t step = 0;
-};
-
-TEST_F(Ledger, RaisesAtTheLastOfTheBadReadingsInARow) {
-  EXPECT_EQ(take(Verdict::bad), nothing);
-  EXPECT_EQ(take(Verdict::bad), nothing);
-  EXPECT_EQ(take(Verdict::bad), raised);
-  EXPECT_EQ(take(Verdict::bad), nothing) << "once";
-  ASSERT_EQ(ledger.active().size(), 1U);
-  EXPECT_EQ(ledger.active()[0].step, 3U);
-  EXPECT_EQ(ledger.active()[0].last_step, 4U);
-  EXPECT_EQ(ledger.active()[0].count, 2U);
-}
-
-TEST_F(Ledger, AReadingThatIsNotBadBeginsTheRowAnew) {
-  for (const Verdict other : {Verdict::borderline, Verdict::healthy}) {
-    take_many(2, Verdict::bad);
-    EXPECT_EQ(take(other), nothing);
-    EXPECT_EQ(take(Verdict::bad), nothing);
-    EXPECT_EQ(take(Verdict::bad), nothing);
-    take(Verdict::healthy);
-  }
-  EXPECT_TRUE(ledger.active().empty());
-}
-
-TEST_F(Ledger, ClearsAtTheLastOfTheHealthyReadingsInARow) {
-  take_many(3, Verdict::bad);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(take(Verdict::healthy), nothing) << i;
-  EXPECT_EQ(ledger.active().size(), 1U);
-  EXPECT_EQ(take(Verdict::healthy), cleared);
-  EXPECT_TRUE(ledger.active().empty());
-  EXPECT_EQ(take(Verdict::healthy), nothing);
-}
-
-TEST_F(Ledger, HealthyReadingsWithOthersBetweenThemDoNotClear) {
-  take_many(3, Verdict::bad);
-  for (const Verdict other : {Verdict::borderline, Verdict::bad}) {
-    take_many(3, Verdict::healthy);
-    EXPECT_EQ(take(other), nothing);
-    take_many(3, Verdict::healthy);
-    EXPECT_EQ(ledger.active().size(), 1U);
-    take(Verdict::borderline);
-  }
-  take_many(3, Verdict::healthy);
-  EXPECT_EQ(take(Verdict::healthy), cleared);
-}
-
-TEST_F(Ledger, WhatIsDismissedIsClearedAtOnce) {
-  take_many(3, Verdict::bad);
-  ledger.begin_step(++step);
-  ledger.dismiss("b/x", AlertRule::saturation);
-  ledger.dismiss("a/x", AlertRule::underflow);
-  EXPECT_EQ(ledger.active().size(), 1U);
-  ledger.dismiss("a/x", AlertRule::saturation);
-  EXPECT_TRUE(ledger.active().empty());
-  EXPECT_EQ(ledger.cleared().size(), 1U);
-  take_many(2, Verdict::bad);
-  ledger.dismiss("a/x", AlertRule::saturation);
-  EXPECT_TRUE(ledger.cleared().empty()) << "it had not been raised";
-  EXPECT_EQ(take(Verdict::bad), nothing) << "and its readings are forgotten";
-}
 
 // A book without casts and a run without noise: nothing is raised but what a test sets.
 class Quiet : public testing::Test {
@@ -587,43 +505,6 @@ TEST_F(Quiet, AFrozenScaleIsHeldAgainstRecentPeaks) {
   // 70 steps are four rounds of sixteen and six of a fifth: its peak is past after the ten that are left and a round.
   EXPECT_EQ(looks_until_raised(), 27);
   EXPECT_EQ(last.rule, AlertRule::frozen_scale);
-}
-
-// 4 then 8: the mean moves half of the way and the lag takes the other half, so that 8 is what is expected next; the
-// variance is half of the square of 4.
-TEST(RunningLevel, FollowsATrend) {
-  RunningLevel level;
-  level.add(4, 0.01);
-  EXPECT_EQ(level.expected(), 4);
-  EXPECT_EQ(level.deviation(0.01), 0.01);
-  level.add(8, 0.01);
-  EXPECT_EQ(level.mean, 6);
-  EXPECT_EQ(level.expected(), 8);
-  EXPECT_EQ(level.variance, 8);
-  EXPECT_NEAR(level.distance(8 + 2 * std::sqrt(8.0), 0.01), 2, 1e-12);
-}
-
-// After ten readings a far one counts as three deviations, and moves the mean by a fiftieth after fifty.
-TEST(RunningLevel, HoldsFarReadingsBack) {
-  RunningLevel level;
-  for (int i = 0; i < 60; ++i) level.add(1, 0.1);
-  level.add(100, 0.1);
-  EXPECT_NEAR(level.mean, 1 + 0.02 * 0.3, 1e-12);
-  EXPECT_NEAR(level.lag, 0.02 * 0.3, 1e-12);
-  EXPECT_NEAR(level.variance, 0.02 * 0.09, 1e-12);
-  RunningLevel young;
-  for (int i = 0; i < 9; ++i) young.add(1, 0.1);
-  young.add(100, 0.1);
-  EXPECT_NEAR(young.mean, 1 + 0.1 * 99, 1e-9) << "not held back yet";
-}
-
-TEST(Baseline, IsTheGeometricMeanOfTheFirstReadingsAboveZero) {
-  Baseline start;
-  for (const double reading : {2.0, 0.0, -1.0, std::numeric_limits<double>::infinity(), 8.0}) {
-    EXPECT_FALSE(start.known(reading, 2));
-  }
-  EXPECT_TRUE(start.known(1000, 2));
-  EXPECT_NEAR(start.start(), 4, 1e-12);
 }
 
 }  // namespace
