@@ -388,6 +388,8 @@ void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
   alerts.number("underflow_4bit", &A::underflow_4bit, percent, "The same for sites of 4 bits.");
   alerts.number("harmless_sqnr", &A::harmless_sqnr, at_least(0),
                 "SQNR in dB from which what became zero carried nothing.");
+  alerts.number("sqnr_deficit", &A::sqnr_deficit, any_above(0),
+                "SQNR in dB below what the format gives a site's tensor at its best scale.");
   alerts.number("saturated", &A::saturated, percent, "Percent of a site beyond its format's largest value.");
   alerts.integer("frozen_steps", &A::frozen_steps, from(1, 1'000'000),
                  "Steps without a change of a delayed scale, while its tensor moved, that make it frozen.");
@@ -402,6 +404,8 @@ void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
                 "The same for the logarithm of the gradient norm.");
   alerts.number("max_logit", &A::max_logit, any_above(0), "Largest attention logit.");
   alerts.integer("skipped_steps", &A::skipped_steps, from(1, 1'000'000), "Skipped steps in a row.");
+  alerts.number("weight_jump", &A::weight_jump, any_above(1),
+                "Times its largest value at the sample before to which a weight matrix grows.");
   alerts.number("unmoved", &A::unmoved, percent, "Percent of a weight matrix that an update did not change.");
   alerts.number("collapse", &A::collapse, between(0, 1), "Share of its start to which an embedding shrinks.");
   alerts.number("growth", &A::growth, any_above(1), "Times its start to which a site's activations grow.");

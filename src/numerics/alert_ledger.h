@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "numerics/alerts.h"
+#include "numerics/limits.h"
 
 namespace quaver {
-
-// borderline: not bad enough to raise an alert, not good enough to clear one.
-enum class Verdict : std::uint8_t { healthy, borderline, bad };
 
 // More is worse; clears below a share of the limit.
 Verdict above(double value, double limit, double healthy_share);

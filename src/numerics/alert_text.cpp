@@ -1,6 +1,7 @@
 // What alerts say.
 #include "numerics/alert_text.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
 
@@ -12,81 +13,168 @@ constexpr RuleInfo rules[] = {
     {AlertRule::nonfinite, "nonfinite",
      "Infinities or NaNs have appeared. The site named is the first in the order of computation that has them; what "
      "follows inherits them.",
-     "Look at what led up to it: attention logits, a norm that grew, a stale scale. Lower the learning rate, keep the "
-     "layer wider (precision.layers), or go back to a checkpoint from before."},
+     "nonfinite"},
     {AlertRule::broken_scale, "broken_scale",
      "A scale, or the history it is taken from, is not a positive finite number: every cast of the site is wrong.",
-     "Reset the site's history, so that its next cast takes the tensor's own largest value. After a resume or an "
-     "import, check the file the scales came from."},
+     "scale"},
     {AlertRule::skipped_steps, "skipped_steps",
-     "Gradients or loss were not finite in several steps in a row, so the weights do not move.",
-     "With an adaptive loss scale wait until it has fallen far enough; else lower the learning rate or go back to a "
-     "checkpoint, and see which site first has non-finite values."},
+     "Gradients or loss were not finite in several steps in a row, so the weights do not move.", "skipped"},
     {AlertRule::loss_spike, "loss_spike",
-     "The loss lies far above its running mean: bad data, a step that was too large, or a tensor that lost its range.",
-     "See which sites saturate or underflow at the same step. If the loss does not come back, go back to a checkpoint "
-     "and pass over the batch; lower optim.learning_rate or optim.clip_limit, or lengthen optim.warmup."},
+     "The loss lies far above what it was: bad data, a step that was too large, or a tensor that lost its range.",
+     "loss"},
     {AlertRule::gradient_norm, "gradient_norm",
      "The norm of all gradients is far from what it has been. Upwards it often precedes a spike of the loss; downwards "
      "gradients may be vanishing into zeros.",
-     "Upwards: keep clipping on (optim.clip), lower the learning rate. Downwards: look at the underflow of gradient "
-     "sites; E5M2 gradients, a loss scale or block scales bring them back."},
+     "gradient_norm"},
     {AlertRule::attention_logits, "attention_logits",
      "The largest attention logit has grown: softmax becomes one-hot, its gradient vanishes, and training may diverge.",
-     "model.qk_norm = true, a smaller model.attention_scale, a lower learning rate; keep the attention layers wider."},
+     "max_logit"},
     {AlertRule::loss_scale_floor, "loss_scale_floor",
      "The adaptive loss scale has fallen to 1 and cannot fall further: gradients overflow whatever it is.",
-     "The overflow has another cause. Look for the first site with non-finite or saturated gradients, lower the "
-     "learning rate, or train in bf16."},
+     "loss_scale"},
+    {AlertRule::sqnr_deficit, "sqnr_deficit",
+     "The cast adds far more noise than its format would with a scale that suits the tensor: much of the tensor lies "
+     "beyond the format's largest value, or below its normal numbers.",
+     "sqnr_deficit_db"},
     {AlertRule::underflow, "underflow",
      "A large share of the site's non-zero elements becomes zero in the cast. For gradients it means that weights stop "
      "learning from them.",
-     "Gradients: precision.gradient_format = \"e5m2\", a loss scale, or block scales (fp8-block, mxfp8). Activations: "
-     "block scales, so that outliers do not set the scale of everything. Static scales: calibrate them again."},
+     "underflow_percent"},
     {AlertRule::saturation, "saturation",
      "A share of the site's elements lies beyond the format's largest value and is clipped: outliers, or a scale that "
      "is too large for what the tensor has become.",
-     "Delayed scales: reset the history, raise precision.margin, or use current scales. Static scales: calibrate "
-     "again. "
-     "Outliers of gated MLPs late in training: block scales, or model.activation_clip."},
+     "saturated_percent"},
     {AlertRule::frozen_scale, "frozen_scale",
      "A delayed scale has not changed for many steps although the tensor has moved away from it, or its history holds "
      "nothing but zeros: the scale is no longer the tensor's.",
-     "Reset the site's history: the next cast takes the tensor's own scale. Or use current scales for the layer "
-     "(fp8-current in precision.layers). After a resume, check that the checkpoint held the histories."},
+     "headroom_log2"},
     {AlertRule::stale_scale, "stale_scale",
      "The scale in use puts the tensor's largest value far beyond the format's end, or so low that most of the tensor "
      "has no precision left.",
-     "Delayed scales: a shorter precision.history or current scales. Static scales: they were set for another phase of "
-     "training; calibrate again. Unit scaling: the tensor has left unit variance; keep the layer wider."},
+     "headroom_log2"},
+    {AlertRule::weight_jump, "weight_jump",
+     "A weight matrix has become many times larger within a few steps, which no ordinary update does: a step that was "
+     "far too large, or a file or memory that was damaged.",
+     "amax"},
     {AlertRule::unmoved_weights, "unmoved_weights",
      "Nearly all weights of the matrix kept their stored value although the optimiser wanted to move them: updates are "
      "smaller than half a unit in the last place. Stochastic rounding keeps the mean of such updates, nearest rounding "
      "loses them.",
-     "optim.master = \"f32\", or at least stochastic rounding; a higher learning rate, or a higher optim.final_ratio "
-     "if "
-     "it happens at the end of the schedule."},
+     "unmoved_percent"},
     {AlertRule::embedding_collapse, "embedding_collapse",
      "Weights or output of the embedding or head have shrunk to a fraction of what they were at the start. Tokens "
-     "become "
-     "hard to tell apart. (The root mean square is what shows it; a loss of rank at equal size it cannot see.)",
-     "Keep embedding and head wider (the default), take them out of weight decay (optim.weight_decay_of), or lower "
-     "their learning rate (optim.learning_rate_of)."},
+     "become hard to tell apart. (The root mean square is what shows it; a loss of rank at equal size it cannot see.)",
+     "rms"},
     {AlertRule::norm_growth, "norm_growth",
      "The activations of the site have grown to a multiple of what they were at the start of the run: outliers follow, "
      "and with them the loss of everything small.",
-     "Weight decay, a lower learning rate, model.activation_clip; block scales or a wider format for the layer."},
+     "rms"},
     {AlertRule::shadow_cosine, "shadow_cosine",
      "The weight's gradient points in another direction than the same gradient computed in high precision: "
-     "quantisation "
-     "steers the training here.",
-     "Keep the layer wider, or give it block scales; `quaver localize` finds which of its three tensors is to blame."},
+     "quantisation steers the training here.",
+     "shadow_cosine"},
     {AlertRule::gradient_snr, "gradient_snr",
      "Against the start of the run the mean of the weight's gradient has become small beside its spread over "
      "micro-batches: either training is near its noise floor, or quantisation noise or underflow covers the signal.",
-     "A larger batch (train.accumulation) if all layers show it; a wider format for gradients if only this one does."},
+     "gradient_snr"},
 };
 static_assert(std::size(rules) == alert_rule_count);
+
+// Whom a piece of advice is for: sites that are stored so.
+enum class For : std::uint8_t { all, delayed, fixed, unscaled, one_scale, e4m3_gradient, gradient, activation };
+
+bool concerns(For whom, const Site* site) {
+  if (whom == For::all) return true;
+  if (site == nullptr) return false;
+  const QuantSpec& rows = site->spec.rows;
+  const bool narrow = is_narrow(rows.format);
+  switch (whom) {
+    case For::all:
+      return true;
+    case For::delayed:
+      return rows.policy == ScalePolicy::delayed;
+    case For::fixed:
+      return rows.policy == ScalePolicy::fixed;
+    case For::unscaled:
+      return narrow && rows.policy == ScalePolicy::none;
+    case For::one_scale:
+      return narrow && rows.policy != ScalePolicy::none && rows.block == block::tensor;
+    case For::e4m3_gradient:
+      return site->role == Role::dy && rows.format == Format::e4m3;
+    case For::gradient:
+      return site->role == Role::dy;
+    case For::activation:
+      return site->role == Role::x;
+  }
+  return false;
+}
+
+struct Advice {
+  AlertRule rule;
+  For whom;
+  std::string_view text;
+};
+
+constexpr Advice advice[] = {
+    {AlertRule::nonfinite, For::all,
+     "Look at what led up to it: attention logits, a norm that grew, a stale scale. Lower the learning rate, keep the "
+     "layer wider (precision.layers), or go back to a checkpoint from before."},
+    {AlertRule::broken_scale, For::all,
+     "Reset the site's history, so that its next cast takes the tensor's own largest value. After a resume or an "
+     "import, check the file the scales came from."},
+    {AlertRule::skipped_steps, For::all,
+     "A loss scale that still falls needs a few steps; else lower the learning rate or go back to a checkpoint, and "
+     "see which site first has non-finite values."},
+    {AlertRule::loss_spike, For::all,
+     "See which sites saturate or underflow at the same step. If the loss does not come back, go back to a checkpoint "
+     "and pass over the batch; lower optim.learning_rate or optim.clip_limit, or lengthen optim.warmup."},
+    {AlertRule::gradient_norm, For::all,
+     "Upwards: keep clipping on (optim.clip), lower the learning rate. Downwards: look at the underflow of gradient "
+     "sites."},
+    {AlertRule::attention_logits, For::all,
+     "model.qk_norm = true, a smaller model.attention_scale, a lower learning rate; keep the attention layers wider."},
+    {AlertRule::loss_scale_floor, For::all,
+     "The overflow has another cause. Look for the first site with non-finite or saturated gradients, lower the "
+     "learning rate, or train in bf16."},
+    {AlertRule::sqnr_deficit, For::delayed, "Reset the history, or use current scales for the layer."},
+    {AlertRule::sqnr_deficit, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
+    {AlertRule::sqnr_deficit, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::sqnr_deficit, For::one_scale, "Block scales (fp8-block, mxfp8), if a few outliers set the scale."},
+    {AlertRule::sqnr_deficit, For::all, "Keep the layer wider (precision.layers) if nothing else helps."},
+    {AlertRule::underflow, For::e4m3_gradient, "precision.gradient_format = \"e5m2\"."},
+    {AlertRule::underflow, For::gradient, "A loss scale."},
+    {AlertRule::underflow, For::one_scale,
+     "Block scales (fp8-block, mxfp8), so that outliers do not set the scale of everything."},
+    {AlertRule::underflow, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
+    {AlertRule::underflow, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::underflow, For::all, "Keep the layer wider (precision.layers) if nothing else helps."},
+    {AlertRule::saturation, For::delayed, "Reset the history, raise precision.margin, or use current scales."},
+    {AlertRule::saturation, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
+    {AlertRule::saturation, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::saturation, For::activation, "Against outliers late in training: model.activation_clip."},
+    {AlertRule::saturation, For::one_scale, "Block scales (fp8-block, mxfp8), if it is outliers that saturate."},
+    {AlertRule::frozen_scale, For::all,
+     "Reset the site's history: the next cast takes the tensor's own scale. Or use current scales for the layer "
+     "(fp8-current in precision.layers). After a resume, check that the checkpoint held the histories."},
+    {AlertRule::stale_scale, For::delayed, "A shorter precision.history, or current scales."},
+    {AlertRule::stale_scale, For::fixed,
+     "The static scale was set for another phase of training: calibrate again (`quaver calibrate`)."},
+    {AlertRule::stale_scale, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::weight_jump, For::all,
+     "Go back to a checkpoint from before; keep clipping on (optim.clip), lower the learning rate."},
+    {AlertRule::unmoved_weights, For::all,
+     "optim.master = \"f32\", or at least stochastic rounding; a higher learning rate, or a higher optim.final_ratio "
+     "if it happens at the end of the schedule."},
+    {AlertRule::embedding_collapse, For::all,
+     "Keep embedding and head wider (the default), take them out of weight decay (optim.weight_decay_of), or lower "
+     "their learning rate (optim.learning_rate_of)."},
+    {AlertRule::norm_growth, For::all,
+     "Weight decay, a lower learning rate, model.activation_clip; block scales or a wider format for the layer."},
+    {AlertRule::shadow_cosine, For::all,
+     "Keep the layer wider, or give it block scales; `quaver localize` finds which of its three tensors is to blame."},
+    {AlertRule::gradient_snr, For::all,
+     "A larger batch (train.accumulation) if all layers show it; a wider format for gradients if only this one does."},
+};
 
 // What was measured, without the site. {0}: value, {1}: threshold, {2}: detail such as the format.
 std::string measured(AlertRule rule, double value, double threshold, std::string_view detail) {
@@ -101,13 +189,15 @@ std::string measured(AlertRule rule, double value, double threshold, std::string
     case AlertRule::skipped_steps:
       return say("{0:g} steps in a row were skipped");
     case AlertRule::loss_spike:
-      return say("the loss is {0:.1f} deviations above its running mean (limit {1:g}){2}");
+      return say("the loss is {0:.1f} deviations above what it was (limit {1:g}){2}");
     case AlertRule::gradient_norm:
-      return say("the gradient norm is {0:+.1f} deviations from its running mean (limit {1:g}){2}");
+      return say("the gradient norm is {0:+.1f} deviations from what it was (limit {1:g}){2}");
     case AlertRule::attention_logits:
       return say("the largest attention logit is {0:.4g} (limit {1:g})");
     case AlertRule::loss_scale_floor:
       return say("the loss scale has fallen to {0:g}");
+    case AlertRule::sqnr_deficit:
+      return say("the cast is {0:.0f} dB noisier than the format need be{2} (limit {1:g} dB)");
     case AlertRule::underflow:
       return say("{0:.1f}% of the elements become zero{2} (limit {1:g}%)");
     case AlertRule::saturation:
@@ -116,6 +206,8 @@ std::string measured(AlertRule rule, double value, double threshold, std::string
       return say("the delayed scale has not changed for {0:g} steps{2}");
     case AlertRule::stale_scale:
       return say("the scale does not fit the tensor: headroom is {0:+.1f} binades (limit {1:+.1f}){2}");
+    case AlertRule::weight_jump:
+      return say("the largest weight is {0:.3g} times what it was at the sample before (limit {1:g})");
     case AlertRule::unmoved_weights:
       return say("{0:.1f}% of the weights did not move in the update (limit {1:g}%)");
     case AlertRule::embedding_collapse:
@@ -144,6 +236,23 @@ std::string_view name_of(Severity severity) {
 std::string_view name_of(Act act) {
   constexpr std::string_view names[] = {"none", "widen_to_bf16", "gradient_to_e5m2", "reset_history"};
   return names[static_cast<std::size_t>(act)];
+}
+
+std::string remedy_of(AlertRule rule, const Site* site) {
+  std::string text;
+  for (const Advice& one : advice) {
+    if (one.rule != rule || !concerns(one.whom, site)) continue;
+    if (!text.empty()) text += ' ';
+    text += one.text;
+  }
+  return text;
+}
+
+std::string remedy_of(const Alert& alert, const ScaleBook& book) {
+  const auto& entries = book.entries();
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry->site.name == alert.site; });
+  return remedy_of(alert.rule, found == entries.end() ? nullptr : &(*found)->site);
 }
 
 std::string alert_text(AlertRule rule, const std::string& site, double value, double threshold,

@@ -23,6 +23,7 @@ void check(const AlertConfig& c) {
                                                          {"skipped_steps", c.skipped_steps},
                                                          {"baseline_samples", c.baseline_samples},
                                                          {"growth", c.growth},
+                                                         {"weight_jump", c.weight_jump},
                                                          {"snr_fall", c.snr_fall}};
   for (const auto& [name, value] : at_least_one) {
     if (!(value >= 1)) throw Error(fmt::format("alert threshold {} is {}", name, value), "it must be 1 or more");
@@ -32,6 +33,7 @@ void check(const AlertConfig& c) {
                                                      {"underflow_dy", c.underflow_dy},
                                                      {"underflow_4bit", c.underflow_4bit},
                                                      {"harmless_sqnr", c.harmless_sqnr},
+                                                     {"sqnr_deficit", c.sqnr_deficit},
                                                      {"saturated", c.saturated},
                                                      {"stale_binades", c.stale_binades},
                                                      {"loss_deviations", c.loss_deviations},

@@ -23,17 +23,19 @@ enum class AlertRule : std::uint8_t {
   gradient_norm,       // far from its running mean, on a logarithmic scale
   attention_logits,    // too large
   loss_scale_floor,    // the adaptive loss scale has fallen to 1
+  sqnr_deficit,        // the cast is far noisier than its format need be
   underflow,           // too much of a site becomes zero
   saturation,          // too much of a site lies beyond the format's largest value
   frozen_scale,        // a delayed scale does not follow its tensor
   stale_scale,         // the scale in use is far too large or too small for the tensor
+  weight_jump,         // a weight matrix has become many times larger between two samples
   unmoved_weights,     // updates are lost in the rounding of the weights
   embedding_collapse,  // weights or output of embedding and head shrink to a fraction of their start
   norm_growth,         // activations of a site grow to a multiple of their start
   shadow_cosine,       // gradient points elsewhere than in high precision
   gradient_snr,        // a weight's gradient drowns in noise
 };
-inline constexpr std::size_t alert_rule_count = 16;
+inline constexpr std::size_t alert_rule_count = 18;
 
 enum class Severity : std::uint8_t { info, warning, critical };
 
@@ -44,13 +46,16 @@ struct RuleInfo {
   AlertRule rule;
   std::string_view name;     // "embedding_collapse"
   std::string_view meaning;  // one or two sentences
-  std::string_view remedy;
+  std::string_view seen_in;  // the statistic of a site, or the run's metric, that shows it
 };
 
 const RuleInfo& info(AlertRule rule);
 std::span<const RuleInfo> all_alert_rules();  // in the order of the enumeration
 std::string_view name_of(Severity severity);
 std::string_view name_of(Act act);
+
+// What to try where the site is stored as it is; without a site what holds for the run as a whole.
+std::string remedy_of(AlertRule rule, const Site* site);
 
 struct Alert {
   AlertRule rule = AlertRule::nonfinite;
@@ -65,8 +70,10 @@ struct Alert {
   Act act = Act::none;
 
   std::string_view meaning() const { return info(rule).meaning; }
-  std::string_view remedy() const { return info(rule).remedy; }
 };
+
+// With the site as it is stored now.
+std::string remedy_of(const Alert& alert, const ScaleBook& book);
 
 // What every step knows. NaN: not known.
 struct StepFigures {
@@ -81,8 +88,8 @@ struct StepFigures {
 };
 
 // Thresholds. Percentages are of a site's elements. Rules on samples need `samples` bad samples in a row, rules on
-// steps `steps` bad steps, unless they say otherwise. Sites in formats of 16 bits and more never underflow or saturate
-// here.
+// steps (saturation among them) `steps` bad steps, unless they say otherwise. Sites in formats of 16 bits and more
+// never underflow or saturate here.
 struct AlertConfig {
   bool enabled = true;
   int samples = 3;        // bad samples in a row before a rule on samples is raised
@@ -95,6 +102,7 @@ struct AlertConfig {
   double underflow_dy = 10;    // of a gradient
   double underflow_4bit = 60;  // 4-bit formats take the smallest part of any tensor to zero
   double harmless_sqnr = 20;   // dB, 8 bits: from here what became zero carried nothing, unless it is nearly all
+  double sqnr_deficit = 12;    // dB below what the format gives the tensor at its best scale
   double saturated = 1;        // percent; current scales are exempt: what they clip is the rounding of the scale
 
   int frozen_steps = 64;     // steps without a change of a delayed scale (at least the length of its history) …
@@ -108,6 +116,7 @@ struct AlertConfig {
   double max_logit = 100;
   int skipped_steps = 3;  // in a row
 
+  double weight_jump = 4;    // times its largest value at the sample before
   double unmoved = 99.5;     // percent of a weight matrix that an update did not change
   int baseline_samples = 5;  // a site's first samples (the embedding's first steps), whose geometric mean is its start
   double collapse = 0.2;     // of the start

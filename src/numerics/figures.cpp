@@ -1,6 +1,9 @@
 #include "numerics/figures.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "numerics/what_if.h"
 
 namespace quaver {
 
@@ -21,6 +24,9 @@ constexpr StatisticInfo statistics[] = {
      Worse::higher},
     {Statistic::nonfinite, "nonfinite", "", "infinities and NaNs", Worse::higher},
     {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantisation noise", Worse::lower},
+    {Statistic::sqnr_deficit_db, "sqnr_deficit_db", "dB",
+     "SQNR below what the format gives this tensor with the one scale that suits it best; 0 where it is no worse",
+     Worse::higher},
     {Statistic::headroom_log2, "headroom_log2", "bits", "binades between the largest magnitude and the format's end",
      Worse::lower},
     {Statistic::gradient_snr, "gradient_snr", "", "‖mean‖ / deviation of the weight's gradient over micro-batches",
@@ -60,6 +66,10 @@ void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, co
   set(Statistic::rms, look.rms());
   set(Statistic::kurtosis, look.kurtosis());
   set(Statistic::sqnr_db, look.sqnr_db());
+  const QuantSpec& rows = site.spec.rows;
+  if (!is_narrow(rows.format)) return;
+  const double best = what_if(distribution_of(look), rows.format, rows.rounding).sqnr_db;
+  if (std::isfinite(best)) set(Statistic::sqnr_deficit_db, std::max(0.0, best - look.sqnr_db()));
 }
 
 }  // namespace

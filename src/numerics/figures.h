@@ -26,6 +26,7 @@ enum class Statistic : std::uint8_t {
   saturated_percent,
   nonfinite,
   sqnr_db,
+  sqnr_deficit_db,  // below what the format gives this tensor at its best scale
   headroom_log2,
   gradient_snr,     // of a weight's gradient over the step's micro-batches: ‖E[g]‖ / std(g)
   update_ratio,     // ‖Δw‖ / ‖w‖
@@ -33,7 +34,7 @@ enum class Statistic : std::uint8_t {
   shadow_cosine,    // between the weight's gradient and the same in high precision
   shadow_error,     // ‖difference‖ / ‖gradient in high precision‖
 };
-inline constexpr std::size_t statistic_count = 17;
+inline constexpr std::size_t statistic_count = 18;
 
 // Which way is worse: what a cell that stands for several sites or steps shows.
 enum class Worse : std::uint8_t { higher, lower, larger_magnitude };

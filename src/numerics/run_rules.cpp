@@ -10,6 +10,12 @@ namespace {
 constexpr double least_loss_deviation = 0.005;    // of the mean: large batches have hardly any noise
 constexpr double least_gradient_deviation = 0.1;  // of the logarithm
 
+// Before a level has settled it is no measure: the loss is compared with the lowest so far, the norm with the mean of
+// its logarithm so far, upwards alone, by deviations that no ordinary start exceeds by far.
+constexpr double first_readings = 5;
+constexpr double early_loss_deviation = 0.04;      // of the lowest: the limit of 6 is a rise by a quarter
+constexpr double early_gradient_deviation = 0.35;  // of the logarithm: the limit of 6 is a factor of 8
+
 // A reading far beyond the limit needs no second one.
 Patience patience_for(double distance, double limit, const AlertConfig& config) {
   return {distance > 2 * limit ? 1 : config.steps, config.clear_steps};
@@ -42,30 +48,36 @@ void RunRules::look_at_loss(const StepFigures& figures, const AlertConfig& confi
                    .detail = ", the loss"});
   if (figures.skipped || !std::isfinite(figures.loss)) return;
   const double least = least_loss_deviation * std::abs(loss_.mean);
-  if (loss_.count >= config.settling_steps) {
-    const double distance = loss_.distance(figures.loss, least);
+  const bool settled = loss_.count >= config.settling_steps;
+  if (settled || loss_.count >= first_readings) {
+    const double expected = settled ? loss_.expected() : lowest_loss_;
+    const double distance = settled ? loss_.distance(figures.loss, least)
+                                    : (figures.loss - lowest_loss_) / (early_loss_deviation * std::abs(lowest_loss_));
     ledger.take("", {.rule = AlertRule::loss_spike,
                      .verdict = above(distance, config.loss_deviations, 0.5),
                      .value = distance,
                      .threshold = config.loss_deviations,
                      .patience = patience_for(distance, config.loss_deviations, config),
-                     .detail = fmt::format(": {:.4f} against {:.4f}", figures.loss, loss_.expected())});
+                     .detail = fmt::format(": {:.4f} against {:.4f}", figures.loss, expected)});
   }
+  lowest_loss_ = loss_.count > 0 ? std::min(lowest_loss_, figures.loss) : figures.loss;
   loss_.add(figures.loss, least);
 }
 
 void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
   if (figures.skipped || !(figures.gradient_norm > 0) || !std::isfinite(figures.gradient_norm)) return;
   const double log_norm = std::log(figures.gradient_norm);
-  if (gradient_.count >= config.settling_steps) {
-    const double distance = gradient_.distance(log_norm, least_gradient_deviation);
-    ledger.take(
-        "", {.rule = AlertRule::gradient_norm,
-             .verdict = above(std::abs(distance), config.gradient_deviations, 0.5),
-             .value = distance,
-             .threshold = config.gradient_deviations,
-             .patience = patience_for(std::abs(distance), config.gradient_deviations, config),
-             .detail = fmt::format(": {:.4g} against {:.4g}", figures.gradient_norm, std::exp(gradient_.expected()))});
+  const bool settled = gradient_.count >= config.settling_steps;
+  if (settled || gradient_.count >= first_readings) {
+    const double expected = settled ? gradient_.expected() : gradient_.mean;
+    const double distance = settled ? gradient_.distance(log_norm, least_gradient_deviation)
+                                    : std::max(0.0, log_norm - expected) / early_gradient_deviation;
+    ledger.take("", {.rule = AlertRule::gradient_norm,
+                     .verdict = above(std::abs(distance), config.gradient_deviations, 0.5),
+                     .value = distance,
+                     .threshold = config.gradient_deviations,
+                     .patience = patience_for(std::abs(distance), config.gradient_deviations, config),
+                     .detail = fmt::format(": {:.4g} against {:.4g}", figures.gradient_norm, std::exp(expected))});
   }
   gradient_.add(log_norm, least_gradient_deviation);
 }

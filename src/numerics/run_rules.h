@@ -28,6 +28,7 @@ class RunRules {
     visit("loss_mean", self.loss_.mean);
     visit("loss_lag", self.loss_.lag);
     visit("loss_variance", self.loss_.variance);
+    visit("lowest_loss", self.lowest_loss_);
     visit("gradient_count", self.gradient_.count);
     visit("gradient_mean", self.gradient_.mean);
     visit("gradient_lag", self.gradient_.lag);
@@ -39,7 +40,8 @@ class RunRules {
   }
 
   RunningLevel loss_;
-  RunningLevel gradient_;  // of the logarithm of the norm
+  double lowest_loss_ = 0;  // so far
+  RunningLevel gradient_;   // of the logarithm of the norm
   Baseline embedding_;
   double highest_loss_scale_ = 0;
   double skipped_ = 0;  // steps in a row

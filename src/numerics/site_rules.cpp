@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <utility>
 
 #include "quaver/error.h"
 
@@ -86,6 +87,26 @@ void look_for_nonfinite(const StepFigures& figures, const ScaleBook& book, const
                                   .detail = sites > 1 ? fmt::format(", and {} more sites have some", sites - 1) : ""});
 }
 
+// Counts of every step: a burst between two samples is seen too.
+void look_for_saturation(const ScaleEntry& entry, const AlertConfig& config, AlertLedger& ledger) {
+  const SiteStorage storage = storage_of(entry.site, info(entry.site.spec.rows.format).storage_bits);
+  const Limits limits = limits_of(Statistic::saturated_percent, storage, config);
+  if (!limits.judges()) {
+    ledger.dismiss(entry.site.name, AlertRule::saturation);
+    return;
+  }
+  if (entry.last_step.count == 0) return;
+  const double clipped = entry.last_step.saturated_percent();
+  ledger.take(entry.site.name, {.rule = AlertRule::saturation,
+                                .verdict = verdict_of(clipped, limits),
+                                .value = clipped,
+                                .threshold = config.saturated,
+                                .severity = clipped > 20 * config.saturated ? Severity::critical : Severity::warning,
+                                .act = storage.policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+                                .patience = {config.steps, config.clear_steps},
+                                .detail = fmt::format(" in {}", info(storage.format).name)});
+}
+
 std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
   std::unordered_map<std::string, int> bits;
   for (const auto& entry : book.entries()) {
@@ -108,6 +129,7 @@ void SiteRules::look(const StepFigures& figures, const ScaleBook& book, const Al
     Memory& memory = memories_[entry->site.name];
     follow_scale(*entry, memory);
     look_for_frozen(*entry, memory, config, ledger);
+    look_for_saturation(*entry, config, ledger);
   }
 }
 
@@ -179,82 +201,66 @@ void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, 
 void SiteRules::look_at_range(const Look& look) {
   if (!is_narrow(look.format())) {
     look.ledger.dismiss(look.site().name, AlertRule::underflow);
-    look.ledger.dismiss(look.site().name, AlertRule::saturation);
+    look.ledger.dismiss(look.site().name, AlertRule::sqnr_deficit);
     return;
   }
   look_for_underflow(look);
-  look_for_saturation(look);
+  look_for_noise(look);
 }
 
 // Half of an activation may become zero and nothing be lost, if it is the half that a GELU left near zero: the noise of
 // the cast tells.
 void SiteRules::look_for_underflow(const Look& look) {
-  const Role role = look.site().role;
-  const AlertConfig& config = look.config;
   const double lost = look.figures[Statistic::underflow_percent];
   const double sqnr = look.figures[Statistic::sqnr_db];
   if (!known(lost)) return;
-  constexpr double nearly_all = 80;
   const bool four_bits = info(look.format()).storage_bits < 8;
-  const double of_role = role == Role::x   ? config.underflow_x
-                         : role == Role::w ? config.underflow_w
-                                           : config.underflow_dy;
-  const double limit = four_bits ? std::max(of_role, config.underflow_4bit) : of_role;
-  const bool harmless = !four_bits && sqnr >= config.harmless_sqnr && lost < nearly_all;
-  const bool narrow_gradient = role == Role::dy && look.format() == Format::e4m3;
+  const double limit = underflow_limit(look.storage(), look.config);
+  const bool harmless = !four_bits && sqnr >= look.config.harmless_sqnr && lost < nearly_all_percent;
+  const bool narrow_gradient = look.site().role == Role::dy && look.format() == Format::e4m3;
   const std::string noise = known(sqnr) ? fmt::format(" at {:.0f} dB", sqnr) : "";
   look.take({.rule = AlertRule::underflow,
              .verdict = harmless ? Verdict::healthy : above(lost, limit, 0.7),
              .value = lost,
              .threshold = limit,
-             .severity = lost > nearly_all ? Severity::critical : Severity::warning,
+             .severity = lost > nearly_all_percent ? Severity::critical : Severity::warning,
              .act = narrow_gradient ? Act::gradient_to_e5m2 : Act::widen_to_bf16,
              .patience = look.patience(),
              .detail = fmt::format(" in {}{}", info(look.format()).name, noise)});
 }
 
-void SiteRules::look_for_saturation(const Look& look) {
-  const AlertConfig& config = look.config;
-  const ScalePolicy policy = look.site().spec.rows.policy;
-  const double clipped = look.figures[Statistic::saturated_percent];
-  if (policy == ScalePolicy::current) {
-    look.ledger.dismiss(look.site().name, AlertRule::saturation);
-  } else if (known(clipped)) {
-    look.take({.rule = AlertRule::saturation,
-               .verdict = above(clipped, config.saturated, 0.5),
-               .value = clipped,
-               .threshold = config.saturated,
-               .severity = clipped > 20 * config.saturated ? Severity::critical : Severity::warning,
-               .act = policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
-               .patience = look.patience(),
-               .detail = fmt::format(" in {}", info(look.format()).name)});
-  }
+// Far more noise than the format need make is a scale that does not fit, whatever its policy.
+void SiteRules::look_for_noise(const Look& look) {
+  const double deficit = look.figures[Statistic::sqnr_deficit_db];
+  if (!known(deficit)) return;
+  const double limit = look.config.sqnr_deficit;
+  look.take(
+      {.rule = AlertRule::sqnr_deficit,
+       .verdict = verdict_of(deficit, look.limits(Statistic::sqnr_deficit_db)),
+       .value = deficit,
+       .threshold = limit,
+       .severity = deficit > 2 * limit ? Severity::critical : Severity::warning,
+       .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+       .patience = look.patience(),
+       .detail = fmt::format(" in {}, at {:.0f} dB", info(look.format()).name, look.figures[Statistic::sqnr_db])});
 }
 
 // Does the scale that was used fit the tensor?
 void SiteRules::look_at_fit(const Look& look) {
-  const QuantSpec& spec = look.site().spec.rows;
   const double amax = look.figures[Statistic::amax];
   const double scale = look.figures[Statistic::scale];
-  if (!is_narrow(spec.format) || spec.policy == ScalePolicy::current || spec.block != block::tensor) {
+  const Limits limits = look.limits(Statistic::headroom_log2);
+  if (!limits.judges()) {
     look.ledger.dismiss(look.site().name, AlertRule::stale_scale);
     return;
   }
   if (!(amax > 0) || !std::isfinite(amax) || !(scale > 0)) return;
-  const FormatInfo& format = info(spec.format);
-  const double span = std::log2(format.max / format.min_normal);
-  const double headroom = std::log2(format.max) - std::log2(amax) - std::log2(scale);
-  const double least = -std::log2(look.config.stale_above);
-  const double most = span - std::min(look.config.stale_binades, span / 2);
-  const bool bad = headroom < least || headroom > most;
-  const bool healthy = headroom > least + 1 && headroom < most - 1;
+  const double headroom = std::log2(info(look.format()).max) - std::log2(amax) - std::log2(scale);
   look.take({.rule = AlertRule::stale_scale,
-             .verdict = bad       ? Verdict::bad
-                        : healthy ? Verdict::healthy
-                                  : Verdict::borderline,
+             .verdict = verdict_of(headroom, limits),
              .value = headroom,
-             .threshold = headroom < 0 ? least : most,
-             .act = spec.policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+             .threshold = headroom < 0 ? limits.below->bad : limits.above->bad,
+             .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
              .patience = look.patience(),
              .detail = fmt::format(": largest value {:.3g}, scale {:.3g}", amax, scale)});
 }
@@ -292,25 +298,37 @@ void SiteRules::look_at_size(const Look& look) {
              .detail = compare_rms ? ": root mean square" : ": largest value"});
 }
 
+// Weights grow many times over in the course of a run, but not within a few steps.
+void SiteRules::look_for_jump(const Look& look) {
+  const double amax = look.figures[Statistic::amax];
+  const double before = std::exchange(look.memory.amax_before, std::isfinite(amax) ? amax : 0);
+  if (!(before > 0) || !std::isfinite(amax) || !look.memory.amax.known(amax, look.config.baseline_samples)) return;
+  look.take({.rule = AlertRule::weight_jump,
+             .verdict = above(amax / before, look.config.weight_jump, 0.5),
+             .value = amax / before,
+             .threshold = look.config.weight_jump,
+             .severity = amax / before > 10 * look.config.weight_jump ? Severity::critical : Severity::warning,
+             .patience = {1, look.config.clear_samples}});
+}
+
 // Figures of a weight's gradient and update.
 void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
   const AlertConfig& config = look.config;
+  look_for_jump(look);
   const double unmoved = look.figures[Statistic::unmoved_percent];
   if (known(unmoved) && figures.learning_rate > 0) {
     look.take({.rule = AlertRule::unmoved_weights,
-               .verdict = above(unmoved, config.unmoved, 0.98),
+               .verdict = verdict_of(unmoved, look.limits(Statistic::unmoved_percent)),
                .value = unmoved,
                .threshold = config.unmoved,
                .patience = look.patience()});
   }
   const double cosine = look.figures[Statistic::shadow_cosine];
   if (known(cosine)) {
-    const double limit = look.layer_bits < 8 ? config.shadow_cosine_4bit : config.shadow_cosine;
-    const bool healthy = cosine > limit + 0.2 * (1 - limit);
+    const Limits limits = look.limits(Statistic::shadow_cosine);
+    const double limit = limits.below->bad;
     look.take({.rule = AlertRule::shadow_cosine,
-               .verdict = cosine < limit ? Verdict::bad
-                          : healthy      ? Verdict::healthy
-                                         : Verdict::borderline,
+               .verdict = verdict_of(cosine, limits),
                .value = cosine,
                .threshold = limit,
                .severity = cosine < limit / 2 ? Severity::critical : Severity::warning,

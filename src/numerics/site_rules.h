@@ -30,8 +30,9 @@ class SiteRules {
     double unchanged = 0;   // … and for how many steps it has been that
     double peak = 0;        // largest amax of the latest steps, and of those before
     double peak_before = 0;
-    double filled = 0;  // steps in `peak`
-    double zeros = 0;   // steps in a row in which the tensor was all zero
+    double filled = 0;       // steps in `peak`
+    double amax_before = 0;  // at the sample before
+    double zeros = 0;        // steps in a row in which the tensor was all zero
 
     template <typename Self, typename Visit>
     static void each_field(Self& self, Visit visit) {
@@ -48,6 +49,7 @@ class SiteRules {
       visit("peak_before", self.peak_before);
       visit("filled", self.filled);
       visit("zeros", self.zeros);
+      visit("amax_before", self.amax_before);
     }
   };
 
@@ -62,6 +64,8 @@ class SiteRules {
 
     const Site& site() const { return entry.site; }
     Format format() const { return entry.site.spec.rows.format; }
+    SiteStorage storage() const { return storage_of(entry.site, layer_bits); }
+    Limits limits(Statistic statistic) const { return limits_of(statistic, storage(), config); }
     Patience patience() const { return {config.samples, config.clear_samples}; }
     void take(const Reading& reading) const { ledger.take(site().name, reading); }
   };
@@ -71,9 +75,10 @@ class SiteRules {
                               AlertLedger& ledger);
   static void look_at_range(const Look& look);
   static void look_for_underflow(const Look& look);
-  static void look_for_saturation(const Look& look);
+  static void look_for_noise(const Look& look);
   static void look_at_fit(const Look& look);
   static void look_at_size(const Look& look);
+  static void look_for_jump(const Look& look);
   static void look_at_weight(const Look& look, const StepFigures& figures);
 
   std::unordered_map<std::string, Memory> memories_;

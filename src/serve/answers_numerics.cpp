@@ -91,6 +91,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
   return {{"zero_below", range.lowest}, {"subnormal_below", range.smallest_normal}, {"max", range.largest}};
 }
 
+// Every format with the scale that suits it best.
 json what_if_rows(const Distribution& distribution) {
   json rows = json::array();
   for (const Format format : what_if_formats()) {
@@ -102,6 +103,14 @@ json what_if_rows(const Distribution& distribution) {
                     {"sqnr_db", figures.sqnr_db}});
   }
   return rows;
+}
+
+// What the cast of that step really did, with the scale in force.
+json as_stored(const SiteFigures& figures) {
+  return {{"scale", figures[Statistic::scale]},
+          {"underflow_percent", figures[Statistic::underflow_percent]},
+          {"saturated_percent", figures[Statistic::saturated_percent]},
+          {"sqnr_db", figures[Statistic::sqnr_db]}};
 }
 
 }  // namespace
@@ -143,6 +152,7 @@ std::string histogram_answer(const StoreReader& store, const std::string& run, c
                     {"format", histogram.state.rows},
                     {"scale", scale},
                     {"range", range_of(histogram, distribution, scale)},
+                    {"as_stored", as_stored(figures)},
                     {"what_if", what_if_rows(distribution)}});
 }
 

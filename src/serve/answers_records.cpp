@@ -1,7 +1,10 @@
 // What happened in a run: changes of scales and formats, alerts, events, samples of text, documents.
+#include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "numerics/alert_causes.h"
 #include "serve/answers.h"
 #include "serve/json_text.h"
 
@@ -15,10 +18,53 @@ std::string list_answer(const char* name, json list) { return json_text({{name, 
 
 json text_or_null(const std::optional<std::string>& text) { return text ? json(*text) : json(nullptr); }
 
+const RuleInfo* rule_named(const std::string& name) {
+  const auto rules = all_alert_rules();
+  const auto found = std::find_if(rules.begin(), rules.end(), [&](const RuleInfo& rule) { return rule.name == name; });
+  return found == rules.end() ? nullptr : &*found;
+}
+
+Severity severity_named(const std::string& name) {
+  for (const Severity severity : {Severity::critical, Severity::warning}) {
+    if (name_of(severity) == name) return severity;
+  }
+  return Severity::info;
+}
+
+// For each alert the place in the list of the one of its run that explains it, or its own. A rule of another version is
+// neither cause nor symptom.
+std::vector<std::size_t> causes_in(const std::vector<RunAlert>& alerts) {
+  std::vector<std::size_t> causes(alerts.size());
+  std::map<std::string, std::vector<std::size_t>> by_run;
+  for (std::size_t i = 0; i < alerts.size(); ++i) {
+    causes[i] = i;
+    if (rule_named(alerts[i].alert.rule) != nullptr) by_run[alerts[i].run].push_back(i);
+  }
+  for (const auto& [run, places] : by_run) {
+    std::vector<Alert> own;
+    for (const std::size_t place : places) {
+      const AlertRecord& record = alerts[place].alert;
+      Alert& alert = own.emplace_back();
+      alert.rule = rule_named(record.rule)->rule;
+      alert.severity = severity_named(record.severity);
+      alert.step = record.step;
+      alert.last_step = record.last_step;
+      alert.site = record.site.value_or("");
+    }
+    const std::vector<std::size_t> found = causes_of(own);
+    for (std::size_t i = 0; i < places.size(); ++i) causes[places[i]] = places[found[i]];
+  }
+  return causes;
+}
+
 json alert_list(const std::vector<RunAlert>& alerts) {
   json list = json::array();
+  const std::vector<std::size_t> causes = causes_in(alerts);
   for (const auto& [run, run_name, alert] : alerts) {
-    list.push_back({{"run", run},
+    const RuleInfo* rule = rule_named(alert.rule);
+    list.push_back({{"cause", causes[list.size()]},
+                    {"seen_in", rule != nullptr ? json(rule->seen_in) : json(nullptr)},
+                    {"run", run},
                     {"run_name", run_name},
                     {"step", alert.step},
                     {"last_step", alert.last_step},

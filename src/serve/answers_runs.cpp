@@ -3,6 +3,7 @@
 
 #include "serve/answers.h"
 #include "serve/json_text.h"
+#include "serve/site_limits.h"
 
 namespace quaver {
 
@@ -62,6 +63,7 @@ json summary_of(const RunSummary& run) {
           {"eta_seconds", number_or_null(run.eta_seconds)},
           {"tags", run.tags},
           {"alerts", run.alerts},
+          {"critical_alerts", run.critical_alerts},
           {"group", run.group},
           {"seed", run.seed}};
 }
@@ -118,12 +120,19 @@ std::string run_answer(const StoreReader& store, const std::string& run) {
   answer["changed_settings"] = settings_of(store.document(run, "settings"));
   answer["environment"] = environment_of(details.environment_json);
   json& sites = answer["sites"] = json::array();
-  for (const SiteDescription& site : details.sites) sites.push_back(site_of(site));
+  const SiteLimits limits = site_limits(details);
+  for (std::size_t i = 0; i < details.sites.size(); ++i) {
+    sites.push_back(site_of(details.sites[i]));
+    sites.back()["limits"] = limits.set_of_site[i];
+  }
+  answer["limits"] = limits.sets;
   json& statistics = answer["statistics"] = json::array();
   for (const StatisticDescription& statistic : details.statistics) {
     statistics.push_back({{"name", statistic.name}, {"unit", statistic.unit}, {"doc", statistic.doc}});
   }
   answer["metrics"] = details.metrics;
+  json& totals = answer["totals"] = json::object();
+  for (const auto& [metric, total] : details.totals) totals[metric] = total;
   json& shares = answer["shares"] = json::object();
   for (const auto& [format, share] : details.shares) shares[format] = share;
   json& memory = answer["memory"] = json::object();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <queue>
+#include <set>
 
 #include "store/read_connections.h"
 #include "store/run_writer.h"
@@ -72,8 +73,10 @@ void summarize(Look& look, std::int64_t key, RunSummary& run) {
   run.eta_seconds = time_left(run);
   Statement& tags = look.prepared("SELECT tag FROM tags WHERE run=? ORDER BY position").bind(key);
   while (tags.step()) run.tags.push_back(tags.column_text(0));
-  Statement& alerts = look.prepared("SELECT count(*) FROM alerts WHERE run=?").bind(key);
-  if (alerts.step()) run.alerts = alerts.column_unsigned(0);
+  Statement& alerts = look.prepared("SELECT count(*), sum(severity='critical') FROM alerts WHERE run=?").bind(key);
+  if (!alerts.step()) return;
+  run.alerts = alerts.column_unsigned(0);
+  run.critical_alerts = alerts.column_unsigned(1);
 }
 
 struct MetricName {
@@ -119,6 +122,9 @@ std::vector<std::pair<std::string, double>> quantities(Look& look, std::int64_t 
 }
 
 std::uint64_t bytes_from(double value) { return value >= 0 && value < 0x1p63 ? static_cast<std::uint64_t>(value) : 0; }
+
+// Metrics that count something in a step.
+const std::set<std::string, std::less<>> counted{"overflows", "saturated", "skipped", "underflowed"};
 
 constexpr const char* alert_columns =
     "SELECT r.id, r.name, a.step, a.last_step, a.count, a.rule, a.severity, a.site, a.value, a.threshold, a.text, "
@@ -187,7 +193,13 @@ RunDetails StoreReader::run(const std::string& id) const {
   while (config.step()) details.config.emplace_back(config.column_text(0), config.column_text(1));
   details.sites = present_sites(look, key);
   details.statistics = look.statistics(key);
-  for (MetricName& name : metric_names(look, key)) details.metrics.push_back(std::move(name.text));
+  for (MetricName& name : metric_names(look, key)) {
+    if (counted.contains(name.text)) {
+      Statement& sum = look.prepared("SELECT sum(value) FROM metrics WHERE run=? AND name=?").bind(key, name.number);
+      if (sum.step()) details.totals.emplace_back(name.text, sum.column_double(0));
+    }
+    details.metrics.push_back(std::move(name.text));
+  }
   details.shares = quantities(look, key, "share");
   for (const auto& [name, value] : quantities(look, key, "memory")) {
     details.memory.emplace_back(name, bytes_from(value));

@@ -50,6 +50,7 @@ struct RunSummary {
   std::optional<double> eta_seconds;  // of a run that is running
   std::vector<std::string> tags;
   std::uint64_t alerts = 0;
+  std::uint64_t critical_alerts = 0;
 };
 
 struct RunDetails {
@@ -60,7 +61,8 @@ struct RunDetails {
   std::string environment_json;
   std::vector<SiteDescription> sites;  // as they are at present
   std::vector<StatisticDescription> statistics;
-  std::vector<std::string> metrics;  // names of those recorded
+  std::vector<std::string> metrics;                    // names of those recorded
+  std::vector<std::pair<std::string, double>> totals;  // over all steps, of metrics that count: saturated, skipped, …
   std::vector<std::pair<std::string, double>> shares;
   std::vector<std::pair<std::string, std::uint64_t>> memory;
   std::vector<std::string> roles;

@@ -347,7 +347,7 @@ class Run {
       const Alert& first = *alerts.front();
       const std::string others = alerts.size() > 1 ? fmt::format(" (and {} more)", alerts.size() - 1) : "";
       note("alert", fmt::format("step {}: {}: {}{}. To try: {}", step, name_of(first.severity), first.text, others,
-                                first.remedy()));
+                                remedy_of(first, trainer_.book())));
     }
   }
 

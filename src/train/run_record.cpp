@@ -252,7 +252,7 @@ void RunRecord::alert(const Alert& alert, const std::optional<std::string>& act)
                     .threshold = alert.threshold,
                     .text = alert.text,
                     .meaning = std::string(alert.meaning()),
-                    .remedy = std::string(alert.remedy()),
+                    .remedy = remedy_of(alert, trainer_.book()),
                     .act = done != acts_.end() ? std::optional(done->second) : std::nullopt});
 }
 

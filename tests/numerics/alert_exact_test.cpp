@@ -228,7 +228,7 @@ TEST_F(Corners, TheTextOfAGradientNormTellsItAndWhatWasUsual) {
   ASSERT_EQ(raised.size(), 1U);
   EXPECT_EQ(raised[0].rule, AlertRule::gradient_norm);
   EXPECT_NEAR(raised[0].value, std::log(1000) / 0.1, 1e-6);
-  EXPECT_EQ(raised[0].text, "the gradient norm is +69.1 deviations from its running mean (limit 6): 2000 against 2");
+  EXPECT_EQ(raised[0].text, "the gradient norm is +69.1 deviations from what it was (limit 6): 2000 against 2");
 }
 
 TEST_F(Corners, TheTextOfALossTellsItAndWhatWasUsual) {
@@ -237,7 +237,7 @@ TEST_F(Corners, TheTextOfALossTellsItAndWhatWasUsual) {
   const auto raised = steps(1);
   ASSERT_EQ(raised.size(), 1U);
   EXPECT_NEAR(raised[0].value, 100, 1e-6) << "one, in units of half a percent of two";
-  EXPECT_EQ(raised[0].text, "the loss is 100.0 deviations above its running mean (limit 6): 3.0000 against 2.0000");
+  EXPECT_EQ(raised[0].text, "the loss is 100.0 deviations above what it was (limit 6): 3.0000 against 2.0000");
 }
 
 // A history is of largest magnitudes: none is negative, infinite or no number, and neither is a scale.

@@ -159,25 +159,58 @@ TEST_F(Quiet, FourBitsMayTakeMoreToZero) {
   expect_limits("four/x", Statistic::underflow_percent, AlertRule::underflow, 60, 60.1, 42.1, 41.9);
 }
 
+// Counts of every step, sampled or not.
 TEST_F(Quiet, Saturation) {
-  expect_limits(x, Statistic::saturated_percent, AlertRule::saturation, 1, 1.01, 0.5, 0.49);
+  ScaleEntry& entry = book.entry(x);
+  entry.last_step.count = 10'000;
+  entry.last_step.saturated = 100;
+  EXPECT_EQ(looks_until_raised(), 0) << "inside";
+  entry.last_step.saturated = 101;
+  ASSERT_EQ(looks_until_raised(), 3) << "beyond";
+  EXPECT_EQ(last.rule, AlertRule::saturation);
+  EXPECT_EQ(last.site, x);
   EXPECT_EQ(last.act, Act::reset_history);
   EXPECT_EQ(last.severity, Severity::warning);
-  figure(x, Statistic::saturated_percent) = 20.1F;
+  entry.last_step.saturated = 50;
+  EXPECT_EQ(looks_until_cleared(), 0) << "borderline";
+  entry.last_step.saturated = 49;
+  EXPECT_EQ(looks_until_cleared(), 20) << "healthy";
+  entry.last_step.saturated = 2'001;
   looks_until_raised();
   EXPECT_EQ(last.severity, Severity::critical);
+}
+
+TEST_F(Quiet, SaturationNeedsNoSample) {
+  book.entry(x).last_step.count = 100;
+  book.entry(x).last_step.saturated = 88;
+  for (int i = 0; i < 2; ++i) {
+    ++now.step;
+    EXPECT_TRUE(alarms.watch(now, book).empty());
+  }
+  ++now.step;
+  ASSERT_EQ(alarms.watch(now, book).size(), 1U);
 }
 
 TEST_F(Quiet, SaturationUnderOtherScales) {
   const QuantSpec fixed{.format = Format::e4m3, .policy = ScalePolicy::fixed};
   const QuantSpec current{.format = Format::e4m3, .policy = ScalePolicy::current};
   add("other", fixed, current);
-  figure("other/dy", Statistic::saturated_percent) = 50;
+  for (const char* site : {"other/dy", "other/x"}) book.entry(site).last_step.count = 1'000;
+  book.entry("other/dy").last_step.saturated = 500;
   EXPECT_EQ(looks_until_raised(), 0) << "what a current scale clips is its rounding";
-  figure("other/x", Statistic::saturated_percent) = 19.9F;
+  book.entry("other/x").last_step.saturated = 199;
   EXPECT_EQ(looks_until_raised(), 3);
   EXPECT_EQ(last.act, Act::widen_to_bf16);
   EXPECT_EQ(last.severity, Severity::warning);
+}
+
+TEST_F(Quiet, NoiseBeyondWhatTheFormatNeedMake) {
+  expect_limits(x, Statistic::sqnr_deficit_db, AlertRule::sqnr_deficit, 12, 12.1, 6.1, 5.9);
+  EXPECT_EQ(last.act, Act::reset_history);
+  EXPECT_EQ(last.severity, Severity::warning);
+  figure(x, Statistic::sqnr_deficit_db) = 24.1F;
+  looks_until_raised();
+  EXPECT_EQ(last.severity, Severity::critical);
 }
 
 // E4M3 ends at 448 and its normal numbers begin at 2^-6: 14.8 binades, of which four at the low end are too few.
@@ -316,7 +349,15 @@ TEST_F(Quiet, LossSpike) {
   EXPECT_EQ(last.rule, AlertRule::loss_spike);
   EXPECT_NEAR(last.value, 12.1, 1e-6);
   EXPECT_EQ(last.threshold, 6);
-  EXPECT_EQ(after(49, 9), 0) << "not settled";
+  // Not settled: against the lowest so far, whose deviation counts as a twenty-fifth.
+  EXPECT_EQ(after(49, 2.95), 0);
+  EXPECT_EQ(after(49, 2.97), 1);
+  EXPECT_EQ(after(5, 2.97), 1);
+  EXPECT_EQ(after(4, 9), 0) << "too few readings";
+  EXPECT_EQ(after(20, 2.5), 0);
+  EXPECT_EQ(looks_until_raised(1), 0);
+  EXPECT_EQ(looks_until_raised(1), 1) << "a rise by a quarter, in the third step";
+  EXPECT_NEAR(last.value, 0.5 / 0.08, 1e-6);
   EXPECT_EQ(after(50, 1), 0) << "a fall is no spike";
   // Below twelve it takes three in a row.
   EXPECT_EQ(after(50, 2.119), 0);
@@ -340,7 +381,8 @@ TEST_F(Quiet, GradientNorm) {
     EXPECT_EQ(after(50, std::exp(sign * 1.21)), 1);
     EXPECT_EQ(last.rule, AlertRule::gradient_norm);
     EXPECT_NEAR(last.value, sign * 12.1, 1e-6);
-    EXPECT_EQ(after(49, std::exp(sign * 5)), 0) << "not settled";
+    EXPECT_EQ(after(49, std::exp(sign * 5)), sign > 0 ? 1 : 0) << "not settled: upwards alone";
+    EXPECT_EQ(after(49, std::exp(sign * 4.1)), 0);
   }
 }
 

@@ -63,6 +63,7 @@ TEST_F(AnswerFields, OfARunInTheList) {
                       {"eta_seconds", nullptr},
                       {"tags", {"z", "a"}},
                       {"alerts", 2},
+                      {"critical_alerts", 0},
                       {"group", "a group"},
                       {"seed", 17}};
   EXPECT_EQ(json::parse(runs_answer(reader())), json({{"runs", {expected}}}));
@@ -99,7 +100,8 @@ TEST_F(AnswerFields, OfSitesStatisticsMemoryAndShares) {
                                          {"block", "1x128"},
                                          {"policy", "current"},
                                          {"recipe", "fp8-block"},
-                                         {"reason", "asked for"}},
+                                         {"reason", "asked for"},
+                                         {"limits", 0}},
                                         {{"site", "a.c/w"},
                                          {"layer", "a.c"},
                                          {"role", "w"},
@@ -108,7 +110,12 @@ TEST_F(AnswerFields, OfSitesStatisticsMemoryAndShares) {
                                          {"block", "tensor"},
                                          {"policy", "none"},
                                          {"recipe", "bf16"},
-                                         {"reason", "kept"}}}));
+                                         {"reason", "kept"},
+                                         {"limits", 1}}}));
+  EXPECT_EQ(told["limits"], json::parse(R"([{"nonfinite":{"above":[0.5,0.5]},"sqnr_deficit_db":{"above":[6.0,12.0]},
+      "underflow_percent":{"above":[10.0,80.0]}},
+      {"nonfinite":{"above":[0.5,0.5]},"shadow_cosine":{"below":[0.92,0.9]},"unmoved_percent":{"above":[97.51,99.5]}}])"));
+  EXPECT_EQ(told["totals"], json::object());
   EXPECT_EQ(told["statistics"], json::array({{{"name", "amax"}, {"unit", "units"}, {"doc", "largest"}},
                                              {{"name", "sqnr_db"}, {"unit", "dB"}, {"doc", "noise"}}}));
   EXPECT_EQ(told["memory"], json({{"weights", 1000}, {"gradients", 5}}));
@@ -221,12 +228,23 @@ TEST_F(AnswerFields, OfAlertsChangesEventsAndSamples) {
     recorder->sample(12, "Twice");
     ASSERT_TRUE(recorder->flush());
   }
-  json older{{"run", "one"},           {"run_name", "first"}, {"step", 3},
-             {"last_step", 9},         {"count", 4},          {"rule", "saturation"},
-             {"severity", "critical"}, {"site", "a/w"},       {"value", 12.5},
-             {"threshold", 1.25},      {"text", "a text"},    {"meaning", "a meaning"},
-             {"remedy", "a remedy"},   {"act", "an act"}};
-  json newer = older;
+  json older{{"cause", 1},
+             {"seen_in", "saturated_percent"},
+             {"run", "one"},
+             {"run_name", "first"},
+             {"step", 3},
+             {"last_step", 9},
+             {"count", 4},
+             {"rule", "saturation"},
+             {"severity", "critical"},
+             {"site", "a/w"},
+             {"value", 12.5},
+             {"threshold", 1.25},
+             {"text", "a text"},
+             {"meaning", "a meaning"},
+             {"remedy", "a remedy"},
+             {"act", "an act"}};
+  json newer = older;  // a symptom of the older
   newer["step"] = 5;
   newer["site"] = nullptr;
   newer["act"] = nullptr;

@@ -141,7 +141,7 @@ TEST_F(RunRecordTest, AnAlertKeepsWhatWasDoneAboutIt) {
   EXPECT_EQ(first.threshold, 10);
   EXPECT_EQ(first.text, "it happened");
   EXPECT_EQ(first.meaning, info(AlertRule::nonfinite).meaning);
-  EXPECT_EQ(first.remedy, info(AlertRule::nonfinite).remedy);
+  EXPECT_EQ(first.remedy, remedy_of(AlertRule::nonfinite, nullptr));
   EXPECT_EQ(first.act, "widened") << "also when it is recorded again";
   EXPECT_EQ(with_step(6).act, std::nullopt) << "of another site";
   EXPECT_EQ(with_step(6).last_step, 6U);

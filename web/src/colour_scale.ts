@@ -1,8 +1,9 @@
 // From a statistic's value to a colour: which transform suits the statistic, over which range, on which ramp.
 import type { Matrix } from './types';
+import { paintForced, paintJudged, type Judging } from './verdict';
 
 export type Transform = 'linear' | 'log' | 'percent' | 'count' | 'signed';
-export type RampName = 'viridis' | 'ember' | 'diverging';
+export type RampName = 'viridis' | 'ember' | 'diverging' | 'verdict';
 
 export interface ScaleKind {
   transform: Transform;
@@ -42,6 +43,7 @@ export interface Domain {
 
 export interface ColourScale extends ScaleKind {
   domain: Domain; // in the statistic's own units
+  judging?: Judging | undefined; // coloured by limits instead, where there are any
   place(value: number): number; // 0…1, clamped
   value(place: number): number; // the inverse
 }
@@ -89,6 +91,13 @@ function trimmedRange(values: Float32Array, low: number, high: number): Domain {
   let last = 511;
   for (let seen = bins[511] as number; seen <= skip && last > first; seen += bins[last] as number) --last;
   return { low: low + first / scale, high: low + (last + 1) / scale };
+}
+
+// By the limits of the rows where they have any; the range of the values else.
+export function judgedScale(statistic: string, values: Float32Array, judging: Judging): ColourScale {
+  const kind = kindOf(statistic);
+  const scale = scaleOf(kind, domainOf(values, kind.transform));
+  return judging.shown ? { ...scale, ramp: 'verdict', judging } : { ...scale, judging };
 }
 
 export function scaleOf(kind: ScaleKind, domain: Domain): ColourScale {
@@ -192,6 +201,8 @@ function decades(low: number, high: number): number[] {
 const stops: Record<RampName, string[]> = {
   viridis: ['440154', '482878', '3e4989', '31688e', '26828e', '1f9e89', '35b779', '6ece58', 'b5de2b', 'fde725'],
   ember: ['0b1a3a', '1d2f63', '3d3f86', '6b4690', '9b4c8a', 'c85676', 'e8715a', 'f79a4b', 'fcc85b', 'fdf4a3'],
+  // Fine up to the middle, then to be watched, then bad: two steps that no eye misses.
+  verdict: ['12395b', '1c4c74', '2a608b', '3d759e', '568bb0', 'f2c14e', 'f0b23c', 'e8503a', 'd92b2b', 'c2002f', 'a3003a'],
   diverging: ['00509e', '2f7fc4', '76ade0', 'b9d6ef', 'f1f1ee', 'f6d3ac', 'eaa05a', 'cf6a1c', '983f00'],
 };
 const darkMiddle = ['4aa3ff', '3a82cf', '2d5f93', '28425f', '2b2f34', '5a4229', '93602a', 'd0822f', 'ffab52'];
@@ -210,10 +221,11 @@ export function ramp(name: RampName, dark: boolean): Uint32Array {
   const table = new Uint32Array(rampSize);
   for (let i = 0; i < rampSize; ++i) {
     const at = (i / (rampSize - 1)) * (colours.length - 1);
+    // The verdicts' zones meet in a step, not in a blend.
     const left = Math.min(colours.length - 2, Math.floor(at));
     const low = colours[left] as [number, number, number];
     const high = colours[left + 1] as [number, number, number];
-    const mix = (channel: 0 | 1 | 2) => Math.round(low[channel] + (high[channel] - low[channel]) * (at - left));
+    const mix = (channel: 0 | 1 | 2) => Math.round(low[channel] + (name === 'verdict' && (left === 4 || left === 6) ? 0 : (high[channel] - low[channel]) * (at - left)));
     table[i] = ((255 << 24) | (mix(2) << 16) | (mix(1) << 8) | mix(0)) >>> 0;
   }
   return table;
@@ -226,10 +238,15 @@ export function cssColour(packed: number): string {
 // A pixel per cell; what was not measured stays transparent, so that the hatching behind shows. Logarithmic scales look
 // the colour up by the upper half of the number's bits, 128 to an octave, which is finer than the ramp; a linear scale may
 // be narrower than that and is computed.
-export function paint(matrix: Pick<Matrix, 'values'>, scale: ColourScale, table: Uint32Array, pixels: Uint32Array): void {
+export function paint(matrix: Matrix, scale: ColourScale, table: Uint32Array, pixels: Uint32Array): void {
+  const { judging } = scale;
+  if (judging?.shown) return paintJudged(matrix, judging, table, plainCell, pixels);
   if (scale.transform === 'linear') paintLinear(matrix.values, scale.domain, table, pixels);
   else paintByBits(matrix.values, coloursByBits(scale, table), pixels);
+  if (judging) paintForced(matrix, judging.forced, judging, ramp('verdict', false), pixels);
 }
+
+const plainCell = 0xff8f8a85; // of rows that are stored wide: grey
 
 function paintLinear(values: Float32Array, { low, high }: Domain, table: Uint32Array, pixels: Uint32Array): void {
   const last = rampSize - 1;

@@ -20,6 +20,7 @@ export interface Run {
   eta_seconds: Maybe;
   tags: string[];
   alerts: number;
+  critical_alerts: number;
   group: string;
   seed: number;
 }
@@ -34,6 +35,13 @@ export interface Site {
   policy: string;
   recipe: string;
   reason: string;
+  limits?: number; // which of the run's sets
+}
+
+// Watch from the first, bad beyond the second.
+export interface Limits {
+  below?: [number, number];
+  above?: [number, number];
 }
 
 export interface StatisticInfo {
@@ -60,6 +68,8 @@ export interface RunDetail extends Run {
   shares: Record<string, number>;
   memory: Record<string, number>;
   roles: string[];
+  limits?: Record<string, Limits>[]; // by statistic
+  totals?: Record<string, number>; // of metrics that count
 }
 
 export interface Series {
@@ -112,7 +122,8 @@ export interface Histogram {
   format: string;
   scale: Maybe;
   range: { zero_below: Maybe; subnormal_below: Maybe; max: Maybe } | null;
-  what_if: WhatIf[];
+  as_stored?: Omit<WhatIf, 'format'>;
+  what_if: WhatIf[]; // each at its best scale
 }
 
 export interface Change {
@@ -128,6 +139,8 @@ export interface Change {
 export type Severity = 'info' | 'warning' | 'critical';
 
 export interface Alert {
+  cause: number; // place in the list of the one that explains it, or its own
+  seen_in: string | null; // the statistic or metric that shows it
   run: string;
   run_name: string;
   step: number;

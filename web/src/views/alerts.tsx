@@ -1,12 +1,13 @@
 // What the rules noticed: how bad, what it means, what to try, and the way to the place.
 import { api } from '../api';
-import { count, number } from '../format';
+import { count, number, words } from '../format';
 import { useResource } from '../hooks';
 import { SeverityBadge } from '../parts/badges';
 import { Segments, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox, Loading, withCode } from '../parts/feedback';
 import { changed, go, href, type Place } from '../router';
 import type { Alert, RunDetail, Severity } from '../types';
+import { groupsOf, linkOf, severityOf, type AlertGroup } from './alert_groups';
 
 const severities: Severity[] = ['critical', 'warning', 'info'];
 
@@ -41,7 +42,8 @@ function List({ alerts, place, withRun = false }: { alerts: Alert[]; place: Plac
       </Empty>
     );
   }
-  const shown = alerts.filter((one) => (severity === 'all' || one.severity === severity) && (!rule || one.rule === rule));
+  const groups = groupsOf(alerts).filter((group) => [group.cause, ...group.symptoms]
+    .some((one) => (severity === 'all' || one.severity === severity) && (!rule || one.rule === rule)));
   const of = (kind: Severity) => alerts.filter((one) => one.severity === kind).length;
   return (
     <>
@@ -52,36 +54,56 @@ function List({ alerts, place, withRun = false }: { alerts: Alert[]; place: Plac
         {rule && <button type="button" class="small" onClick={() => go(changed(place, { rule: null }), 'replace')}>Rule: {rule} ✕</button>}
       </Toolbar>
       <ul class="alerts">
-        {shown.slice(0, 500).map((alert, i) => <Item key={`${alert.run} ${alert.rule} ${alert.site ?? ''} ${alert.step} ${i}`} alert={alert} place={place} withRun={withRun} />)}
+        {groups.slice(0, 500).map((group, i) => (
+          <Item key={`${group.cause.run} ${group.cause.rule} ${group.cause.site ?? ''} ${group.cause.step} ${i}`} group={group} place={place} withRun={withRun} />
+        ))}
       </ul>
-      {shown.length > 500 && <p class="quiet">The newest 500 of {count(shown.length)} are shown.</p>}
+      {groups.length > 500 && <p class="quiet">The gravest 500 of {count(groups.length)} are shown.</p>}
     </>
   );
 }
 
-function Item({ alert, place, withRun }: { alert: Alert; place: Place; withRun: boolean }) {
-  const role = alert.site?.split('/').pop();
+function Item({ group, place, withRun }: { group: AlertGroup; place: Place; withRun: boolean }) {
+  const { cause: alert, symptoms } = group;
+  const severity = severityOf(group);
   return (
-    <li class={`alert alert-${alert.severity}`}>
+    <li class={`alert alert-${severity}`}>
       <div class="alert-side">
-        <SeverityBadge severity={alert.severity} />
+        <SeverityBadge severity={severity} />
         <span class="quiet tabular">
           {alert.last_step > alert.step ? `steps ${count(alert.step)}–${count(alert.last_step)}` : `step ${count(alert.step)}`}
         </span>
         {alert.count > 1 && <span class="quiet tabular">{count(alert.count)} times</span>}
       </div>
       <div class="alert-body">
-        <p class="alert-text"><b>{alert.text}</b></p>
+        <p class="alert-text"><a href={linkOf(alert)}><b>{alert.text}</b></a></p>
         <p>{withCode(alert.meaning)}</p>
         <p class="remedy"><b>Try:</b> {withCode(alert.remedy)}</p>
         {alert.act && <p class="quiet">What the guard did: {alert.act}.</p>}
         <p class="quiet alert-links">
           {withRun && <a href={href(['run', alert.run, 'overview'])}>{alert.run_name}</a>}
-          {alert.site && <a href={href(['run', alert.run, 'numerics'], { site: alert.site, role, step: alert.step })}>{alert.site}</a>}
+          {alert.site && <a class="alert-site" href={linkOf(alert)}>{alert.site}</a>}
+          {!alert.site && <a href={aboutThen(alert)}>sites about that step</a>}
           <a href={changed(place, { rule: alert.rule })}>rule <code>{alert.rule}</code></a>
           {alert.value !== null && <span>value {number(alert.value)}{alert.threshold !== null ? `, threshold ${number(alert.threshold)}` : ''}</span>}
         </p>
+        {symptoms.length > 0 && <Symptoms symptoms={symptoms} />}
       </div>
     </li>
   );
 }
+
+function Symptoms({ symptoms }: { symptoms: Alert[] }) {
+  return (
+    <details class="symptoms">
+      <summary>{symptoms.length === 1 ? '1 symptom' : `${count(symptoms.length)} symptoms`}: {[...new Set(symptoms.map((one) => words(one.rule)))].join(', ')}</summary>
+      <ul>
+        {symptoms.map((one, i) => (
+          <li key={i}><SeverityBadge severity={one.severity} /> <a href={linkOf(one)}>{one.text}</a> <span class="quiet tabular">step {count(one.step)}</span></li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+const aboutThen = (alert: Alert) => href(['run', alert.run, 'numerics'], { from: Math.max(1, alert.step - 50), to: alert.step + 50 });

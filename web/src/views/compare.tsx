@@ -14,7 +14,7 @@ import { differenceTo, groupOf, seedBand, smoothed } from './compare_data';
 import { FinalTable, RunPicker } from './compare_parts';
 import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
-const metricNames = ['loss', 'validation_loss', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'narrow_share',
+const metricNames = ['loss', 'validation_loss', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'saturated', 'overflows', 'skipped', 'narrow_share',
   'gradient_snr', 'shadow_cosine', 'shadow_error', 'update_ratio', 'unmoved_percent', 'max_logit', 'loss_scale', 'seconds'];
 const mostRuns = 20;
 

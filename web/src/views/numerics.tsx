@@ -4,13 +4,16 @@ import { api } from '../api';
 import { HeatLegend } from '../charts/heat_legend';
 import { HeatMap } from '../charts/heat_map';
 import type { Cell } from '../charts/heat_draw';
-import { domainOf, kindOf, scaleOf } from '../colour_scale';
+import { judgedScale } from '../colour_scale';
 import { count, withUnit, words } from '../format';
 import { useResource, useWidth } from '../hooks';
+import { isNarrow } from '../parts/badges';
 import { Segments, Select, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox, Loading, Problem } from '../parts/feedback';
 import { changed, go, type Place } from '../router';
-import type { Matrix, RunDetail } from '../types';
+import type { Alert, Matrix, RunDetail } from '../types';
+import { badCells, judgingOf, verdictOf } from '../verdict';
+import { gravestFirst } from './alert_groups';
 import { columnEnd, siteOfRow, worstRows } from './numerics_rows';
 import { SitePanel } from './site_panel';
 
@@ -25,17 +28,20 @@ interface Wanted {
   tall: boolean;
 }
 
-function wantedOf(place: Place, run: RunDetail): Wanted {
+// Without a wish the noise against what the format can give, of the role with the gravest alert.
+function wantedOf(place: Place, run: RunDetail, alerts: Alert[]): Wanted {
   const known = run.statistics.map((one) => one.name);
   const statistic = place.query.get('statistic') ?? '';
-  const role = place.query.get('role') ?? '';
+  const gravest = gravestFirst(alerts).find((one) => one.site)?.site ?? '';
+  const role = place.query.get('role') ?? (place.query.get('site') ?? gravest).split('/').pop() ?? '';
+  const usual = ['sqnr_deficit_db', 'underflow_percent'].find((one) => known.includes(one)) ?? known[0] ?? '';
   const step = (name: string) => {
     const value = Number(place.query.get(name) ?? NaN);
     return Number.isInteger(value) && value > 0 ? value : undefined;
   };
   return {
-    statistic: known.includes(statistic) ? statistic : known.includes('underflow_percent') ? 'underflow_percent' : (known[0] ?? ''),
-    role: run.roles.includes(role) ? role : run.roles.includes('dy') ? 'dy' : (run.roles[0] ?? 'x'),
+    statistic: known.includes(statistic) ? statistic : usual,
+    role: run.roles.includes(role) ? role : run.roles.includes('x') ? 'x' : (run.roles[0] ?? 'x'),
     from: step('from'),
     to: step('to'),
     tall: place.query.get('rows') === 'all',
@@ -52,7 +58,9 @@ function roomFor(width: number, tall: boolean): { columns: number; rows: number;
 }
 
 export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
-  const wanted = wantedOf(place, run);
+  const found = useResource(`alerts ${run.id}`, (signal) => api.alerts(run.id, signal), { run: run.id, kinds: ['alerts'] });
+  const alerts = found.data ?? noAlerts;
+  const wanted = wantedOf(place, run, alerts);
   const [holder, width] = useWidth<HTMLDivElement>();
   const room = useMemo(() => roomFor(width, wanted.tall), [width, wanted.tall]);
   const { statistic, role, from, to } = wanted;
@@ -75,7 +83,7 @@ export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
         <p class="quiet statistic-doc">{info?.doc}{loading && current ? ' · loading…' : ''}</p>
         {error && (error.status === 404 ? <Problem error={error} /> : <ErrorBox error={error} retry={reload} />)}
         {run.statistics.length === 0 ? <NotGathered />
-          : current ? <Map run={run} place={place} matrix={current} unit={info?.unit ?? ''} height={room.height} />
+          : current ? <Map run={run} place={place} matrix={current} alerts={alerts} unit={info?.unit ?? ''} height={room.height} />
             : !error && <Loading what="numerics" />}
       </div>
       {site && <SitePanel key={site} run={run} site={site} place={place} statistic={statistic} />}
@@ -114,16 +122,18 @@ interface MapProps {
   run: RunDetail;
   place: Place;
   matrix: Matrix;
+  alerts: Alert[];
   unit: string;
   height: number;
 }
 
-function Map({ run, place, matrix, unit, height }: MapProps) {
+const noAlerts: Alert[] = [];
+
+function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
   const { header } = matrix;
-  const scale = useMemo(() => {
-    const kind = kindOf(header.statistic);
-    return scaleOf(kind, domainOf(matrix.values, kind.transform));
-  }, [matrix]);
+  const judging = useMemo(() => judgingOf(run, matrix, alerts), [run.sites, run.limits, matrix, alerts]);
+  const scale = useMemo(() => judgedScale(header.statistic, narrowValues(run, matrix), judging), [matrix, judging]);
+  const bad = useMemo(() => badCells(matrix, judging), [matrix, judging]);
   const measured = useMemo(() => matrix.values.some((value) => value === value), [matrix]);
   const site = place.query.get('site');
   const openRow = useMemo(() => rowOfSite(run, matrix, site), [run.sites, matrix, site]);
@@ -136,10 +146,12 @@ function Map({ run, place, matrix, unit, height }: MapProps) {
     const first = header.steps[cell.column] ?? 0;
     const last = columnEnd(header, cell.column);
     const steps = last > first ? `steps ${count(first)}–${count(last)}` : `step ${count(first)}`;
+    const limits = judging.limits[cell.row];
+    const judged = limits && !Number.isNaN(value) ? verdictOf(value, limits) : null;
     const more = row && row.count > 1 ? ` and ${row.count - 1} more` : '';
     return {
       title: `${header.row_names[cell.row] ?? ''}${more}`,
-      detail: `${steps}: ${Number.isNaN(value) ? 'not measured' : withUnit(value, unit)}${row && row.count > 1 ? ' (worst)' : ''}`,
+      detail: `${steps}: ${Number.isNaN(value) ? 'not measured' : withUnit(value, unit)}${row && row.count > 1 ? ' (worst)' : ''}${judged && judged !== 'fine' ? `, ${judged}` : ''}`,
     };
   };
   const open = (cell: Cell) => go(changed(place, {
@@ -153,6 +165,7 @@ function Map({ run, place, matrix, unit, height }: MapProps) {
   return (
     <>
       <HeatLegend scale={scale} unit={unit} aggregate={header.aggregate} />
+      <p class="sr-only" data-bad-cells={bad}>{bad === 0 ? 'No cell is bad.' : `${bad} cells are bad.`}</p>
       <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} tell={tell} open={open} zoom={zoom} />
       <p class="note">
         {summary(matrix)} Click or press Enter on a cell to open its site; drag along the steps to zoom.
@@ -160,6 +173,16 @@ function Map({ run, place, matrix, unit, height }: MapProps) {
       <Worst run={run} place={place} matrix={matrix} unit={unit} />
     </>
   );
+}
+
+// Rows that are stored wide do not stretch the range of the others.
+function narrowValues(run: RunDetail, matrix: Matrix): Float32Array {
+  const sites = run.sites.filter((one) => one.role === matrix.header.role);
+  const narrow = matrix.header.rows.map(({ first, count: many }) => sites.slice(first, first + many).some((one) => isNarrow(one.rows)));
+  if (!narrow.includes(true) || !narrow.includes(false)) return matrix.values;
+  const kept = matrix.values.slice();
+  narrow.forEach((is, row) => is || kept.fill(NaN, row * matrix.columns, (row + 1) * matrix.columns));
+  return kept;
 }
 
 function summary({ header, rows, columns }: Matrix): string {

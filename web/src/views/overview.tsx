@@ -16,7 +16,8 @@ import { rangesInWords, rangesOf } from '../settings';
 import type { RunDetail, RunEvent, SeriesByName } from '../types';
 import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
-const names = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit'];
+const names = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit',
+  'saturated', 'overflows', 'skipped'];
 
 export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
   const metrics = useMetrics([run.id], names);
@@ -66,9 +67,15 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
       <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />
       <Figure name="Products in ≤ 8 bits" value={share(narrowShare(run.shares))} detail="of product FLOPs" />
       <Figure name="Alerts" value={run.alerts === 0 ? '0' : <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a>}
-        detail={run.alerts === 0 ? 'nothing noticed' : 'see what and why'} />
+        detail={run.alerts > 0 ? `${count(run.critical_alerts)} critical` : happened(run) ? 'no rule tripped' : 'nothing noticed'} />
+      <Figure name="Saturated" value={short(run.totals?.saturated ?? 0)} detail={`elements; ${count(run.totals?.overflows ?? 0)} overflows of sites`} />
+      <Figure name="Skipped steps" value={count(run.totals?.skipped ?? 0)} detail="gradients not finite" />
     </dl>
   );
+}
+
+function happened(run: RunDetail): boolean {
+  return (run.totals?.saturated ?? 0) > 0 || (run.totals?.overflows ?? 0) > 0 || (run.totals?.skipped ?? 0) > 0;
 }
 
 interface CurvesProps {
@@ -82,6 +89,7 @@ interface CurvesProps {
 function Curves({ run, series, view, events, loading }: CurvesProps) {
   const halfLife = halfLifeOf(view.smoothing, lastStep(series));
   const key = JSON.stringify(view);
+  const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
   const lines = useMemo(() => {
     const at = (name: string, half: number) => toCurve(series[name], view, run.tokens_per_step, series.time, half);
     // Smoothed, with the raw values faint behind; the lot as it is where nothing is smoothed.
@@ -98,6 +106,11 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
       speed: both('tokens_per_second', 'tokens/s', 'c3'),
       scale: [{ label: 'loss scale', colour: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
       logit: both('max_logit', 'largest logit', 'c1'),
+      counts: [{ label: 'saturated elements', colour: 'c3', ...at('saturated', 0) }] as LineSeries[],
+      overflows: [
+        { label: 'sites that overflowed', colour: 'c1', ...at('overflows', 0) },
+        ...(has('skipped') ? [{ label: 'skipped', colour: 'c4', points: true, ...at('skipped', 0) }] : []),
+      ] as LineSeries[],
     };
   }, [series, key, halfLife, run.tokens_per_step]);
   const markers = useMemo(() => marksOf(events, view, run, series), [events, key, series]);
@@ -105,7 +118,6 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
     formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], logX: view.logX, logY: view.logY, markers,
     syncKey: `overview ${run.id}`, empty: loading ? 'Loading…' : 'Not recorded in this run yet.',
   };
-  const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
   return (
     <>
       <div class="grid">
@@ -117,6 +129,12 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
         <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
         <LineChart {...common} title="Learning rate" series={lines.rate} formatY={(value) => number(value, 3)} height={170} />
         <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} height={170} />
+        {has('saturated') && (
+          <LineChart {...common} logY={false} title="Saturated elements a step" series={lines.counts} formatY={short} height={170} />
+        )}
+        {has('overflows') && (
+          <LineChart {...common} logY={false} title="Overflows and skipped steps" series={lines.overflows} formatY={short} height={170} />
+        )}
         {has('loss_scale') && <LineChart {...common} title="Loss scale" series={lines.scale} formatY={short} height={170} />}
         {has('max_logit') && (
           <LineChart {...common} title="Largest attention logit" series={lines.logit} formatY={(value) => number(value, 3)} height={170} />

@@ -8,17 +8,19 @@ import { formatColour } from '../parts/badges';
 import { count, number, share, signed } from '../format';
 import { changed, go, href, type Place } from '../router';
 import type { Localization, RunDetail } from '../types';
+import { linkOf } from './alert_groups';
 import { PrecisionGrid } from './precision_grid';
 import { precisionRows, storageSummary, storageText, type PrecisionCell } from './precision_rows';
 
 export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) {
   const changes = useResource(`changes ${run.id}`, (signal) => api.changes(run.id, signal), { run: run.id, kinds: ['changes'] });
   const localization = useResource(`localization ${run.id}`, (signal) => api.localization(run.id, signal), { run: run.id, kinds: ['documents'] });
+  const alerts = useResource(`alerts ${run.id}`, (signal) => api.alerts(run.id, signal), { run: run.id, kinds: ['alerts'] });
   const [pointed, setPointed] = useState<PrecisionCell | null>(null);
   const filter = place.query.get('filter') ?? '';
   const onlyChanged = place.query.get('changed') === '1';
   const document = localization.data ?? null;
-  const rows = useMemo(() => precisionRows(run.sites, changes.data ?? [], document), [run.sites, changes.data, document]);
+  const rows = useMemo(() => precisionRows(run.sites, changes.data ?? [], document, alerts.data ?? []), [run.sites, changes.data, document, alerts.data]);
   const shown = rows.filter((row) => row.layer.includes(filter)
     && (!onlyChanged || [...row.cells.values()].some((cell) => cell.planned !== null)));
   const moved = rows.reduce((sum, row) => sum + [...row.cells.values()].filter((cell) => cell.planned !== null).length, 0);
@@ -80,6 +82,12 @@ function Detail({ cell, run }: { cell: PrecisionCell; run: string }) {
         <dt>Stored as</dt><dd>{storageText(site)}</dd>
         <dt>Recipe</dt><dd><code>{site.recipe}</code></dd>
         <dt>Why</dt><dd>{site.reason || 'as the recipe says'}</dd>
+        {cell.alerts.map((alert, i) => (
+          <>
+            <dt key={`at${i}`}>Alert</dt>
+            <dd key={`ad${i}`}><a href={linkOf(alert)}>{alert.text}</a></dd>
+          </>
+        ))}
         {cell.changes.map((change, i) => (
           <>
             <dt key={`t${i}`}>Step {count(change.step)}</dt>

@@ -129,6 +129,9 @@ function Cell({ run, cell, active, point, take }: CellProps) {
       onClick={open} onKeyDown={(event) => event.key === 'Enter' && open()}>
       <span class="format-cell">
         <b>{format}</b><span class="quiet">{rest.join(' · ')}</span>
+        {cell.alerts[0] && (
+          <span class={`alerted severity-${cell.alerts[0].severity}`} title={cell.alerts[0].text}>●<span class="sr-only"> {cell.alerts[0].severity} alert</span></span>
+        )}
         {cell.planned && <span class="mark" title={`planned: ${cell.planned}`}>▲<span class="sr-only"> changed from {cell.planned}</span></span>}
       </span>
     </td>

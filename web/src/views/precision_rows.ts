@@ -1,11 +1,12 @@
 // The precision map's rows: layers by roles, with what changed and what localization found.
-import type { Change, Localization, LocalizedSite, Site } from '../types';
+import type { Alert, Change, Localization, LocalizedSite, Site } from '../types';
 
 export interface PrecisionCell {
   site: Site;
   changes: Change[]; // of format, newest first
   planned: string | null; // the format of the plan, where it is no longer the one in use
   localized: LocalizedSite | undefined;
+  alerts: Alert[]; // the gravest first
 }
 
 export interface PrecisionRow {
@@ -13,7 +14,10 @@ export interface PrecisionRow {
   cells: Map<string, PrecisionCell>; // by role
 }
 
-export function precisionRows(sites: Site[], changes: Change[], localization: Localization | null): PrecisionRow[] {
+export function precisionRows(sites: Site[], changes: Change[], localization: Localization | null,
+  alerts: Alert[] = []): PrecisionRow[] {
+  const alertsOf = (site: string) => alerts.filter((one) => one.site === site)
+    .sort((a, b) => Number(b.severity === 'critical') - Number(a.severity === 'critical'));
   const changesOf = new Map<string, Change[]>();
   for (const change of changes) {
     if (change.format_before === change.format_after) continue;
@@ -28,6 +32,7 @@ export function precisionRows(sites: Site[], changes: Change[], localization: Lo
     const first = own[own.length - 1]?.format_before ?? null;
     row.cells.set(site.role, {
       site, changes: own, planned: own.length > 0 && first !== own[0]?.format_after ? first : null, localized: localizedOf.get(site.site),
+      alerts: alertsOf(site.site),
     });
   }
   return [...rows.values()];

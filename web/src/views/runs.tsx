@@ -113,7 +113,7 @@ function Row({ run, now, picked, toggle, saved }: {
       <td class="num" data-label="Validation">{loss(run.validation_loss)}</td>
       <td class="num" data-label="Tokens/s">{short(run.tokens_per_second)}</td>
       <td class="num" data-label="Alerts">
-        {run.alerts ? <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a> : <span class="quiet">0</span>}
+        <AlertCount run={run} />
       </td>
       <td class="num quiet" data-label="Updated" title={`started ${date(run.started)}, updated ${date(run.updated)}`}>{ago(run.updated, now)}</td>
     </tr>
@@ -147,4 +147,12 @@ function NoRuns() {
       <p>Runs elsewhere? Stop the dashboard and start it there: <code>quaver dash FOLDER</code>.</p>
     </Empty>
   );
+}
+
+// How many, and how grave the gravest.
+function AlertCount({ run }: { run: Run }) {
+  if (!run.alerts) return <span class="quiet">0</span>;
+  const severity = run.critical_alerts > 0 ? 'critical' : 'warning';
+  const text = run.critical_alerts > 0 ? `${count(run.critical_alerts)} critical of ${count(run.alerts)}` : count(run.alerts);
+  return <a class={`alert-count severity-${severity}`} href={href(['run', run.id, 'alerts'])} aria-label={`${text} alerts of ${run.name}`}>{text}</a>;
 }

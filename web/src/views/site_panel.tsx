@@ -107,11 +107,22 @@ function WhatIfTable({ data }: { data: Histogram }) {
           </tr>
         </thead>
         <tbody>
+          {data.as_stored && (
+            <tr class="picked as-stored">
+              <th scope="row">
+                <i class={`dot fill-${formatColour(data.format)}`} aria-hidden="true" />{data.format} <b>as stored</b>
+              </th>
+              <td class="num">{data.as_stored.scale === null ? 'several' : number(data.as_stored.scale, 3)}</td>
+              <td class="num">{percent(data.as_stored.underflow_percent)}</td>
+              <td class="num">{percent(data.as_stored.saturated_percent)}</td>
+              <td class="num">{withUnit(data.as_stored.sqnr_db, 'dB')}</td>
+            </tr>
+          )}
           {data.what_if.map((one) => (
-            <tr key={one.format} class={one.format === data.format ? 'picked' : ''}>
+            <tr key={one.format}>
               <th scope="row">
                 <i class={`dot fill-${formatColour(one.format)}`} aria-hidden="true" />{one.format}
-                {one.format === data.format && <span class="quiet"> in use</span>}
+                <span class="quiet"> at its best scale</span>
               </th>
               <td class="num">{number(one.scale, 3)}</td>
               <td class="num">{percent(one.underflow_percent)}</td>

@@ -1,0 +1,20 @@
+// By which figures the sites of a run are fine, to be watched or bad, for the pictures: the limits of its alerts, of
+// the few ways in which its sites are stored. Internal to this module.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "store/reader.h"
+
+namespace quaver {
+
+struct SiteLimits {
+  std::vector<nlohmann::json> sets;      // {"saturated_percent":{"above":[0.5,1]},…}
+  std::vector<std::size_t> set_of_site;  // in the order of the run's sites
+};
+
+SiteLimits site_limits(const RunDetails& run);
+
+}  // namespace quaver

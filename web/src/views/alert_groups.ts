@@ -1,0 +1,44 @@
+// Alerts as they are read: the gravest first, and under each what it explains.
+import type { Alert, Severity } from '../types';
+import { href } from '../router';
+
+export interface AlertGroup {
+  cause: Alert;
+  symptoms: Alert[];
+}
+
+const gravity: Record<Severity, number> = { critical: 2, warning: 1, info: 0 };
+
+export function gravestFirst(alerts: Alert[]): Alert[] {
+  return groupsOf(alerts).map((group) => group.cause);
+}
+
+export function groupsOf(alerts: Alert[]): AlertGroup[] {
+  const groups = new Map<number, AlertGroup>();
+  alerts.forEach((alert, index) => {
+    if ((alert.cause ?? index) === index) groups.set(index, { cause: alert, symptoms: [] });
+  });
+  alerts.forEach((alert, index) => {
+    if ((alert.cause ?? index) !== index) groups.get(alert.cause)?.symptoms.push(alert);
+  });
+  // A group is as grave as its gravest; among equals the earliest, which had the longest to do harm.
+  const worst = (group: AlertGroup) => Math.max(...[group.cause, ...group.symptoms].map((one) => gravity[one.severity] ?? 0));
+  return [...groups.values()].sort((a, b) => worst(b) - worst(a) || a.cause.step - b.cause.step);
+}
+
+export function severityOf(group: AlertGroup): Severity {
+  const found = [group.cause, ...group.symptoms].map((one) => one.severity);
+  return found.includes('critical') ? 'critical' : found.includes('warning') ? 'warning' : 'info';
+}
+
+const metricsOfRun = new Set(['loss', 'gradient_norm', 'max_logit', 'loss_scale', 'skipped']);
+
+// To the picture that shows it: a site's statistic at the step, or the run's curves and its sites about then.
+export function linkOf(alert: Alert): string {
+  if (alert.site?.includes('/')) {
+    const role = alert.site.split('/').pop();
+    return href(['run', alert.run, 'numerics'], { statistic: alert.seen_in, role, site: alert.site, step: alert.step });
+  }
+  if (alert.seen_in && !metricsOfRun.has(alert.seen_in)) return href(['run', alert.run, 'numerics'], { statistic: alert.seen_in });
+  return href(['run', alert.run, 'overview']);
+}
