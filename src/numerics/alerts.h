@@ -116,7 +116,7 @@ struct AlertConfig {
   double max_logit = 100;
   int skipped_steps = 3;  // in a row
 
-  double weight_jump = 4;    // times its largest value at the sample before
+  double weight_jump = 16;   // times its largest value at the sample before
   double unmoved = 99.5;     // percent of a weight matrix that an update did not change
   int baseline_samples = 5;  // a site's first samples (the embedding's first steps), whose geometric mean is its start
   double collapse = 0.2;     // of the start

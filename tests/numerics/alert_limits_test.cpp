@@ -204,6 +204,22 @@ TEST_F(Quiet, SaturationUnderOtherScales) {
   EXPECT_EQ(last.severity, Severity::warning);
 }
 
+// Against the sample before, once five are known; raised at once.
+TEST_F(Quiet, WeightJump) {
+  float& amax = figure(w, Statistic::amax);
+  amax = 0.1F;
+  for (int i = 0; i < 4; ++i) look();
+  amax = 100;
+  EXPECT_EQ(looks_until_raised(1), 0) << "one of the first";
+  amax = 1599;
+  EXPECT_EQ(looks_until_raised(1), 0);
+  amax = 1600 * 16.0F;
+  ASSERT_EQ(looks_until_raised(1), 1);
+  EXPECT_EQ(last.rule, AlertRule::weight_jump);
+  EXPECT_EQ(last.site, w);
+  EXPECT_EQ(looks_until_cleared(), 5);
+}
+
 TEST_F(Quiet, NoiseBeyondWhatTheFormatNeedMake) {
   expect_limits(x, Statistic::sqnr_deficit_db, AlertRule::sqnr_deficit, 12, 12.1, 6.1, 5.9);
   EXPECT_EQ(last.act, Act::reset_history);

@@ -160,7 +160,8 @@ TEST(AlertsInTraining, UnderflowingGradients) {
   const std::string site = "blocks.1.mlp.up/dy";
   EXPECT_EQ(training.sites_of(AlertRule::underflow), Sites{site}) << training.texts();
   EXPECT_EQ(training.sites_of(AlertRule::stale_scale), Sites{site}) << "and why";
-  EXPECT_EQ(training.raised.size(), 2) << training.texts();
+  EXPECT_EQ(training.sites_of(AlertRule::sqnr_deficit), Sites{site}) << "and what it costs";
+  EXPECT_EQ(training.raised.size(), 3) << training.texts();
 }
 
 TEST(AlertsInTraining, SaturatingActivations) {

@@ -78,7 +78,7 @@ class SaturatedRun : public ActingRun {
     config_.train.steps = 4;
     config_.train.statistics_every = 1;
     config_.guard.widen_after = 1000;
-    config_.alerts.samples = 1;
+    config_.alerts.steps = 1;
   }
   // What a norm gives is large from the first step on; the outputs of attention and activation are not yet.
   static std::uint64_t first_step(const std::string& site) {

@@ -4,15 +4,24 @@
 // QUAVER_DASH_URL       the server to test, e.g. http://127.0.0.1:8080/ (with ?token=… where it wants one)
 // QUAVER_DASH_RUN       a recorded run of it, by id; else the first that has steps and is not running
 // QUAVER_DASH_LIVE_RUN  a run that is training; else the first that is; without one the live tests are skipped
+// QUAVER_BROWSER        chromium (the default) or firefox, which is driven by WebDriver BiDi, as it comes
 // QUAVER_CHROMIUM       the browser; else /usr/bin/chromium
+// QUAVER_FIREFOX        the same; else /usr/bin/firefox-esr
 import assert from 'node:assert/strict';
-import { chromium } from 'playwright-core';
+import playwright from 'playwright-core';
 import { startMock } from './mock-server.mjs';
+
+export const browserName = process.env.QUAVER_BROWSER ?? 'chromium';
+
+export function launch() {
+  if (browserName === 'firefox') return playwright._bidiFirefox.launch({ executablePath: process.env.QUAVER_FIREFOX ?? '/usr/bin/firefox-esr' });
+  return playwright.chromium.launch({ executablePath: process.env.QUAVER_CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
+}
 
 export async function startBrowser() {
   const given = process.env.QUAVER_DASH_URL;
   const mock = given ? undefined : await startMock();
-  const browser = await chromium.launch({ executablePath: process.env.QUAVER_CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
+  const browser = await launch();
   const start = given ?? mock.url;
   const base = new URL('/', start).href;
   const runs = await runsOf(browser, start, base);

@@ -104,6 +104,7 @@ export function HeatMap({ matrix, scale, label, maxHeight, openRow, tell, open, 
   return (
     <div class="heat" ref={holder}>
       <div class="heat-surface" tabIndex={0} role="application" aria-roledescription="heat map" aria-label={label}
+        data-layout={JSON.stringify({ ...layout, names: matrix.header.row_names, columns: matrix.columns })}
         onPointerDown={press} onPointerMove={move} onPointerUp={release} onPointerCancel={() => setDrag(null)}
         onPointerLeave={() => !drag && setCursor(null)} onKeyDown={key}
         onFocus={(event) => {

@@ -165,7 +165,7 @@ function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
   return (
     <>
       <HeatLegend scale={scale} unit={unit} aggregate={header.aggregate} />
-      <p class="sr-only" data-bad-cells={bad}>{bad === 0 ? 'No cell is bad.' : `${bad} cells are bad.`}</p>
+      <p class="sr-only" data-bad-cells={bad} data-map={`${header.statistic} ${header.role}`}>{bad === 0 ? 'No cell is bad.' : `${bad} cells are bad.`}</p>
       <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} tell={tell} open={open} zoom={zoom} />
       <p class="note">
         {summary(matrix)} Click or press Enter on a cell to open its site; drag along the steps to zoom.
