@@ -20,6 +20,7 @@ struct Series {
   std::string name;
   std::vector<double> x;
   std::vector<double> y;
+  std::vector<double> deviation = {};  // half the height of a band around the line, a value per point; empty: none
 };
 
 struct ReferenceLine {

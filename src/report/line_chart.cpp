@@ -34,6 +34,11 @@ void check(const LineChart& chart) {
                               series.x.size(), series.y.size()),
                   "give every point both coordinates");
     }
+    if (!series.deviation.empty() && series.deviation.size() != series.y.size()) {
+      throw Error(fmt::format("chart '{}': series '{}' has {} points and {} deviations", chart.title, series.name,
+                              series.y.size(), series.deviation.size()),
+                  "give every point a deviation, or none");
+    }
   }
   if (!(chart.smoothing >= 0 && chart.smoothing < 1)) {
     throw Error(fmt::format("chart '{}': smoothing {} is outside [0, 1)", chart.title, chart.smoothing),
@@ -121,6 +126,33 @@ void draw_line(SvgWriter& svg, const std::vector<Segment>& pieces, const std::st
   for (const Segment& piece : pieces) {
     if (piece.size() == 1) svg.dot(piece[0].x, piece[0].y, 2.5, "fill " + classes);
   }
+}
+
+// The band around a line: its upper edge, then its lower edge backwards. Points that cannot be drawn part it.
+void draw_band(SvgWriter& svg, const Series& series, const Axis& x, const Axis& y, const std::string& classes) {
+  Series low = series;
+  Series high = series;
+  for (std::size_t i = 0; i < series.deviation.size(); ++i) {
+    high.y[i] += series.deviation[i];
+    low.y[i] -= series.deviation[i];
+    const bool is_drawable = drawable(high, i, x, y) && drawable(low, i, x, y);
+    if (!is_drawable) high.y[i] = low.y[i] = NAN;
+  }
+  const std::vector<Segment> above = segments(high, x, y);
+  const std::vector<Segment> below = segments(low, x, y);
+  std::string data;
+  for (std::size_t piece = 0; piece < above.size(); ++piece) {
+    char command = 'M';
+    const auto add = [&](const Point& point) {
+      data += fmt::format("{}{} {}", command, coordinate(point.x), coordinate(point.y));
+      command = 'L';
+    };
+    for (const Point& point : thinned(above[piece])) add(point);
+    const Segment lower = thinned(below[piece]);
+    for (const Point& point : std::views::reverse(lower)) add(point);
+    data += 'Z';
+  }
+  if (!data.empty()) svg.path(data, "band " + classes);
 }
 
 // Where values are not finite: a cross at the top edge where a run of them begins, and dots to where it ends.
@@ -292,7 +324,11 @@ std::string to_svg(const LineChart& chart) {
   for (const Series& series : chart.series) {
     for (std::size_t i = 0; i < series.x.size(); ++i) {
       x_extent.include(series.x[i]);
-      if (Extent::drawable(chart.x_scale, series.x[i])) y_extent.include(series.y[i]);
+      if (!Extent::drawable(chart.x_scale, series.x[i])) continue;
+      y_extent.include(series.y[i]);
+      if (series.deviation.empty()) continue;
+      y_extent.include(series.y[i] - series.deviation[i]);
+      y_extent.include(series.y[i] + series.deviation[i]);
     }
   }
   for (const ReferenceLine& reference : chart.references) y_extent.include(reference.y);
@@ -309,6 +345,9 @@ std::string to_svg(const LineChart& chart) {
   std::vector<std::optional<double>> ends;
   std::size_t cross_rows = 0;
   svg.begin_clip(layout.left, layout.top, layout.width, layout.height);
+  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    if (!chart.series[i].deviation.empty()) draw_band(svg, chart.series[i], x, y, fill_class(i));
+  }
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     if (chart.smoothing > 0) draw_line(svg, segments(chart.series[i], x, y), "raw " + series_classes(i));
   }

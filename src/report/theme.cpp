@@ -37,6 +37,7 @@ font-variant-numeric:tabular-nums}
 .chart .ref{stroke:var(--muted);stroke-width:1;stroke-dasharray:2 3}
 .chart .line{fill:none;stroke:var(--s);stroke-width:1.75;stroke-linejoin:round;stroke-linecap:butt}
 .chart .raw{stroke-width:1;stroke-opacity:.28;stroke-dasharray:none}
+.chart .band{fill:var(--s);fill-opacity:.18;stroke:none}
 .chart .cross{fill:none;stroke:var(--s);stroke-width:1.75;stroke-linecap:round}
 .chart .run{fill:none;stroke:var(--s);stroke-width:1.5;stroke-opacity:.6;stroke-dasharray:1 3}
 .chart .fill{fill:var(--s)}
