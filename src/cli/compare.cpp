@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <optional>
 
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
@@ -30,21 +31,38 @@ std::string folder_name(std::string label, std::uint64_t seed, std::size_t seeds
   return seeds > 1 ? fmt::format("{}-seed{}", label, seed) : label;
 }
 
-RunResult run_one(const Config& config, const CompareArguments& arguments, const Interrupt& interrupt) {
+// A run that ends in an error after it began to train is a result of the comparison; before, it is a mistake in the
+// settings that every other run shares.
+SeedRun run_one(const Config& config, const CompareArguments& arguments, const Interrupt& interrupt) {
+  SeedRun run;
+  run.seed = config.train.seed;
   RunOptions options;
   options.stop = interrupt.flag();
-  if (arguments.output == Output::json) return run_training(config, options);
-  Narrator narrator(config, arguments.output);
-  options.observer = narrator.observer();
-  RunResult result = run_training(config, options);
-  narrator.conclude(result);
-  return result;
+  std::optional<Narrator> narrator;
+  if (arguments.output != Output::json) options.observer = narrator.emplace(config, arguments.output).observer();
+  bool has_trained = false;
+  options.observer.stepped = [&, tell = options.observer.stepped](const StepReport& report,
+                                                                  std::optional<double> validation_loss) {
+    has_trained = true;
+    if (tell) tell(report, validation_loss);
+  };
+  try {
+    run.result = run_training(config, options);
+    if (narrator) narrator->conclude(run.result);
+  } catch (const Error& error) {
+    if (!has_trained) throw;
+    run.status = dynamic_cast<const RunDiverged*>(&error) != nullptr ? SeedStatus::diverged : SeedStatus::failed;
+    run.failure = error.what();
+    narrator.reset();
+    fmt::print(stderr, "quaver: {}: {}\n", config.run.dir, error.what());
+  }
+  return run;
 }
 
-void print_samples(const std::vector<Contender>& contenders) {
-  for (const Contender& contender : contenders) {
-    if (contender.runs.empty() || contender.runs.front().sample.empty()) continue;
-    fmt::print("\n── {} ──\n{}\n", contender.label, contender.runs.front().sample);
+void print_samples(const Comparison& comparison) {
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    if (recipe.example == nullptr || recipe.example->sample.empty()) continue;
+    fmt::print("\n── {} ──\n{}\n", recipe.label, recipe.example->sample);
   }
 }
 
@@ -58,6 +76,7 @@ int compare_verb(const CompareArguments& arguments) {
   const std::vector<std::uint64_t> seeds = arguments.seeds.empty() ? std::vector<std::uint64_t>{1} : arguments.seeds;
   std::vector<Contender> contenders;
   for (const std::string& label : arguments.recipes) contenders.push_back({label, config_for(arguments, label), {}});
+  compare(contenders, arguments.base);  // refuses an unknown base before anything is trained
   const Interrupt interrupt;
   for (Contender& contender : contenders) {
     for (const std::uint64_t seed : seeds) {
@@ -65,18 +84,21 @@ int compare_verb(const CompareArguments& arguments) {
       config.train.seed = arguments.seeds.empty() ? config.train.seed : seed;
       config.run.dir = (out / folder_name(contender.label, seed, seeds.size())).string();
       contender.runs.push_back(run_one(config, arguments, interrupt));
-      if (contender.runs.back().end == RunEnd::interrupted) return 130;
+      if (contender.runs.back().result.end == RunEnd::interrupted) return 130;
     }
   }
-  write_file_atomically(out / "report.html", comparison_report(contenders));
-  write_file_atomically(out / "comparison.json", comparison_json(contenders));
+  const Comparison comparison = compare(contenders, arguments.base);
+  write_file_atomically(out / "report.html", comparison_report(contenders, comparison));
+  write_file_atomically(out / "comparison.json", comparison_json(comparison));
+  const auto has_failed = [](const RecipeMetrics& recipe) { return recipe.completed < recipe.seeds.size(); };
+  const int status = std::ranges::any_of(comparison.recipes, has_failed) ? 1 : 0;
   if (arguments.output == Output::json) {
-    fmt::print("{}\n", comparison_json(contenders));
-    return 0;
+    fmt::print("{}\n", comparison_json(comparison));
+    return status;
   }
-  print_samples(contenders);
-  fmt::print("\n{}\nreport: {}\n", comparison_table(contenders), (out / "report.html").string());
-  return 0;
+  print_samples(comparison);
+  fmt::print("\n{}\nreport: {}\n", comparison_table(comparison), (out / "report.html").string());
+  return status;
 }
 
 }  // namespace quaver

@@ -1,34 +1,22 @@
-// The same model, data and seed under several recipes: the runs, the table and the report.
+// The same model, data and seeds under several recipes, as a table for the terminal, as an HTML report and as JSON.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "train/run.h"
+#include "cli/comparison.h"
 
 namespace quaver {
 
-// One recipe's runs, one per seed.
-struct Contender {
-  std::string label;  // as asked for: "fp8-delayed", "fp32@umup"
-  Config config;
-  std::vector<RunResult> runs;
+std::string comparison_table(const Comparison& comparison);
+std::string comparison_json(const Comparison& comparison);
+std::string comparison_report(const std::vector<Contender>& contenders, const Comparison& comparison);
 
-  // Mean over seeds: validation loss where there is one, else training loss.
-  double final_loss() const;
-  double loss_spread() const;  // largest minus smallest over seeds
-};
+// The rows of the table, titles first: recipes, and below each its seeds where it has several and they are asked for.
+enum class SeedRows : std::uint8_t { shown, left_out };
+std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparison, SeedRows seeds);
 
-// The contender that others are measured against: the widest of the same parametrisation, else the widest of all.
-std::size_t baseline_of(const std::vector<Contender>& contenders, std::size_t index);
-
-// Gap to the baseline in percent of its loss.
-double gap_percent(const std::vector<Contender>& contenders, std::size_t index);
-
-std::string comparison_table(const std::vector<Contender>& contenders);
-std::string comparison_report(const std::vector<Contender>& contenders);
-std::string comparison_json(const std::vector<Contender>& contenders);
+// What the rows cannot say: the base, what the loss is, how means are taken, seeds that did not complete.
+std::vector<std::string> comparison_notes(const Comparison& comparison);
 
 }  // namespace quaver

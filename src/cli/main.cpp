@@ -221,7 +221,8 @@ class CommandLine {
     verb.add_option("--seeds", compare_.seeds, "comma-separated: each recipe is trained once per seed")
         ->delimiter(',')
         ->check(within<std::uint64_t>(0, largest_seed));
-    verb.add_option("--out", compare_.out, "folder for the runs and report.html")->required();
+    verb.add_option("--base", compare_.base, "the one of --recipes that gaps are to (by default the widest)");
+    verb.add_option("--out", compare_.out, "folder for the runs, report.html and comparison.json")->required();
     add_json(verb);
     add_example(verb,
                 "quaver compare --preset tiny --data data/mine --recipes bf16,fp8-delayed,mxfp4 --out runs/recipes");

@@ -67,9 +67,9 @@ void Narrator::conclude(const RunResult& result) {
   trainer_ = nullptr;
   if (output_ == Output::json) return;
   std::string text = result.directory.string() + ":";
-  if (!result.losses.empty()) text += fmt::format(" loss {:.4f}", result.final_train_loss);
+  if (result.final_train_loss) text += fmt::format(" final training loss {:.4f}", *result.final_train_loss);
   if (result.final_validation_loss) {
-    text += fmt::format("{} validation {:.4f}", result.losses.empty() ? "" : ",", *result.final_validation_loss);
+    text += fmt::format("{} validation loss {:.4f}", result.final_train_loss ? "," : "", *result.final_validation_loss);
   }
   if (result.best_loss) text += fmt::format(" (best possible {:.4f})", *result.best_loss);
   if (!result.losses.empty()) text += fmt::format(", {} tokens/s", format_count(result.tokens_per_second));

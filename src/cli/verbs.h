@@ -38,6 +38,7 @@ struct CompareArguments {
   ConfigArguments config;
   std::vector<std::string> recipes;  // "fp8-delayed", or "fp32@umup" with a parametrisation
   std::vector<std::uint64_t> seeds;
+  std::string base;  // the recipe that gaps are to; empty: the widest
   std::string out;
   Output output = Output::human;
 };

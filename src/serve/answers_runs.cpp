@@ -58,6 +58,7 @@ json summary_of(const RunSummary& run) {
           {"steps", run.steps},
           {"tokens_per_step", run.tokens_per_step},
           {"loss", number_or_null(run.loss)},
+          {"final_train_loss", number_or_null(run.final_train_loss)},
           {"validation_loss", number_or_null(run.validation_loss)},
           {"tokens_per_second", number_or_null(run.tokens_per_second)},
           {"eta_seconds", number_or_null(run.eta_seconds)},

@@ -38,6 +38,23 @@ std::optional<double> latest(Look& look, std::int64_t run, const char* metric) {
   return row.column_double(0);
 }
 
+std::optional<double> final_train_loss(Look& look, std::int64_t run) {
+  constexpr const char* newest =
+      "SELECT max(step) FROM metrics WHERE run=? AND name=(SELECT name FROM metric_names WHERE text='loss')";
+  Statement& last = look.prepared(newest).bind(run);
+  if (!last.step() || last.column_null(0)) return std::nullopt;
+  const std::int64_t step = last.column_int(0);
+  if (step < 1) return std::nullopt;  // not what a trainer writes
+  const std::int64_t before = step - std::max<std::int64_t>(1, step / 20);
+  constexpr const char* mean =
+      "SELECT avg(value) FROM metrics WHERE run=? AND name=(SELECT name FROM metric_names WHERE text='loss') AND "
+      "step>? AND step NOT IN (SELECT step FROM metrics WHERE run=? AND name=(SELECT name FROM metric_names WHERE "
+      "text='skipped') AND step>?)";
+  Statement& row = look.prepared(mean).bind(run, before, run, before);
+  if (!row.step() || row.column_null(0)) return std::nullopt;
+  return row.column_double(0);
+}
+
 std::optional<double> time_left(const RunSummary& run) {
   if (run.status != RunStatus::running || run.step > run.steps || !run.tokens_per_second) return std::nullopt;
   if (!(*run.tokens_per_second > 0)) return std::nullopt;
@@ -68,6 +85,7 @@ std::pair<std::int64_t, RunSummary> summary_from(const Statement& row) {
 
 void summarize(Look& look, std::int64_t key, RunSummary& run) {
   run.loss = latest(look, key, "loss");
+  run.final_train_loss = final_train_loss(look, key);
   run.validation_loss = latest(look, key, "validation_loss");
   run.tokens_per_second = latest(look, key, "tokens_per_second");
   run.eta_seconds = time_left(run);

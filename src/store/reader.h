@@ -45,6 +45,8 @@ struct RunSummary {
   std::uint64_t steps = 0;  // planned
   std::uint64_t tokens_per_step = 0;
   std::optional<double> loss;  // the newest; these may be NaN
+  // Mean over the last twentieth of the steps so far (one at the least) without those that were skipped.
+  std::optional<double> final_train_loss;
   std::optional<double> validation_loss;
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;  // of a run that is running

@@ -64,7 +64,12 @@ MetricsHistory read_metrics(std::string_view text, Size last_step) {
     }
     const auto step = entry.find("step");
     const bool later = step != entry.end() && step->is_number_integer() && step->get<Size>() > last_step;
-    if (!later) history.kept.append(line).append("\n");
+    if (later) continue;
+    history.kept.append(line).append("\n");
+    const auto loss = entry.find("loss");
+    const bool trained = step != entry.end() && step->is_number_integer() && loss != entry.end() && loss->is_number() &&
+                         !entry.contains("skipped");
+    if (trained) history.losses.push_back({step->get<Size>(), loss->get<double>()});
   }
   return history;
 }
@@ -78,7 +83,7 @@ bool has_trained(const fs::path& path) {
 MetricsLog::MetricsLog(fs::path path, Size last_step, Warning warning)
     : path_(std::move(path)), warning_(std::move(warning)) {
   if (fs::exists(path_)) {
-    const MetricsHistory history = read_metrics(read_file(path_, most_bytes), last_step);
+    MetricsHistory history = read_metrics(read_file(path_, most_bytes), last_step);
     if (history.unreadable_lines > 0) {
       append_to(unreadable_file(path_), history.unreadable);
       warning_(
@@ -88,6 +93,7 @@ MetricsLog::MetricsLog(fs::path path, Size last_step, Warning warning)
                       unreadable_file(path_).filename().string()));
     }
     write_file_atomically(path_, history.kept);
+    earlier_losses_ = std::move(history.losses);
   }
   descriptor_ = open_log(path_);
 }

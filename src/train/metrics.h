@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "train/trainer.h"
 
@@ -14,8 +16,9 @@ namespace quaver {
 
 // A log split into what a run that goes on from a step keeps and what cannot be read.
 struct MetricsHistory {
-  std::string kept;        // lines of steps up to the last one, and events
-  std::string unreadable;  // lines that are no JSON object: a torn write, a damaged disk
+  std::string kept;               // lines of steps up to the last one, and events
+  std::string unreadable;         // lines that are no JSON object: a torn write, a damaged disk
+  std::vector<LossPoint> losses;  // of the kept steps that were not skipped
   Size lines = 0;
   Size unreadable_lines = 0;
   Size first_unreadable = 0;  // its number, from 1
@@ -36,6 +39,9 @@ class MetricsLog {
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
+  // The losses of the lines that were there already.
+  std::vector<LossPoint> take_earlier_losses() { return std::exchange(earlier_losses_, {}); }
+
   // Never throw: a log that cannot be written must not stop the training. What the disk does not take waits in memory
   // and is written as soon as it does.
   void step(const StepReport& report, std::optional<double> validation_loss);
@@ -53,6 +59,7 @@ class MetricsLog {
 
   std::filesystem::path path_;
   Warning warning_;
+  std::vector<LossPoint> earlier_losses_;
   int descriptor_ = -1;
   std::string pending_;  // what the disk has not taken yet
   bool failing_ = false;

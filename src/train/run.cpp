@@ -128,6 +128,7 @@ class Run {
     if (!changes_.empty()) save();
     write_run_files(directory_, files_);
     open_metrics();
+    history_.continue_from(trainer_.steps_done(), metrics_->take_earlier_losses());
     record_.emplace(trainer_, directory_, files_.environment,
                     [this](const std::string& text) { tell(options_.observer.warning, text); });
     record_localization();
@@ -429,10 +430,11 @@ class Run {
 
   void give_up(const StepReport& report) {
     metrics_->step(report, std::nullopt);
-    throw Error(fmt::format("the run diverged at step {} (loss {:.3f}) and {} rewinds did not help", report.step,
-                            report.loss, guard_.state().rewinds),
-                "lower optim.learning_rate, clip harder, or choose a wider recipe; the last good checkpoint is in " +
-                    store_.directory().string());
+    throw RunDiverged(
+        fmt::format("the run diverged at step {} (loss {:.3f}) and {} rewinds did not help", report.step, report.loss,
+                    guard_.state().rewinds),
+        "lower optim.learning_rate, clip harder, or choose a wider recipe; the last good checkpoint is in " +
+            store_.directory().string());
   }
 
   CheckpointContent content() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "quaver/error.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -37,16 +38,13 @@ struct RunOptions {
 
 enum class RunEnd : std::uint8_t { finished, interrupted };
 
-struct LossPoint {
-  Size step = 0;
-  double loss = 0;
-};
-
 struct RunResult {
   RunEnd end = RunEnd::finished;
   std::filesystem::path directory;
   Size steps = 0;
-  double final_train_loss = 0;  // mean over the last twentieth of the steps
+  // Mean over the last twentieth of the run's steps (one at the least) without those that were skipped: what every
+  // place calls the final training loss. Absent where none of them trained.
+  std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
   std::optional<double> best_loss;  // of a perfect model, where it is known
   std::vector<LossPoint> losses;    // of this session's steps
@@ -58,6 +56,12 @@ struct RunResult {
   MemoryUse memory;
   std::map<std::string, double> format_shares;
   std::string sample;  // of text, where there is a tokenizer
+};
+
+// The guard gave up: the loss diverged and rewinds did not help.
+class RunDiverged : public Error {
+ public:
+  using Error::Error;
 };
 
 // Trains as the config says. A fresh start refuses a directory that holds a run. A resume needs a usable checkpoint and

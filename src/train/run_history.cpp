@@ -1,7 +1,7 @@
 #include "train/run_history.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace quaver {
 
@@ -14,17 +14,15 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-double mean_of_last_twentieth(const std::vector<LossPoint>& losses) {
-  if (losses.empty()) return 0;
-  const std::size_t count = std::max<std::size_t>(1, losses.size() / 20);
-  return std::accumulate(losses.end() - static_cast<std::ptrdiff_t>(count), losses.end(), 0.0,
-                         [](double sum, const LossPoint& point) { return sum + point.loss; }) /
-         static_cast<double>(count);
-}
-
 }  // namespace
 
+void RunHistory::continue_from(Size last_step, std::vector<LossPoint> losses) {
+  last_step_ = last_step;
+  earlier_ = std::move(losses);
+}
+
 void RunHistory::add(const StepReport& report) {
+  last_step_ = report.step;
   if (!report.skipped) losses_.push_back({report.step, report.loss});
   if (report.skipped || report.overflows > 0) troubles_.push_back({report.step, report.skipped, report.overflows});
   seconds_.push_back(report.seconds);
@@ -32,15 +30,31 @@ void RunHistory::add(const StepReport& report) {
 
 void RunHistory::rewind(Size last_step) {
   const auto is_taken_back = [last_step](const auto& entry) { return entry.step > last_step; };
+  last_step_ = std::min(last_step_, last_step);
+  std::erase_if(earlier_, is_taken_back);
   std::erase_if(losses_, is_taken_back);
   std::erase_if(validation_, is_taken_back);
   std::erase_if(troubles_, is_taken_back);
 }
 
+std::optional<double> RunHistory::final_train_loss() const {
+  const Size before = last_step_ - std::max<Size>(1, last_step_ / 20);
+  double sum = 0;
+  Size count = 0;
+  for (const std::vector<LossPoint>* losses : {&earlier_, &losses_}) {
+    for (const LossPoint& point : *losses) {
+      if (point.step <= before) continue;
+      sum += point.loss;
+      ++count;
+    }
+  }
+  return count > 0 ? std::optional(sum / static_cast<double>(count)) : std::nullopt;
+}
+
 void RunHistory::write_to(RunResult& result) const {
   result.losses = losses_;
   result.validation = validation_;
-  result.final_train_loss = mean_of_last_twentieth(losses_);
+  result.final_train_loss = final_train_loss();
   if (!validation_.empty()) result.final_validation_loss = validation_.back().loss;
   result.seconds_per_step = median(seconds_);
   result.skipped = 0;

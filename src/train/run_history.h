@@ -7,6 +7,9 @@ namespace quaver {
 
 class RunHistory {
  public:
+  // A resumed run: the step it goes on from, and the losses up to there that its log kept.
+  void continue_from(Size last_step, std::vector<LossPoint> losses);
+
   void add(const StepReport& report);
   void add_validation(Size step, double loss) { validation_.push_back({step, loss}); }
 
@@ -26,6 +29,10 @@ class RunHistory {
     std::uint64_t overflows;
   };
 
+  std::optional<double> final_train_loss() const;
+
+  Size last_step_ = 0;
+  std::vector<LossPoint> earlier_;  // of the sessions before this one
   std::vector<LossPoint> losses_;
   std::vector<LossPoint> validation_;
   std::vector<Trouble> troubles_;  // of the steps that had any

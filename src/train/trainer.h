@@ -48,6 +48,11 @@ struct StepReport {
   double gradient_snr = std::numeric_limits<double>::quiet_NaN();  // of all gradients, where sampled
 };
 
+struct LossPoint {
+  Size step = 0;
+  double loss = 0;
+};
+
 // How near a gradient is to the same in high precision; NaN where either is zero.
 struct GradientAgreement {
   double cosine = std::numeric_limits<double>::quiet_NaN();

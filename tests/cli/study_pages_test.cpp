@@ -322,11 +322,11 @@ RunResult result_by_hand(double seconds) {
 
 std::vector<Contender> compared_by_hand() {
   std::vector<Contender> contenders(2);
-  contenders[0] = {"bf16", {}, {result_by_hand(0.5)}};
+  contenders[0] = {"bf16", {}, {{1, SeedStatus::completed, "", result_by_hand(0.5)}}};
   contenders[0].config.precision.recipe = "bf16";
-  contenders[1] = {"fp8-delayed", {}, {result_by_hand(0.25)}};
+  contenders[1] = {"fp8-delayed", {}, {{1, SeedStatus::completed, "", result_by_hand(0.25)}}};
   contenders[1].config.precision.recipe = "fp8-delayed";
-  contenders[1].runs[0].format_shares = {{"bf16", 0.25}, {"e4m3", 0.75}};
+  contenders[1].runs[0].result.format_shares = {{"bf16", 0.25}, {"e4m3", 0.75}};
   for (Contender& contender : contenders) {
     contender.config.preset = "tiny";
     contender.config.model.layers = 1;
@@ -334,20 +334,25 @@ std::vector<Contender> compared_by_hand() {
   return contenders;
 }
 
+std::string page_about(const std::vector<Contender>& contenders) {
+  return comparison_report(contenders, compare(contenders, ""));
+}
+
 TEST(ComparisonPage, DrawsLossesAndTheBestPossible) {
   std::vector<Contender> contenders = compared_by_hand();
-  EXPECT_EQ(words_of_chart(comparison_report(contenders), "Training loss"),
-            "nats a token against step. bf16: 3 points, from 4.5 to 2.5. fp8-delayed: 3 points, from 4.5 to 2.5.");
-  EXPECT_THAT(chart_titled(comparison_report(contenders), "Training loss"), Not(HasSubstr("best possible")));
-  contenders[0].runs[0].best_loss = 1.75;
-  const std::string page = comparison_report(contenders);
+  EXPECT_EQ(
+      words_of_chart(page_about(contenders), "Training loss"),
+      "nats per token against step. bf16 (base): 3 points, from 4.5 to 2.5. fp8-delayed: 3 points, from 4.5 to 2.5.");
+  EXPECT_THAT(chart_titled(page_about(contenders), "Training loss"), Not(HasSubstr("best possible")));
+  contenders[0].runs[0].result.best_loss = 1.75;
+  const std::string page = page_about(contenders);
   EXPECT_THAT(chart_titled(page, "Training loss"), HasSubstr("best possible"));
   EXPECT_THAT(page, HasSubstr("best possible loss: 1.7500"));
-  EXPECT_EQ(chart_titled(page, "Validation loss against the baseline"), "") << "nothing was validated";
+  EXPECT_EQ(chart_titled(page, "Validation loss against the base"), "") << "nothing was validated";
 }
 
 TEST(ComparisonPage, DrawsCosts) {
-  const std::string page = comparison_report(compared_by_hand());
+  const std::string page = page_about(compared_by_hand());
   const std::string time = chart_titled(page, "Time per step");
   EXPECT_THAT(time, HasSubstr("bf16: 500 ms. fp8-delayed: 250 ms."));
   EXPECT_THAT(time, HasSubstr("1.00×"));
@@ -355,7 +360,7 @@ TEST(ComparisonPage, DrawsCosts) {
   const std::string memory = chart_titled(page, "Memory");
   EXPECT_THAT(memory, HasSubstr("bf16: 21 MiB. fp8-delayed: 21 MiB."));
   for (const char* part : {"bf16 · weights: 1 MiB", "bf16 · weights as codes: 2 MiB", "bf16 · gradients: 3 MiB",
-                           "bf16 · optimiser: 4 MiB", "bf16 · activations: 5 MiB", "bf16 · scratch: 6 MiB"}) {
+                           "bf16 · optimizer: 4 MiB", "bf16 · activations: 5 MiB", "bf16 · scratch: 6 MiB"}) {
     EXPECT_THAT(memory, HasSubstr(part));
   }
   const std::string formats = chart_titled(page, "Operations of the products by format");
@@ -367,7 +372,7 @@ TEST(ComparisonPage, DrawsCosts) {
 TEST(ComparisonPage, DrawsThePrecisionOfRowsAndColumns) {
   std::vector<Contender> contenders = compared_by_hand();
   contenders[1].label = contenders[1].config.precision.recipe = "mxfp8";
-  const std::string page = comparison_report(contenders);
+  const std::string page = page_about(contenders);
   const std::string grid = chart_titled(page, "mxfp8");
   EXPECT_THAT(grid, HasSubstr(" · x: e4m3 — "));
   EXPECT_THAT(grid, HasSubstr(" · dy (columns): "));
@@ -376,24 +381,19 @@ TEST(ComparisonPage, DrawsThePrecisionOfRowsAndColumns) {
 
 TEST(ComparisonPage, HasSamplesWhereThereAreSome) {
   std::vector<Contender> contenders = compared_by_hand();
-  EXPECT_THAT(comparison_report(contenders), Not(HasSubstr("Samples")));
-  contenders[1].runs[0].sample = "once upon a time";
-  EXPECT_THAT(comparison_report(contenders), AllOf(HasSubstr("Samples"), HasSubstr("once upon a time")));
+  EXPECT_THAT(page_about(contenders), Not(HasSubstr("Samples")));
+  contenders[1].runs[0].result.sample = "once upon a time";
+  EXPECT_THAT(page_about(contenders), AllOf(HasSubstr("Samples"), HasSubstr("once upon a time")));
 }
 
 TEST(ComparisonRows, AreTheSameOnThePage) {
   std::vector<Contender> contenders = compared_by_hand();
-  contenders[1].runs[0].overflows = 3;
-  contenders[1].runs[0].skipped = 2;
-  contenders[1].runs.push_back(contenders[1].runs[0]);
-  contenders[1].runs[1].final_train_loss = 2.6;
-  contenders[1].runs[1].seconds_per_step = 9;  // times and memory are those of the first seed
-  contenders[1].runs[1].tokens_per_second = 1;
-  contenders[1].runs[1].memory = {};
-  const std::string page = comparison_report(contenders);
-  EXPECT_THAT(cells_of_row(page, "fp8-delayed"),
-              ElementsAre("2.5500", "+2.00", "3.00 MiB", "5.00 MiB", "4.00 MiB", "75", "250.0", "400", "6", "4"));
-  EXPECT_EQ(cells_of_row(page, "bf16")[1], "–");
+  contenders[1].runs[0].result.overflows = 3;
+  contenders[1].runs[0].result.skipped = 2;
+  contenders[1].runs[0].result.final_train_loss = 2.55;
+  EXPECT_THAT(cells_of_row(page_about(contenders), "fp8-delayed"),
+              ElementsAre("2.5500", "+2.00", "3.00 MiB", "5.00 MiB", "4.00 MiB", "75", "250.0", "400", "3", "2"));
+  EXPECT_EQ(cells_of_row(page_about(contenders), "bf16")[1], "base");
 }
 
 }  // namespace

@@ -288,14 +288,15 @@ TEST(NarratedEnd, SaysHowToGoOnOnlyWhereItWasInterrupted) {
   const auto concluded = [&](Output output) {
     return words_of([&] { Narrator(small_config("bf16", "unused"), output).conclude(result); });
   };
-  EXPECT_EQ(concluded(Output::human), "runs/one: loss 2.0000, 10 tokens/s\n");
+  EXPECT_EQ(concluded(Output::human), "runs/one: final training loss 2.0000, 10 tokens/s\n");
   EXPECT_EQ(concluded(Output::json), "");
   result.best_loss = 1.5;
-  EXPECT_EQ(concluded(Output::human), "runs/one: loss 2.0000 (best possible 1.5000), 10 tokens/s\n");
+  EXPECT_EQ(concluded(Output::human), "runs/one: final training loss 2.0000 (best possible 1.5000), 10 tokens/s\n");
   result.losses.clear();
+  result.final_train_loss.reset();
   result.best_loss.reset();
   result.final_validation_loss = 2.5;
-  EXPECT_EQ(concluded(Output::human), "runs/one: validation 2.5000\n");
+  EXPECT_EQ(concluded(Output::human), "runs/one: validation loss 2.5000\n");
 }
 
 }  // namespace

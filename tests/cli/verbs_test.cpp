@@ -1,5 +1,6 @@
 // The verbs beside train: data, eval, sample, compare, inspect, and what their --help mentions.
 #include <cmath>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -24,7 +26,7 @@ TEST(Help, EveryVerbMentionsItsOptions) {
        {"\n  train ", "\n  compare ", "\n  eval ", "\n  sample ", "\n  data ", "\n  inspect ", "\n  bench ",
         "\n  calibrate ", "\n  localize ", "\n  estimate ", "\n  doctor ", "\n  dash ", "\n  export ", "--version"}},
       {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
-      {{"compare"}, config + Words{"--recipes", "--seeds", "--out", "--json"}},
+      {{"compare"}, config + Words{"--recipes", "--seeds", "--base", "--out", "--json"}},
       {{"eval"}, {"--step", "--batches", "--json"}},
       {{"sample"}, {"--step", "--prompt", "--tokens", "--temperature", "--top-k", "--seed", "--count"}},
       {{"data"},
@@ -174,6 +176,14 @@ TEST(CompareVerb, WritesAReportAndTheFigures) {
     ASSERT_EQ(entry["final_losses"].size(), 2U);
     EXPECT_NE(entry["final_losses"][0], entry["final_losses"][1]) << "the seeds are not used";
     EXPECT_THAT(outcome.out, HasSubstr("\n" + entry["recipe"].get<std::string>()));
+    for (const json& seed : entry["seeds"]) {
+      const std::string loss = fmt::format("{:.4f}", seed["final_loss"].get<double>());
+      EXPECT_THAT(outcome.out, ContainsRegex(fmt::format("seed {} +{}", seed["seed"].get<int>(), loss)));
+    }
+    const std::string mean =
+        fmt::format("{:.4f} ± {:.4f}", entry["final_loss"].get<double>(), entry["final_loss_deviation"].get<double>());
+    EXPECT_THAT(outcome.out, HasSubstr(mean));
+    EXPECT_THAT(contents_of(folder / "all/report.html"), HasSubstr(">" + mean + "<"));
   }
   const std::string report = contents_of(folder / "all/report.html");
   EXPECT_THAT(report, HasSubstr("fp8-delayed"));
@@ -183,6 +193,33 @@ TEST(CompareVerb, WritesAReportAndTheFigures) {
   const Outcome again = quaver(folder, words);
   EXPECT_EQ(again.status, 1);
   EXPECT_THAT(again.error, HasSubstr("already holds a comparison"));
+}
+
+// The learning rate grows until the loss diverges; the comparison goes on and says so.
+TEST(CompareVerb, ListsARunThatDivergesAndFails) {
+  const Folder folder;
+  Words words =
+      tiny_training({"--out=all", "--recipes=fp32,bf16", "--seeds=1,2", "--train.steps=60", "--optim.learning_rate=30",
+                     "--optim.warmup=0.6", "--optim.schedule=constant", "--optim.clip=none", "--guard.patience=3",
+                     "--guard.divergence=1.2", "--guard.max_rewinds=0"});
+  words.front() = "compare";
+  const Outcome outcome = quaver(folder, words);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.out, ContainsRegex("fp32, seed 2: diverged and left out of the means: the run diverged at step"));
+  const json figures = json::parse(contents_of(folder / "all/comparison.json"));
+  ASSERT_EQ(figures.size(), 2U);
+  EXPECT_EQ(figures[0]["seeds"][1]["status"], "diverged");
+  EXPECT_TRUE(figures[0]["final_losses"][1].is_null());
+}
+
+TEST(CompareVerb, RefusesABaseThatIsNotComparedBeforeItTrains) {
+  const Folder folder;
+  Words words = tiny_training({"--out=all", "--recipes=fp32,bf16", "--base=mxfp8"});
+  words.front() = "compare";
+  const Outcome outcome = quaver(folder, words);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("--base mxfp8 is not among the recipes"));
+  EXPECT_FALSE(fs::exists(folder / "all"));
 }
 
 TEST(CompareVerb, StopsAtOnceWhenInterrupted) {

@@ -58,6 +58,7 @@ TEST_F(AnswerFields, OfARunInTheList) {
                       {"steps", 100},
                       {"tokens_per_step", 64},
                       {"loss", 2.5},
+                      {"final_train_loss", 2.5},
                       {"validation_loss", 3.25},
                       {"tokens_per_second", 128.0},
                       {"eta_seconds", nullptr},

@@ -252,7 +252,7 @@ TEST_F(ActingRun, ACompleteRunThatIsResumedIsEvaluatedAndStays) {
   EXPECT_EQ(same.end, RunEnd::finished);
   EXPECT_THAT(same.losses, IsEmpty());
   EXPECT_EQ(same.steps, 3);
-  EXPECT_EQ(same.final_train_loss, 0);
+  EXPECT_EQ(same.final_train_loss, std::nullopt);
 }
 
 TEST_F(ActingRun, TheResultHasTheLossOfAPerfectModelAndOfAllValidationBatches) {

@@ -40,7 +40,7 @@ TEST(RunResult, IsThatOfItsSteps) {
     EXPECT_EQ(run.result.losses[i].step, static_cast<Size>(i + 1));
     EXPECT_EQ(run.result.losses[i].loss, run.reports[i].loss);
   }
-  EXPECT_DOUBLE_EQ(run.result.final_train_loss, (run.reports[38].loss + run.reports[39].loss) / 2)
+  EXPECT_DOUBLE_EQ(run.result.final_train_loss.value(), (run.reports[38].loss + run.reports[39].loss) / 2)
       << "a twentieth of forty";
   std::vector<Size> validated;
   for (const LossPoint& point : run.result.validation) validated.push_back(point.step);

@@ -1,0 +1,215 @@
+// A comparison as an HTML report.
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cli/compare.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "models/transformer.h"
+#include "precision/recipe.h"
+#include "report/chart.h"
+#include "report/page.h"
+
+namespace quaver {
+
+namespace {
+
+std::string legend_name(const Comparison& comparison, std::size_t index) {
+  const RecipeMetrics& recipe = comparison.recipes[index];
+  std::string name = recipe.label;
+  if (recipe.base == index) name += " (base)";
+  if (recipe.completed > 1) name += " ± σ";
+  return name;
+}
+
+report::Series series_of(const Comparison& comparison, std::size_t index, const MeanCurve& curve) {
+  return {legend_name(comparison, index), curve.step, curve.mean, curve.deviation};
+}
+
+std::string with_seeds(const Comparison& comparison, const std::string& label) {
+  if (comparison.seeds < 2) return label;
+  return fmt::format("{}; line: mean of up to {} seeds, band: ± σ", label, comparison.seeds);
+}
+
+report::LineChart loss_chart(const Comparison& comparison) {
+  report::LineChart chart;
+  chart.title = "Training loss";
+  chart.x_label = "step";
+  chart.y_label = with_seeds(comparison, "nats per token");
+  chart.smoothing = comparison.seeds > 1 ? 0 : loss_smoothing;  // of several seeds each is smoothed already
+  for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
+    chart.series.push_back(series_of(comparison, i, comparison.recipes[i].train_loss));
+  }
+  if (comparison.best_loss) chart.references.push_back({*comparison.best_loss, "best possible"});
+  return chart;
+}
+
+// A base is a line of zeros.
+report::LineChart gap_chart(const Comparison& comparison) {
+  report::LineChart chart;
+  chart.title = "Validation loss against the base";
+  chart.x_label = "step";
+  chart.y_label = with_seeds(comparison, "difference in nats per token");
+  for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
+    chart.series.push_back(series_of(comparison, i, comparison.recipes[i].validation_gap));
+  }
+  return chart;
+}
+
+report::BarChart memory_chart(const Comparison& comparison) {
+  report::BarChart chart;
+  chart.title = "Memory";
+  chart.unit = report::Unit::bytes;
+  chart.parts = {"weights", "weights as codes", "gradients", "optimizer", "activations", "scratch"};
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    const MemoryUse use = recipe.example == nullptr ? MemoryUse{} : recipe.example->memory;
+    report::Bar bar{recipe.label, {}, ""};
+    for (const Size bytes :
+         {use.weights, use.quantized_weights, use.gradients, use.optimizer, use.activations, use.scratch}) {
+      bar.values.push_back(static_cast<double>(bytes));
+    }
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
+report::BarChart format_chart(const Comparison& comparison) {
+  report::BarChart chart;
+  chart.title = "Operations of the products by format";
+  chart.unit = report::Unit::percent;
+  using Shares = std::map<std::string, double>;
+  const auto shares_of = [](const RecipeMetrics& recipe) {
+    return recipe.example == nullptr ? Shares{} : recipe.example->format_shares;
+  };
+  std::set<std::string> formats;
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    for (const auto& [format, share] : shares_of(recipe)) formats.insert(format);
+  }
+  chart.parts.assign(formats.begin(), formats.end());
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    const Shares shares = shares_of(recipe);
+    report::Bar bar{recipe.label, {}, ""};
+    for (const std::string& format : chart.parts) {
+      const auto found = shares.find(format);
+      bar.values.push_back(found == shares.end() ? 0.0 : found->second);
+    }
+    chart.bars.push_back(std::move(bar));
+  }
+  return chart;
+}
+
+report::BarChart time_chart(const Comparison& comparison) {
+  report::BarChart chart;
+  chart.title = "Time per step";
+  chart.unit = report::Unit::seconds;
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    const auto& base = comparison.recipes[recipe.base].seconds_per_step;
+    const double seconds = recipe.seconds_per_step ? recipe.seconds_per_step->mean : 0;
+    const bool is_known = recipe.seconds_per_step && base && base->mean > 0;
+    chart.bars.push_back({recipe.label, {seconds}, is_known ? fmt::format("{:.2f}×", seconds / base->mean) : ""});
+  }
+  return chart;
+}
+
+// Layer × operand, colored by format: what the plan of one recipe looks like.
+report::HeatGrid precision_map(const Contender& contender, int vocab) {
+  ModelConfig model = contender.config.model;
+  model.vocab = model.vocab > 0 ? model.vocab : vocab;
+  model.parametrization = Parametrization::automatic;
+  model.init = Init::automatic;
+  model.tie_head = TieHead::automatic;
+  const std::vector<LayerShape> layers = layer_shapes(resolved(model));
+  const Plan plan = make_plan(contender.config.precision, layers);
+  report::HeatGrid grid;
+  grid.title = contender.label;
+  grid.columns = {"x", "w", "dy", "x (columns)", "w (columns)", "dy (columns)"};
+  for (const LayerShape& layer : layers) {
+    grid.rows.push_back(layer.name);
+    for (const bool columns : {false, true}) {
+      for (const char* role : {"/x", "/w", "/dy"}) {
+        const PlanRow& row = plan.at(layer.name + role);
+        const QuantSpec& spec = columns ? row.spec.columns : row.spec.rows;
+        grid.cells.push_back({std::string(info(spec.format).name), std::nullopt, "",
+                              fmt::format("{}: {} ({})", row.site, describe(spec), row.reason)});
+      }
+    }
+  }
+  return grid;
+}
+
+// Every seed's figures: what the means are made of.
+report::Table seed_table(const Comparison& comparison) {
+  const auto shown = [](const std::optional<double>& value, const char* format) {
+    return value ? fmt::format(fmt::runtime(format), *value) : std::string("–");
+  };
+  std::vector<std::vector<std::string>> rows{{"run", "status", "final training loss", "validation loss", "gap %",
+                                              "ms/step", "tokens/s", "overflows", "skipped"}};
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    for (const SeedMetrics& seed : recipe.seeds) {
+      const bool is_complete = seed.status == SeedStatus::completed;
+      const auto if_complete = [&](const std::string& text) { return is_complete ? text : std::string("–"); };
+      rows.push_back({fmt::format("{}, seed {}", recipe.label, seed.seed), std::string(name_of(seed.status)),
+                      shown(seed.train_loss, "{:.4f}"), shown(seed.validation_loss, "{:.4f}"),
+                      shown(seed.gap_percent, "{:+.2f}"),
+                      if_complete(fmt::format("{:.1f}", 1000 * seed.seconds_per_step)),
+                      if_complete(format_count(seed.tokens_per_second)), if_complete(std::to_string(seed.overflows)),
+                      if_complete(std::to_string(seed.skipped))});
+    }
+  }
+  return report_table(rows);
+}
+
+void add_samples(report::Page& page, const Comparison& comparison) {
+  bool is_first = true;
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    if (recipe.example == nullptr || recipe.example->sample.empty()) continue;
+    if (std::exchange(is_first, false)) page.heading("Samples");
+    page.heading(recipe.label, report::Page::Level::subsection).code(recipe.example->sample);
+  }
+}
+
+}  // namespace
+
+std::string comparison_report(const std::vector<Contender>& contenders, const Comparison& comparison) {
+  const Config& config = contenders.front().config;
+  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} sequences · {} seed{}", config.preset,
+                                                    config.train.steps, config.train.batch * config.train.accumulation,
+                                                    comparison.seeds, comparison.seeds == 1 ? "" : "s"));
+  page.table(report_table(comparison_rows(comparison, SeedRows::left_out)));
+  for (const std::string& note : comparison_notes(comparison)) page.paragraph(note);
+  if (comparison.seeds > 1) {
+    page.details("Every seed", [&](report::Page& inner) { inner.table(seed_table(comparison)); });
+  }
+  page.heading("Loss").figure(
+      report::to_svg(loss_chart(comparison)),
+      comparison.seeds > 1 ? "The mean over the seeds that completed, each smoothed; the bands are ± σ of the seeds."
+                           : "Smoothed; the raw losses are the faint lines.");
+  const report::LineChart gaps = gap_chart(comparison);
+  const bool has_gaps = std::ranges::any_of(gaps.series, [](const report::Series& each) { return !each.x.empty(); });
+  if (has_gaps) page.figure(report::to_svg(gaps), "Above zero is worse than the base at the same seed.");
+  page.heading("Cost")
+      .paragraph(
+          "On a CPU the low-precision formats are emulated exactly: the time shows what the "
+          "emulation costs, the memory what the formats save.")
+      .figure(report::to_svg(memory_chart(comparison)))
+      .figure(report::to_svg(time_chart(comparison)));
+  page.heading("Precision of every operand");
+  const report::BarChart formats = format_chart(comparison);
+  if (!formats.parts.empty())  // no run completed: nothing was counted
+    page.figure(report::to_svg(formats), "A product counts under the wider of its operands' formats.");
+  for (const Contender& contender : contenders) {
+    page.details(contender.label, [&](report::Page& inner) {
+      inner.figure(
+          report::to_svg(precision_map(contender, 64)),
+          "Columns: the forward product reads x and w, the input gradient dy and w (columns), the weight gradient "
+          "dy (columns) and x (columns).");
+    });
+  }
+  add_samples(page, comparison);
+  return page.footer("Written by quaver " QUAVER_VERSION).html();
+}
+
+}  // namespace quaver
