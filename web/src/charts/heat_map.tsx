@@ -5,7 +5,9 @@ import { useWidth } from '../hooks';
 import { type ColourScale } from '../colour_scale';
 import { useTheme } from '../theme';
 import type { Matrix } from '../types';
+import { ExportMenu } from './export_menu';
 import { cellAt, cellRect, drawHeatMap, drawOverlay, layoutOf, type Cell } from './heat_draw';
+import { heatExports, heatTitle } from './heat_export';
 
 export interface HeatMapProps {
   matrix: Matrix;
@@ -117,6 +119,7 @@ export function HeatMap({ matrix, scale, label, maxHeight, openRow, tell, open, 
         {shown && <Tip matrix={matrix} layout={layout} cell={shown} told={tell(shown)} />}
       </div>
       <span class="sr-only" aria-live="polite" ref={said} />
+      <ExportMenu title={heatTitle(matrix)} exports={() => heatExports(matrix, scale, layout, theme.dark)} />
     </div>
   );
 }

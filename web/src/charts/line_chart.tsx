@@ -3,10 +3,14 @@ import { useEffect, useId, useMemo, useRef, useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import uPlot from 'uplot';
 import { useWidth } from '../hooks';
+import { usePlace } from '../router';
 import { align } from '../series';
 import { useTheme } from '../theme';
+import { downloadCsv, downloadPng, type CsvCell } from './export';
+import { ExportMenu, type Exports } from './export_menu';
 import { Legend } from './legend';
 import { optionsOf, readAt, type LineSeries, type PlotLook } from './plot_options';
+import { setZoom, zoomOf } from './zoom';
 
 export interface LineChartProps extends PlotLook {
   title: string;
@@ -14,6 +18,7 @@ export interface LineChartProps extends PlotLook {
   note?: ComponentChildren;
   controls?: ComponentChildren;
   empty?: string; // said instead of the chart when no series has a point
+  xName?: string; // what the x axis counts, for files; "step" by default
   describe?: string; // what a reader who cannot see the lines should know
 }
 
@@ -21,6 +26,7 @@ export function LineChart(props: LineChartProps) {
   const { title, series, note, controls, empty = 'Not recorded in this run.', describe } = props;
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const titleId = useId();
+  const exports = useRef<Exports>();
   const drawn = series.filter((one) => one.x.length > 0);
   const toggle = (label: string) => {
     const next = new Set(hidden);
@@ -32,11 +38,12 @@ export function LineChart(props: LineChartProps) {
       <figcaption class="card-head">
         <h3 id={titleId}>{title}</h3>
         {controls}
+        {drawn.length > 0 && <ExportMenu title={title} exports={() => exports.current} />}
       </figcaption>
       {drawn.length === 0 ? (
         <p class="quiet chart-empty">{empty}</p>
       ) : (
-        <Plot {...props} series={drawn} hidden={hidden} toggle={toggle} label={describe ?? title} />
+        <Plot {...props} series={drawn} hidden={hidden} toggle={toggle} label={describe ?? title} exports={exports} />
       )}
       {note && <p class="note">{note}</p>}
     </figure>
@@ -47,6 +54,7 @@ interface PlotProps extends LineChartProps {
   hidden: ReadonlySet<string>;
   toggle: (label: string) => void;
   label: string;
+  exports: { current: Exports | undefined };
 }
 
 function Plot(props: PlotProps) {
@@ -57,14 +65,15 @@ function Plot(props: PlotProps) {
   const plot = useRef<uPlot>();
   const said = useRef<HTMLSpanElement>(null);
   const [cursor, setCursor] = useState<number | null>(null);
-  const [zoomed, setZoomed] = useState(false);
+  const zoom = zoomOf(usePlace());
+  const zoomKey = zoom?.join() ?? '';
 
   const data = useMemo(() => {
     const { x, columns } = align(series.map(({ x: at, y }) => ({ x: at, y })));
     return [x, ...columns] as uPlot.AlignedData;
   }, [series]);
-  const latest = useRef({ props, data });
-  latest.current = { props, data };
+  const latest = useRef({ props, data, zoom });
+  latest.current = { props, data, zoom };
 
   const shape = JSON.stringify([
     series.map((one) => [one.label, one.colour, one.dash, one.width, one.faint, one.points, one.axis]),
@@ -76,11 +85,12 @@ function Plot(props: PlotProps) {
     if (!host || width === 0) return;
     const options = optionsOf(latest.current.props, series, { width, height }, {
       cursorMoved: setCursor,
-      zoomChanged: setZoomed,
+      rangeChosen: setZoom,
       marks: () => latest.current.props.markers ?? [],
     });
     const made = new uPlot(options, latest.current.data, host);
     plot.current = made;
+    showRange(made, latest.current.zoom);
     return () => {
       made.destroy();
       plot.current = undefined;
@@ -92,14 +102,19 @@ function Plot(props: PlotProps) {
     if (!made) return;
     // Still the data it was made with: nothing to do.
     if (made.data === data) return;
-    const { min, max } = made.scales.x ?? {};
-    if (zoomed && min !== undefined && max !== undefined && min !== null && max !== null) {
-      made.setData(data, false);
-      made.setScale('x', { min, max });
-    } else {
-      made.setData(data);
-    }
+    made.setData(data, zoom === null);
+    showRange(made, zoom);
   }, [data]);
+
+  // The address is what counts: a drag writes it, a link brings it, and every chart of the view follows.
+  const shownZoom = useRef(zoomKey);
+  useEffect(() => {
+    const made = plot.current;
+    if (!made || shownZoom.current === zoomKey) return;
+    shownZoom.current = zoomKey;
+    if (zoom) showRange(made, zoom);
+    else made.setData(data);
+  }, [zoomKey]);
 
   useEffect(() => {
     if (width > 0) plot.current?.setSize({ width, height });
@@ -126,7 +141,7 @@ function Plot(props: PlotProps) {
       ArrowLeft: now - (event.shiftKey ? page : 1), ArrowRight: now + (event.shiftKey ? page : 1), Home: 0, End: x.length - 1,
     };
     const to = steps[event.key];
-    if (event.key === 'Escape' && zoomed) resetZoom();
+    if (event.key === 'Escape' && zoom) resetZoom();
     if (to === undefined) return;
     event.preventDefault();
     const index = Math.min(x.length - 1, Math.max(0, to));
@@ -139,9 +154,12 @@ function Plot(props: PlotProps) {
     return `${formatX(data[0][index] ?? null)}: ${values.join(', ')}`;
   };
   const formatOf = (one: LineSeries) => (one.axis === 'right' && props.secondAxis ? props.secondAxis.format : formatY);
-  const resetZoom = () => {
-    plot.current?.setData(data);
-    setZoomed(false);
+  const resetZoom = () => setZoom(null);
+  props.exports.current = {
+    png: () => plot.current && downloadPng({
+      title: props.title, chart: plot.current.ctx.canvas, xName: props.xName ?? 'step', lines: linesOf(props),
+    }),
+    csv: () => downloadCsv(props.title, csvRows(props, data, zoom)),
   };
 
   return (
@@ -151,9 +169,34 @@ function Plot(props: PlotProps) {
       <div class="plot-holder" ref={holder}>
         <div ref={target} class="plot" tabIndex={0} role="img" onKeyDown={moveBy}
           aria-label={`${label}. Left and right arrows read values.`} />
-        {zoomed && <button type="button" class="small zoom-reset" onClick={resetZoom}>Reset zoom</button>}
+        {zoom && <button type="button" class="small zoom-reset" onClick={resetZoom}>Reset zoom</button>}
       </div>
       <span class="sr-only" aria-live="polite" ref={said} />
     </>
   );
+}
+
+function showRange(made: uPlot, range: readonly [number, number] | null): void {
+  if (range) made.setScale('x', { min: range[0], max: range[1] });
+}
+
+const isShown = (one: LineSeries, hidden: ReadonlySet<string>) => !hidden.has(one.legend ?? one.label);
+
+// The legend as it is on the page; where there are bands, what they are.
+function linesOf({ series, hidden, bands = [], bandName }: PlotProps) {
+  const lines = series.filter((one) => isShown(one, hidden) && !one.faint)
+    .map(({ label, colour, dash }) => ({ label, colour, ...(dash ? { dash } : {}) }));
+  const band = bands[0];
+  return band && bandName ? [...lines, { label: bandName, colour: bands.length > 1 ? 'c6' : band.colour, band: true }] : lines;
+}
+
+// A row per x that is shown, a column per line that is; a line without a point there leaves its cell empty.
+function csvRows({ series, hidden, xName = 'step' }: PlotProps, data: uPlot.AlignedData, zoom: readonly [number, number] | null): CsvCell[][] {
+  const columns = series.map((one, i) => ({ one, values: one.shown ?? data[i + 1] ?? [] })).filter(({ one }) => isShown(one, hidden));
+  const rows: CsvCell[][] = [[xName, ...columns.map(({ one }) => one.label)]];
+  data[0].forEach((x, i) => {
+    if (zoom && (x < zoom[0] || x > zoom[1])) return;
+    rows.push([x, ...columns.map(({ values }) => values[i] ?? null)]);
+  });
+  return rows;
 }

@@ -34,6 +34,7 @@ export interface PlotLook {
   logY?: boolean;
   height?: number;
   bands?: { high: number; low: number; colour: string }[]; // indices into series
+  bandName?: string; // what the bands are, for the legend
   stacked?: boolean;
   markers?: Mark[];
   syncKey?: string;
@@ -42,7 +43,7 @@ export interface PlotLook {
 
 export interface PlotEvents {
   cursorMoved: (index: number | null) => void;
-  zoomChanged: (zoomed: boolean) => void;
+  rangeChosen: (range: readonly [number, number] | null) => void; // by the reader; null: all of it
   marks: () => Mark[];
 }
 
@@ -192,15 +193,12 @@ export function optionsOf(
     },
     hooks: {
       setCursor: [(u) => events.cursorMoved(u.cursor.idx ?? null)],
-      setScale: [(u, key) => {
-        if (key !== 'x') return;
-        const x = u.data[0];
-        const { min, max } = u.scales.x ?? {};
-        const first = x[0];
-        const last = x[x.length - 1];
-        events.zoomChanged(min != null && max != null && first != null && last != null && last > first
-          && (min > first || max < last));
+      // Charts that follow this one through their common key hear of it too: only the one under the pointer tells.
+      setSelect: [(u) => {
+        const { left, width } = u.select;
+        if (width > 0 && u.over.matches(':hover')) events.rangeChosen([u.posToVal(left, 'x'), u.posToVal(left + width, 'x')]);
       }],
+      ready: [(u) => u.over.addEventListener('dblclick', () => events.rangeChosen(null))],
       draw: [(u) => drawMarks(u, events.marks())],
     },
   };

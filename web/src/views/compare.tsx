@@ -12,7 +12,7 @@ import { categoryName, dashOf } from '../theme';
 import type { Run, SeriesByName } from '../types';
 import { differenceTo, groupOf, seedBand, smoothed } from './compare_data';
 import { FinalTable, RunPicker } from './compare_parts';
-import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
 const metricNames = ['loss', 'validation_loss', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'saturated', 'overflows', 'skipped', 'narrow_share',
   'gradient_snr', 'shadow_cosine', 'shadow_error', 'update_ratio', 'unmoved_percent', 'max_logit', 'loss_scale', 'seconds'];
@@ -90,7 +90,7 @@ function Curves({ chosen, base, group, metric, series, view, range, loading }: C
   })), [series, key]);
   const parted = useMemo(() => differencesOf(chosen, base, group, metric, series, view, halfLife), [series, key]);
   const common = {
-    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], logX: view.logX, syncKey: 'compare',
+    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], xName: axisName[view.axis], logX: view.logX, syncKey: 'compare',
     empty: loading ? 'Loading…' : `No chosen run has recorded ${words(metric)}.`,
   };
   return (

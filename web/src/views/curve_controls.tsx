@@ -37,7 +37,7 @@ export function CurveControls({ place, range, fit = false }: CurveControlsProps)
   const halfLife = halfLifeOf(view.smoothing, range);
   return (
     <Toolbar label="How curves are drawn">
-      <Segments label="Against" value={view.axis} change={(x) => set({ x: x === 'step' ? null : x })} options={[
+      <Segments label="Against" value={view.axis} change={(x) => set({ x: x === 'step' ? null : x, zoom: null })} options={[
         { value: 'step', text: 'step' }, { value: 'tokens', text: 'tokens' }, { value: 'time', text: 'wall time' }]} />
       <Slider label="Smoothing" value={view.smoothing} change={(smooth) => set({ smooth })}
         say={halfLife > 0 ? `half-life ${short(Math.max(1, Math.round(halfLife)))} steps` : 'none'} />
@@ -53,6 +53,8 @@ export const axisFormat: Record<XAxis, (value: Maybe) => string> = {
   tokens: (value) => `${short(value)} tokens`,
   time: (value) => duration(value),
 };
+
+export const axisName: Record<XAxis, string> = { step: 'step', tokens: 'tokens', time: 'seconds' };
 
 export const axisTick: Record<XAxis, (value: Maybe) => string> = {
   step: (value) => (value !== null && value >= 1e5 ? short(value) : count(value)),

@@ -14,7 +14,7 @@ import { href, type Place } from '../router';
 import { halfLifeOf, lastStep, lastValue, xOf } from '../series';
 import { rangesInWords, rangesOf } from '../settings';
 import type { RunDetail, RunEvent, SeriesByName } from '../types';
-import { axisFormat, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
 const names = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit',
   'saturated', 'overflows', 'skipped'];
@@ -115,7 +115,7 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
   }, [series, key, halfLife, run.tokens_per_step]);
   const markers = useMemo(() => marksOf(events, view, run, series), [events, key, series]);
   const common = {
-    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], logX: view.logX, logY: view.logY, markers,
+    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], xName: axisName[view.axis], logX: view.logX, logY: view.logY, markers,
     syncKey: `overview ${run.id}`, empty: loading ? 'Loading…' : 'Not recorded in this run yet.',
   };
   return (

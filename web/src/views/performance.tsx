@@ -11,7 +11,7 @@ import type { Place } from '../router';
 import { atSteps, bucketRatio, curve, halfLifeOf, lastStep, lastValue, smooth, stack, tailMean, totalRatio, xOf } from '../series';
 import { categoryName } from '../theme';
 import type { Maybe, RunDetail, SeriesByName } from '../types';
-import { axisFormat, axisTick, CurveControls, curveViewOf, toCurve, type CurveView } from './curve_controls';
+import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, toCurve, type CurveView } from './curve_controls';
 
 const phases = ['phase.forward_backward', 'phase.optimizer', 'phase.data', 'phase.statistics', 'phase.evaluation',
   'phase.checkpoint', 'phase.shadow'];
@@ -78,7 +78,7 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
   }, [series, key, halfLife, run.tokens_per_step]);
   const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
   const common = {
-    formatX: axisFormat[asked.axis], formatTickX: axisTick[asked.axis], logX: asked.logX, logY: asked.logY, height: 170,
+    formatX: axisFormat[asked.axis], formatTickX: axisTick[asked.axis], xName: axisName[asked.axis], logX: asked.logX, logY: asked.logY, height: 170,
     syncKey: `performance ${run.id}`,
   };
   return (
