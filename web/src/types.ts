@@ -14,7 +14,8 @@ export interface Run {
   step: number;
   steps: number;
   tokens_per_step: number;
-  loss: Maybe;
+  loss: Maybe; // of the newest step
+  final_train_loss: Maybe; // mean over the last twentieth of the steps so far
   validation_loss: Maybe;
   tokens_per_second: Maybe;
   eta_seconds: Maybe;

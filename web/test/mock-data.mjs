@@ -301,10 +301,17 @@ function configOf(run) {
   };
 }
 
+function finalLossOf(run) {
+  const from = run.step - Math.max(1, Math.floor(run.step / 20));
+  const losses = Array.from({ length: run.step - Math.max(0, from) }, (_, i) => lossAt(run, from + 1 + i));
+  return losses.length === 0 || losses.includes(null) ? null : losses.reduce((sum, one) => sum + one, 0) / losses.length;
+}
+
 export function publicOf(run) {
   return {
     id: run.id, name: run.name, model: run.model, recipe: run.recipe, status: run.status, started: run.started, updated: run.updated, step: run.step,
     steps: run.steps, tokens_per_step: run.tokens_per_step, loss: run.step ? lossAt(run, run.step) : null,
+    final_train_loss: finalLossOf(run),
     validation_loss: run.step >= run.evalEvery && !run.nanAfter ? (lossAt(run, Math.floor(run.step / run.evalEvery) * run.evalEvery) ?? 0) + 0.03 : null,
     tokens_per_second: run.step ? run.tokens_per_step / run.pace : null, eta_seconds: run.status === 'running' ? (run.steps - run.step) * run.pace : null,
     tags: run.tags, alerts: alertsOf(run).length, group: run.group, seed: run.seed,

@@ -2,7 +2,7 @@
 import { useMemo } from 'preact/hooks';
 import { LineChart } from '../charts/line_chart';
 import type { LineSeries } from '../charts/plot_options';
-import { Select } from '../parts/controls';
+import { Check, Select } from '../parts/controls';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { number, signed, words } from '../format';
 import { useMetrics, useRuns } from '../hooks';
@@ -11,6 +11,8 @@ import { curve, halfLifeOf, lastStep, xOf } from '../series';
 import { categoryName, dashOf } from '../theme';
 import type { Run, SeriesByName } from '../types';
 import { differenceTo, groupOf, seedBand, smoothed } from './compare_data';
+import { seedGroups, widest } from './compare_groups';
+import { GroupedCurves, GroupedTable } from './compare_groups_view';
 import { FinalTable, RunPicker } from './compare_parts';
 import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 
@@ -27,7 +29,11 @@ export function CompareView({ place }: { place: Place }) {
 function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
   const asked = (place.query.get('runs') ?? '').split(',').filter(Boolean).slice(0, mostRuns);
   const chosen = asked.map((id) => runs.find((run) => run.id === id)).filter((run): run is Run => run !== undefined);
-  const base = chosen.find((run) => run.id === place.query.get('base')) ?? chosen[0];
+  const base = chosen.find((run) => run.id === place.query.get('base')) ?? widest(chosen);
+  const groups = seedGroups(chosen);
+  const hasSeeds = groups.some((one) => one.runs.length > 1);
+  const grouped = hasSeeds && place.query.get('seeds') !== 'each';
+  const baseGroup = groups.find((one) => base && one.runs.includes(base));
   const metric = place.query.get('metric') ?? 'loss';
   const group = groupOf(base, runs).slice(0, mostRuns);
   const needed = [...new Set([...chosen, ...group].map((run) => run.id))];
@@ -44,7 +50,9 @@ function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
         {chosen.length > 0 && (
           <>
             <Select label="Base" value={base?.id ?? ''} change={(id) => go(changed(place, { base: id }), 'replace')}
-              options={chosen.map((run) => ({ value: run.id, text: run.name }))} />
+              options={grouped ? groups.map((one) => ({ value: baseOption(one.runs, base), text: one.label }))
+                : chosen.map((run) => ({ value: run.id, text: run.name }))} />
+            {hasSeeds && <Check label="group seeds" checked={grouped} change={(on) => go(changed(place, { seeds: on ? null : 'each' }), 'replace')} />}
             <Select label="Metric" value={metric} change={(name) => go(changed(place, { metric: name }), 'replace')}
               options={metricNames.map((name) => ({ value: name, text: words(name) }))} />
           </>
@@ -59,13 +67,28 @@ function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
         : (
           <>
             <CurveControls place={place} range={range} fit />
-            <Curves chosen={chosen} base={base} group={group} metric={metric} series={metrics.series} view={view} range={range}
-              loading={metrics.loading} />
-            <FinalTable chosen={chosen} base={base} group={group} series={metrics.series} />
+            {grouped && baseGroup ? (
+              <>
+                <GroupedCurves groups={groups} base={baseGroup} metric={metric} series={metrics.series} view={view} range={range}
+                  empty={metrics.loading ? 'Loading…' : `No chosen run has recorded ${words(metric)}.`} />
+                <GroupedTable groups={groups} base={baseGroup} />
+              </>
+            ) : (
+              <>
+                <Curves chosen={chosen} base={base} group={group} metric={metric} series={metrics.series} view={view} range={range}
+                  loading={metrics.loading} />
+                <FinalTable chosen={chosen} base={base} group={group} series={metrics.series} />
+              </>
+            )}
           </>
         )}
     </div>
   );
+}
+
+// The base of a group is told by one of its runs: the one that the address names, else its first.
+function baseOption(runs: Run[], base: Run | undefined): string {
+  return (runs.find((run) => run.id === base?.id) ?? runs[0])?.id ?? '';
 }
 
 interface CurvesProps {

@@ -37,14 +37,14 @@ export function seedBand(base: Curve, group: Curve[]): { x: number[] } & Band {
 }
 
 export interface FinalFigures {
-  loss: Maybe; // over the last twentieth of the steps
+  loss: Maybe; // the final training loss
   validation: Maybe;
   gradientNorm: Maybe;
 }
 
 export function finalFigures(run: Run, series: SeriesByName | undefined): FinalFigures {
   return {
-    loss: tailMean(series?.loss, 0.05),
+    loss: run.final_train_loss,
     validation: run.validation_loss,
     gradientNorm: tailMean(series?.gradient_norm, 0.05),
   };

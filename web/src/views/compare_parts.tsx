@@ -51,8 +51,8 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
           <thead>
             <tr>
               <th scope="col">Run</th><th scope="col">Status</th><th scope="col">Recipe</th><th scope="col" class="num">Seed</th>
-              <th scope="col" class="num">Steps</th><th scope="col" class="num">Loss</th><th scope="col" class="num">Δ base</th>
-              <th scope="col" class="num">Δ %</th><th scope="col" class="num">Validation</th><th scope="col" class="num">Δ base</th>
+              <th scope="col" class="num">Steps</th><th scope="col" class="num">Final training loss</th><th scope="col" class="num">Δ base</th>
+              <th scope="col" class="num">Δ %</th><th scope="col" class="num">Validation loss</th><th scope="col" class="num">Δ base</th>
               <th scope="col" class="num">Gradient norm</th><th scope="col" class="num">Tokens/s</th><th scope="col" class="num">Alerts</th>
             </tr>
           </thead>
@@ -86,7 +86,7 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
         </table>
       </div>
       <p class="note">
-        Loss and gradient norm: mean over the last twentieth of the run's steps. {spread !== null
+        Final training loss and gradient norm: mean over the last twentieth of the run's steps. {spread !== null
           ? `σ of the base's ${group.length} seeds: ${number(spread, 3)}${from.loss ? ` (${share(spread / from.loss, 2)})` : ''}; * is farther than 2σ.` : ''}
       </p>
     </Card>

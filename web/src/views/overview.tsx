@@ -61,7 +61,8 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
       {run.status === 'running'
         ? <Figure name="Time left" value={duration(run.eta_seconds)} detail={`started ${date(run.started).slice(5, 16)}`} />
         : <Figure name="Took" value={duration(run.updated - run.started)} detail={`ended ${date(run.updated).slice(5, 16)}`} />}
-      <Figure name="Training loss" value={loss(run.loss)} detail={`step ${count(run.step)}`} />
+      <Figure name={run.status === 'running' ? 'Training loss' : 'Final training loss'} value={loss(run.final_train_loss)}
+        detail="mean over the last 1/20 of the steps" />
       <Figure name="Validation loss" value={loss(run.validation_loss)}
         detail={run.validation_loss === null ? 'not evaluated yet' : `perplexity ${number(Math.exp(run.validation_loss), 3)}`} />
       <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />

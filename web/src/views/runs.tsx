@@ -109,7 +109,7 @@ function Row({ run, now, picked, toggle, saved }: {
           {run.status === 'running' && run.eta_seconds !== null ? ` · ${durationShort(roughly(run.eta_seconds))} left` : ''}
         </span>
       </td>
-      <td class="num" data-label="Loss">{loss(run.loss)}</td>
+      <td class="num" data-label="Loss" title="training loss, mean over the last twentieth of the steps">{loss(run.final_train_loss)}</td>
       <td class="num" data-label="Validation">{loss(run.validation_loss)}</td>
       <td class="num" data-label="Tokens/s">{short(run.tokens_per_second)}</td>
       <td class="num" data-label="Alerts">

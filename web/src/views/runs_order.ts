@@ -15,8 +15,9 @@ export function matchesFilter(run: Run, filter: string): boolean {
 
 // Runs without a value come last whichever way it is sorted; equal ones by newest first.
 export function compareRuns(a: Run, b: Run, key: SortKey, descending: boolean): number {
-  const left = a[key];
-  const right = b[key];
+  const shown = key === 'loss' ? 'final_train_loss' : key;
+  const left = a[shown];
+  const right = b[shown];
   if (left === null || right === null) {
     if (left === right) return b.started - a.started;
     return left === null ? 1 : -1;

@@ -106,7 +106,7 @@ test('only keys that differ are a difference', () => {
 });
 
 test('runs: every word must match; those without a value come last both ways', () => {
-  const [a, b] = makeRuns().slice(0, 2).map((run) => ({ ...run, loss: run.id === 'live' ? null : 3 }));
+  const [a, b] = makeRuns().slice(0, 2).map((run) => ({ ...run, final_train_loss: run.id === 'live' ? null : 3 }));
   assert.ok(matchesFilter({ ...b, tags: ['paper'] }, 'PAPER fp8'));
   assert.ok(!matchesFilter(b, 'fp8 nothing'));
   for (const down of [true, false]) assert.ok(compareRuns(a, b, 'loss', down) > 0);
