@@ -148,12 +148,13 @@ report::Table seed_table(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows{{"run", "status", "final training loss", "validation loss", "gap %",
                                               "ms/step", "tokens/s", "overflows", "skipped"}};
   for (const RecipeMetrics& recipe : comparison.recipes) {
+    const bool is_base = &comparison.recipes[recipe.base] == &recipe;
     for (const SeedMetrics& seed : recipe.seeds) {
       const bool is_complete = seed.status == SeedStatus::completed;
       const auto if_complete = [&](const std::string& text) { return is_complete ? text : std::string("–"); };
       rows.push_back({fmt::format("{}, seed {}", recipe.label, seed.seed), std::string(name_of(seed.status)),
                       shown(seed.train_loss, "{:.4f}"), shown(seed.validation_loss, "{:.4f}"),
-                      shown(seed.gap_percent, "{:+.2f}"),
+                      is_base ? "base" : shown(seed.gap_percent, "{:+.2f}"),
                       if_complete(fmt::format("{:.1f}", 1000 * seed.seconds_per_step)),
                       if_complete(format_count(seed.tokens_per_second)), if_complete(std::to_string(seed.overflows)),
                       if_complete(std::to_string(seed.skipped))});
