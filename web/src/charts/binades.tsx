@@ -1,8 +1,10 @@
 // How often each power of two occurs in a tensor, over what the format makes of it: zero, subnormal, normal, saturated.
-import { useId, useState } from 'preact/hooks';
+import { useId, useRef, useState } from 'preact/hooks';
 import { useWidth } from '../hooks';
 import { count, percent, short } from '../format';
 import type { Histogram } from '../types';
+import { downloadCsv, downloadPng, drawnSvg, type CsvCell } from './export';
+import { ExportMenu } from './export_menu';
 
 const height = 190;
 const top = 22;
@@ -53,6 +55,7 @@ export function Binades({ histogram }: { histogram: Histogram }) {
   const [log, setLog] = useState(true);
   const [hover, setHover] = useState<number | null>(null);
   const id = useId();
+  const svg = useRef<SVGSVGElement>(null);
   const total = histogram.counts.reduce((sum, count) => sum + count, 0);
   const { first, last } = shownBinades(histogram);
   const zones = zonesOf(histogram.range, first, last);
@@ -72,6 +75,7 @@ export function Binades({ histogram }: { histogram: Histogram }) {
   const shareIn = (zone: Zone) => bars.filter((bar) => zoneAt(bar.exponent) === zone).reduce((sum, bar) => sum + bar.share, 0);
   const every = Math.max(1, Math.ceil((last - first) / Math.max(3, Math.floor(plotWidth / 44))));
   const pointed = hover === null ? undefined : bars.find((bar) => bar.exponent === hover);
+  const title = `Histogram of ${histogram.site} at step ${histogram.step}`;
   const summary = zones.map(({ zone }) => `${percent(100 * shareIn(zone))} ${zoneNames[zone]}`).join(', ');
 
   return (
@@ -81,9 +85,17 @@ export function Binades({ histogram }: { histogram: Histogram }) {
           {pointed ? `2^${pointed.exponent} … 2^${pointed.exponent + 1}: ${percent(100 * pointed.share)} of non-zero elements`
             : summary || 'This format has no limits within these binades.'}
         </span>
-        <label class="check"><input type="checkbox" checked={log} onChange={() => setLog(!log)} /> log</label>
+        <span class="row">
+          <label class="check"><input type="checkbox" checked={log} onChange={() => setLog(!log)} /> log</label>
+          <ExportMenu title={title} exports={() => ({
+            csv: () => downloadCsv(title, binadeRows(histogram, first, last)),
+            png: () => void (svg.current && drawnSvg(svg.current).then((chart) => downloadPng({
+              title, chart, xName: 'magnitude', notes: [summary].filter(Boolean),
+            }))),
+          })} />
+        </span>
       </div>
-      <svg width={Math.max(120, width)} height={height} role="img" aria-labelledby={id} onPointerLeave={() => setHover(null)}>
+      <svg ref={svg} width={Math.max(120, width)} height={height} role="img" aria-labelledby={id} onPointerLeave={() => setHover(null)}>
         <title id={id}>{`Histogram of powers of two at step ${histogram.step}: ${summary}`}</title>
         {zones.map(({ zone, from, to }) => (
           <g key={zone} class={`zone zone-${zone}`}>
@@ -109,6 +121,11 @@ export function Binades({ histogram }: { histogram: Histogram }) {
       </p>
     </div>
   );
+}
+
+export function binadeRows({ counts, first_binade: start }: Histogram, first: number, last: number): CsvCell[][] {
+  const shown = counts.map((count, i) => [start + i, count]).filter(([exponent = 0]) => exponent >= first && exponent < last);
+  return [['exponent', 'elements'], ...shown];
 }
 
 function superscript(value: number): string {

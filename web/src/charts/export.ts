@@ -143,6 +143,28 @@ function drawExtra(context: CanvasRenderingContext2D, extra: NonNullable<Picture
   context.fillText(extra.text, margin + extra.width + 14, y + extra.height / 2 + 2);
 }
 
+const drawnStyles = ['fill', 'stroke', 'stroke-width', 'opacity', 'font-family', 'font-size', 'text-anchor'];
+
+// An SVG of the page as a canvas. Its style sheet does not go with it: what the page computed is written down.
+export async function drawnSvg(svg: SVGSVGElement): Promise<HTMLCanvasElement> {
+  const copy = svg.cloneNode(true) as SVGSVGElement;
+  const own = [...svg.querySelectorAll('*')];
+  [...copy.querySelectorAll('*')].forEach((element, i) => {
+    const style = getComputedStyle(own[i] as Element);
+    for (const name of drawnStyles) element.setAttribute(name, style.getPropertyValue(name));
+  });
+  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+  await image.decode();
+  const ratio = window.devicePixelRatio || 1;
+  const canvas = document.createElement('canvas');
+  canvas.width = Math.round(svg.clientWidth * ratio);
+  canvas.height = Math.round(svg.clientHeight * ratio);
+  canvas.getContext('2d')?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
 export function downloadPng(picture: Picture): void {
   compose(picture).toBlob((blob) => {
     if (blob) download(blob, fileName(picture.title, 'png'));

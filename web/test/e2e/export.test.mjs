@@ -65,6 +65,22 @@ test('the heat map is saved as CSV and PNG', async () => {
   await close();
 });
 
+test('the histogram of a site is saved as CSV and PNG', async (t) => {
+  if (!dash.mock) return t.skip('needs a site of the mock');
+  const site = 'blocks.0.attention.qkv/x';
+  const { page, close } = await dash.open(`#/run/${dash.recorded}/numerics?statistic=amax&role=x&site=${encodeURIComponent(site)}`);
+  await page.waitForSelector('.binades svg');
+  await page.waitForTimeout(300);
+  const group = page.getByRole('group', { name: /^Save Histogram of/ });
+  const title = (await group.getAttribute('aria-label')).replace('Save ', '');
+  const lines = (await saved(page, `Save ${title} as CSV`)).bytes.toString().trimEnd().split('\r\n');
+  assert.equal(lines[0], 'exponent,elements');
+  assert.match(lines[1], /^-?\d+,\d+$/);
+  const { bytes } = await saved(page, `Save ${title} as PNG`);
+  assert.equal(bytes.subarray(1, 4).toString(), 'PNG');
+  await close();
+});
+
 test('the buttons can be reached by keys', async () => {
   const { page, close } = await dash.open(`#/run/${dash.recorded}/overview`);
   await page.waitForSelector('.plot canvas');
