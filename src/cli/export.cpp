@@ -16,7 +16,7 @@ std::string find_run(const StoreReader& store, const std::string& text) {
   std::vector<std::string> all;
   for (const RunSummary& run : store.runs()) {
     if (run.id == text) return run.id;
-    if (run.name == text) named.push_back(run.id);
+    if (run.name == text || run.trained_name == text) named.push_back(run.id);
     if (all.size() < 20) all.push_back(run.name);
   }
   if (named.size() == 1) return named[0];
@@ -31,7 +31,9 @@ std::string find_run(const StoreReader& store, const std::string& text) {
 // Tells every damaged BLOB of the runs, or of all of them. True: there are some.
 bool report_damage(const StoreReader& store, std::vector<std::string> runs) {
   if (runs.empty()) {
-    for (const RunSummary& run : store.runs()) runs.push_back(run.id);
+    for (const RunSummary& run : store.runs()) {
+      if (!run.deleted) runs.push_back(run.id);
+    }
   }
   bool any = false;
   for (const std::string& run : runs) {

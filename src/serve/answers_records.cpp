@@ -60,7 +60,7 @@ std::vector<std::size_t> causes_in(const std::vector<RunAlert>& alerts) {
 json alert_list(const std::vector<RunAlert>& alerts) {
   json list = json::array();
   const std::vector<std::size_t> causes = causes_in(alerts);
-  for (const auto& [run, run_name, alert] : alerts) {
+  for (const auto& [run, run_name, recorded, alert] : alerts) {
     const RuleInfo* rule = rule_named(alert.rule);
     list.push_back({{"cause", causes[list.size()]},
                     {"seen_in", rule != nullptr ? json(rule->seen_in) : json(nullptr)},

@@ -4,6 +4,7 @@
 #include "serve/answers.h"
 #include "serve/json_text.h"
 #include "serve/site_limits.h"
+#include "store/run_edits.h"
 
 namespace quaver {
 
@@ -12,8 +13,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int deepest_environment = 32;
-constexpr std::size_t most_tags = 32;
-constexpr std::size_t longest_tag = 64;  // characters
 
 json number_or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
@@ -91,12 +90,6 @@ json site_of(const SiteDescription& site) {
   return {{"site", site.name},           {"layer", site.layer},           {"role", site.role},
           {"rows", site.state.rows},     {"columns", site.state.columns}, {"block", site.state.block},
           {"policy", site.state.policy}, {"recipe", site.state.recipe},   {"reason", site.state.reason}};
-}
-
-std::size_t characters_in(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xc0U) != 0x80U ? 1 : 0;
-  return count;
 }
 
 bool is_tag(const json& value) {

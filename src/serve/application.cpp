@@ -7,6 +7,7 @@
 #include "serve/answers.h"
 #include "serve/assets.h"
 #include "serve/json_text.h"
+#include "store/run_edits.h"
 
 namespace quaver {
 
@@ -188,7 +189,7 @@ Response Application::answer_from_store(const Target& target, const Request& req
     case Route::document:
       return json_response(document_answer(*store, target.run, target.document));
     case Route::tags: {
-      store->set_tags(target.run, tags_in(request.body));
+      edit_run(store->path(), target.run, {.tags = tags_in(request.body)});
       Response done;
       done.status = 204;
       return done;

@@ -144,6 +144,8 @@ void Database::reset_statements() {
 
 std::int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }
 
+std::int64_t Database::changed_rows() const { return sqlite3_changes(handle_); }
+
 Statement::Statement(Database& database, std::string_view sql) : database_(&database) {
   const int code =
       sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()), &statement_, nullptr);

@@ -110,6 +110,7 @@ class Database {
   void reset_statements();
 
   std::int64_t last_insert_id() const;
+  std::int64_t changed_rows() const;  // by the last statement that wrote
   [[noreturn]] void fail(int code) const;
   sqlite3* handle() const { return handle_; }
 

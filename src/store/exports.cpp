@@ -180,7 +180,9 @@ std::vector<fs::path> export_runs(const StoreReader& store, std::span<const std:
                                   const ExportOptions& options) {
   std::vector<std::string> ids(runs.begin(), runs.end());
   if (ids.empty()) {
-    for (const RunSummary& run : store.runs()) ids.push_back(run.id);
+    for (const RunSummary& run : store.runs()) {
+      if (!run.deleted) ids.push_back(run.id);
+    }
   }
   std::vector<fs::path> files;
   for (const std::string& id : ids) {

@@ -24,7 +24,8 @@ struct ExportOptions {
   std::vector<std::string> statistics;
 };
 
-// Writes the run into <folder>/<id>/ and gives the files. An empty list of runs stands for all of the store.
+// Writes the run into <folder>/<id>/ and gives the files. An empty list of runs stands for all of the store
+// that are not deleted.
 std::vector<std::filesystem::path> export_run(const StoreReader& store, const std::string& run,
                                               const std::filesystem::path& folder, const ExportOptions& options);
 std::vector<std::filesystem::path> export_runs(const StoreReader& store, std::span<const std::string> runs,

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/run_writer.h"
 #include "store/schema.h"
 
 namespace quaver {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds patience{5};
 constexpr std::size_t most_idle = 8;
+constexpr double lost_after_seconds = 60;
 
 bool has_log(const fs::path& path) {
   std::error_code failure;
@@ -93,6 +95,13 @@ std::uint64_t ReadConnections::data_version() {
   notice_replacement();
   if (!watch_) watch_ = open();
   return (generation_ << 32U) + static_cast<std::uint32_t>(watch_->pragma("data_version"));
+}
+
+RunStatus status_from(const std::string& text, double heartbeat) {
+  for (const RunStatus status : {RunStatus::finished, RunStatus::interrupted, RunStatus::failed}) {
+    if (text == name_of(status)) return status;
+  }
+  return seconds_now() - heartbeat > lost_after_seconds ? RunStatus::lost : RunStatus::running;
 }
 
 std::int64_t Look::run_key(const std::string& id) {

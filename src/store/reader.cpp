@@ -16,18 +16,7 @@ namespace quaver {
 
 namespace {
 
-constexpr double lost_after_seconds = 60;
-constexpr std::size_t most_tags = 32;
-constexpr std::size_t longest_tag = 64;
-
 std::int64_t sql_limit(std::size_t limit) { return static_cast<std::int64_t>(std::min<std::size_t>(limit, 1U << 30U)); }
-
-RunStatus status_from(const std::string& text, double heartbeat) {
-  for (const RunStatus status : {RunStatus::finished, RunStatus::interrupted, RunStatus::failed}) {
-    if (text == name_of(status)) return status;
-  }
-  return seconds_now() - heartbeat > lost_after_seconds ? RunStatus::lost : RunStatus::running;
-}
 
 std::optional<double> latest(Look& look, std::int64_t run, const char* metric) {
   Statement& row = look.prepared(
@@ -61,15 +50,27 @@ std::optional<double> time_left(const RunSummary& run) {
   return static_cast<double>(run.steps - run.step) * static_cast<double>(run.tokens_per_step) / *run.tokens_per_second;
 }
 
-constexpr const char* summary_columns =
-    "SELECT key, id, name, model, recipe, \"group\", seed, status, started, heartbeat, step, steps, tokens_per_step "
-    "FROM runs ";
+// What to join for the annotations: a store of schema 2 or 1 that is only read has no such table.
+std::string_view annotations_of(Look& look) {
+  return look.database().pragma("user_version") < 3
+             ? "(SELECT NULL run, NULL name, NULL note, NULL hidden, NULL deleted WHERE 0)"
+             : "annotations";
+}
+
+std::string summary_columns(Look& look) {
+  return fmt::format(
+      "SELECT r.key, r.id, r.name, r.model, r.recipe, r.\"group\", r.seed, r.status, r.started, r.heartbeat, r.step, "
+      "r.steps, r.tokens_per_step, r.directory, n.name, n.note, n.hidden, n.deleted FROM runs r LEFT JOIN {} n ON "
+      "n.run=r.key ",
+      annotations_of(look));
+}
 
 // The columns of one row of `runs`; summarize adds what other tables know.
 std::pair<std::int64_t, RunSummary> summary_from(const Statement& row) {
   RunSummary run;
   run.id = row.column_text(1);
-  run.name = row.column_text(2);
+  run.trained_name = row.column_text(2);
+  run.name = row.column_null(14) ? run.trained_name : row.column_text(14);
   run.model = row.column_text(3);
   run.recipe = row.column_text(4);
   run.group = row.column_text(5);
@@ -80,6 +81,10 @@ std::pair<std::int64_t, RunSummary> summary_from(const Statement& row) {
   run.step = row.column_unsigned(10);
   run.steps = row.column_unsigned(11);
   run.tokens_per_step = row.column_unsigned(12);
+  run.directory = row.column_text(13);
+  run.note = row.column_text(15);
+  run.hidden = row.column_int(16) != 0;
+  if (!row.column_null(17)) run.deleted = row.column_double(17);
   return {row.column_int(0), run};
 }
 
@@ -144,9 +149,14 @@ std::uint64_t bytes_from(double value) { return value >= 0 && value < 0x1p63 ? s
 // Metrics that count something in a step.
 const std::set<std::string, std::less<>> counted{"overflows", "saturated", "skipped", "underflowed"};
 
-constexpr const char* alert_columns =
-    "SELECT r.id, r.name, a.step, a.last_step, a.count, a.rule, a.severity, a.site, a.value, a.threshold, a.text, "
-    "a.meaning, a.remedy, a.act FROM alerts a JOIN runs r ON r.key = a.run ";
+std::string alert_columns(Look& look) {
+  return fmt::format(
+      "SELECT r.id, coalesce(n.name, r.name), a.step, a.last_step, a.count, a.rule, a.severity, a.site, a.value, "
+      "a.threshold, a.text, a.meaning, a.remedy, a.act, a.recorded FROM alerts a JOIN runs r ON r.key = a.run LEFT "
+      "JOIN "
+      "{} n ON n.run = a.run ",
+      annotations_of(look));
+}
 
 std::vector<RunAlert> alerts_from(Statement& rows) {
   const auto optional_text = [&](int column) {
@@ -167,7 +177,7 @@ std::vector<RunAlert> alerts_from(Statement& rows) {
     alert.meaning = rows.column_text(11);
     alert.remedy = rows.column_text(12);
     alert.act = optional_text(13);
-    alerts.push_back({rows.column_text(0), rows.column_text(1), std::move(alert)});
+    alerts.push_back({rows.column_text(0), rows.column_text(1), rows.column_double(14), std::move(alert)});
   }
   return alerts;
 }
@@ -184,7 +194,7 @@ const std::filesystem::path& StoreReader::path() const { return connections_->pa
 std::vector<RunSummary> StoreReader::runs() const {
   Look look(*connections_);
   std::vector<std::pair<std::int64_t, RunSummary>> found;
-  Statement& rows = look.prepared(std::string(summary_columns) + "ORDER BY started DESC, key DESC");
+  Statement& rows = look.prepared(summary_columns(look) + "ORDER BY r.started DESC, r.key DESC");
   while (rows.step()) found.push_back(summary_from(rows));
   std::vector<RunSummary> runs;
   for (auto& [key, run] : found) {
@@ -198,14 +208,13 @@ RunDetails StoreReader::run(const std::string& id) const {
   Look look(*connections_);
   const std::int64_t key = look.run_key(id);
   RunDetails details;
-  Statement& summary = look.prepared(std::string(summary_columns) + "WHERE key=?").bind(key);
+  Statement& summary = look.prepared(summary_columns(look) + "WHERE r.key=?").bind(key);
   if (summary.step()) details.summary = summary_from(summary).second;
   summarize(look, key, details.summary);
-  Statement& texts = look.prepared("SELECT directory, config_toml, environment_json FROM runs WHERE key=?").bind(key);
+  Statement& texts = look.prepared("SELECT config_toml, environment_json FROM runs WHERE key=?").bind(key);
   if (texts.step()) {
-    details.directory = texts.column_text(0);
-    details.config_toml = texts.column_text(1);
-    details.environment_json = texts.column_text(2);
+    details.config_toml = texts.column_text(0);
+    details.environment_json = texts.column_text(1);
   }
   Statement& config = look.prepared("SELECT key, value FROM config WHERE run=? ORDER BY position").bind(key);
   while (config.step()) details.config.emplace_back(config.column_text(0), config.column_text(1));
@@ -262,15 +271,17 @@ std::vector<ScaleChangeRecord> StoreReader::changes(const std::string& id, std::
 
 std::vector<RunAlert> StoreReader::alerts(const std::string& id, std::size_t limit) const {
   Look look(*connections_);
-  return alerts_from(
-      look.prepared(std::string(alert_columns) + "WHERE a.run=? ORDER BY a.step DESC, a.key DESC LIMIT ?")
-          .bind(look.run_key(id), sql_limit(limit)));
+  return alerts_from(look.prepared(alert_columns(look) + "WHERE a.run=? ORDER BY a.step DESC, a.key DESC LIMIT ?")
+                         .bind(look.run_key(id), sql_limit(limit)));
 }
 
 std::vector<RunAlert> StoreReader::alerts(std::size_t limit) const {
   Look look(*connections_);
-  return alerts_from(look.prepared(std::string(alert_columns) + "ORDER BY a.recorded DESC, a.key DESC LIMIT ?")
-                         .bind(sql_limit(limit)));
+  return alerts_from(
+      look.prepared(alert_columns(look) +
+                    "WHERE coalesce(n.hidden, 0)=0 AND n.deleted IS NULL ORDER BY a.recorded DESC, a.key "
+                    "DESC LIMIT ?")
+          .bind(sql_limit(limit)));
 }
 
 std::vector<EventRecord> StoreReader::events(const std::string& id, std::size_t limit) const {
@@ -299,32 +310,6 @@ std::optional<std::string> StoreReader::document(const std::string& id, const st
   Statement& row = look.prepared("SELECT json FROM documents WHERE run=? AND kind=?").bind(look.run_key(id), kind);
   if (!row.step()) return std::nullopt;
   return row.column_text(0);
-}
-
-void StoreReader::set_tags(const std::string& id, std::span<const std::string> tags) {
-  const bool too_long = std::any_of(tags.begin(), tags.end(), [](const std::string& tag) {
-    // Characters, not bytes: continuation bytes of UTF-8 do not count.
-    return static_cast<std::size_t>(std::count_if(tag.begin(), tag.end(), [](char c) {
-             return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-           })) > longest_tag;
-  });
-  if (tags.size() > most_tags || too_long) {
-    throw Error("too many tags, or too long ones",
-                fmt::format("give at most {} tags of {} characters", most_tags, longest_tag));
-  }
-  const std::int64_t key = Look(*connections_).run_key(id);
-  Database database(path(), Database::Access::existing, std::chrono::seconds(5));
-  prepare_store(database);
-  Transaction transaction(database, Transaction::Mode::write);
-  database.prepared("DELETE FROM tags WHERE run=?").bind(key).run();
-  for (std::size_t i = 0; i < tags.size(); ++i) {
-    database.prepared("INSERT INTO tags VALUES(?,?,?)").bind(key, i, tags[i]).run();
-  }
-  database
-      .prepared("INSERT INTO revisions VALUES(?,'status',1) ON CONFLICT(run,kind) DO UPDATE SET revision=revision+1")
-      .bind(key)
-      .run();
-  transaction.commit();
 }
 
 std::uint64_t StoreReader::data_version() const { return connections_->data_version(); }

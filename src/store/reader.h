@@ -33,7 +33,8 @@ class ReadConnections;
 
 struct RunSummary {
   std::string id;
-  std::string name;
+  std::string name;          // that it is shown under: its user's, else the one it was trained under
+  std::string trained_name;  // as its trainer recorded it
   std::string model;
   std::string recipe;
   std::string group;
@@ -53,11 +54,14 @@ struct RunSummary {
   std::vector<std::string> tags;
   std::uint64_t alerts = 0;
   std::uint64_t critical_alerts = 0;
+  std::string directory;  // absolute, where it was trained
+  std::string note;
+  bool hidden = false;
+  std::optional<double> deleted;  // when; its records are still there
 };
 
 struct RunDetails {
   RunSummary summary;
-  std::string directory;
   std::string config_toml;
   std::vector<std::pair<std::string, std::string>> config;
   std::string environment_json;
@@ -123,6 +127,7 @@ struct SiteHistogram {
 struct RunAlert {
   std::string run;
   std::string run_name;
+  double recorded = 0;  // when
   AlertRecord alert;
 };
 
@@ -163,16 +168,13 @@ class StoreReader {
   // Newest first, at most `limit`.
   std::vector<ScaleChangeRecord> changes(const std::string& id, std::size_t limit = 1000) const;
   std::vector<RunAlert> alerts(const std::string& id, std::size_t limit = 1000) const;
-  std::vector<RunAlert> alerts(std::size_t limit = 1000) const;  // of all runs
+  std::vector<RunAlert> alerts(std::size_t limit = 1000) const;  // of all runs that are neither hidden nor deleted
 
   // Oldest first; the newest `limit` of them.
   std::vector<EventRecord> events(const std::string& id, std::size_t limit = 10000) const;
   std::vector<SampleRecord> samples(const std::string& id, std::size_t limit = 1000) const;
 
   std::optional<std::string> document(const std::string& id, const std::string& kind) const;  // JSON
-
-  // Writes, through a connection of its own, for as short as it takes. At most 32 tags of 64 characters.
-  void set_tags(const std::string& id, std::span<const std::string> tags);
 
   // Cheap: changes whenever anything was written since the last call.
   std::uint64_t data_version() const;

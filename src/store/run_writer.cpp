@@ -21,7 +21,7 @@ double seconds_now() {
 
 RunWriter::RunWriter(const std::filesystem::path& store, const RunDescription& description, std::uint64_t last_step,
                      std::chrono::milliseconds busy_timeout)
-    : database_(store, Database::Access::write, busy_timeout) {
+    : database_(store, Database::Access::write, busy_timeout), id_(description.id) {
   prepare_store(database_);
   Transaction transaction(database_, Transaction::Mode::write);
   enter(description, last_step);
@@ -79,6 +79,8 @@ bool RunWriter::find_or_make_row(const RunDescription& description, std::uint64_
             description.directory, description.config_toml, description.environment_json, description.steps,
             description.tokens_per_step, now, run_)
       .run();
+  // A deleted run that trains again is wanted again.
+  database_.prepared("UPDATE annotations SET deleted=NULL WHERE run=?").bind(run_).run();
   return was_there;
 }
 
@@ -146,6 +148,7 @@ void RunWriter::write(std::span<const Record> batch) {
     if (numerics != nullptr && !numerics->binades.empty()) newest_histogram_ = numerics;
   }
   Transaction transaction(database_, Transaction::Mode::write);
+  check_still_there();
   if (newest_histogram_ != nullptr) next_histogram_ = HistogramTable(database_, run_).next();
   for (const Record& record : batch) {
     std::visit([this](const auto& value) { put(value); }, record);
@@ -155,6 +158,15 @@ void RunWriter::write(std::span<const Record> batch) {
       .run();
   write_revisions();
   transaction.commit();
+}
+
+// A process that was suspended counts as lost, and a lost run may be removed. Its number may then be another run's.
+void RunWriter::check_still_there() {
+  Statement& row = database_.prepared("SELECT 1 FROM runs WHERE key=? AND id=?").bind(run_, id_);
+  if (row.step()) return;
+  throw StoreFailure(StoreFailure::Kind::lasting,
+                     database_.path().string() + ": the run was removed from the store while it was suspended",
+                     "its own folder keeps its log; resumed, the run is recorded anew from there on");
 }
 
 void RunWriter::write_revisions() {

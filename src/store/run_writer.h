@@ -83,7 +83,10 @@ class RunWriter {
   void put(const RewindRecord& record);
   void put_histogram(const NumericsRecord& record);
 
+  void check_still_there();
+
   Database database_;
+  std::string id_;
   std::int64_t run_ = 0;
   SiteLayout layout_;
   std::unordered_map<std::string, std::size_t> sites_;  // number by name

@@ -58,6 +58,11 @@ CREATE TABLE samples(run INTEGER, step INTEGER, text TEXT NOT NULL, PRIMARY KEY(
 CREATE TABLE documents(run INTEGER, kind TEXT, json TEXT NOT NULL, PRIMARY KEY(run, kind)) WITHOUT ROWID;
 )sql";
 
+// What people add to a run, besides tags. name NULL: the one it was trained under. deleted: when, NULL: it is not.
+constexpr const char* annotations_table = R"sql(
+CREATE TABLE annotations(run INTEGER PRIMARY KEY, name TEXT, note TEXT NOT NULL, hidden INTEGER NOT NULL, deleted REAL);
+)sql";
+
 bool is_empty(Database& database) {
   Statement statement(database, "SELECT count(*) FROM sqlite_schema");
   return statement.step() && statement.column_int(0) == 0;
@@ -85,6 +90,10 @@ void bring_up_to_date(Database& database) {
     database.execute("ALTER TABLE numerics ADD COLUMN checksum INTEGER");
     database.execute("ALTER TABLE histograms ADD COLUMN checksum INTEGER");
     database.execute("PRAGMA user_version=2");
+  }
+  if (database.pragma("user_version") == 2) {
+    database.execute(annotations_table);
+    database.execute("PRAGMA user_version=3");
   }
   transaction.commit();
 }
@@ -115,6 +124,7 @@ void prepare_store(Database& database) {
     Transaction transaction(database, Transaction::Mode::write);
     if (is_empty(database)) {
       database.execute(tables);
+      database.execute(annotations_table);
       database.execute(fmt::format("PRAGMA application_id={}", application_id));
       database.execute(fmt::format("PRAGMA user_version={}", schema_version));
     }

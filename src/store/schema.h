@@ -5,7 +5,7 @@
 
 namespace quaver {
 
-inline constexpr int schema_version = 2;  // 2: BLOBs have checksums
+inline constexpr int schema_version = 3;  // 2: BLOBs have checksums; 3: annotations
 
 // Makes the tables in an empty file and brings those of an earlier version up to date; refuses (StoreFailure) what is
 // not a store or was written by a newer version.

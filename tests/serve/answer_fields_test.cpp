@@ -7,6 +7,7 @@
 #include "serve/client.h"
 #include "serve/sample_store.h"
 #include "store/database.h"
+#include "store/run_edits.h"
 
 namespace quaver::test {
 namespace {
@@ -45,7 +46,7 @@ TEST_F(AnswerFields, OfARunInTheList) {
     recorder->status(RunStatus::interrupted);
     ASSERT_TRUE(recorder->flush());
   }
-  StoreReader(folder_.store()).set_tags("one", std::vector<std::string>{"z", "a"});
+  edit_run(folder_.store(), "one", {.tags = {{"z", "a"}}});
   execute("UPDATE runs SET started=1000.5, heartbeat=2000.25");
   const json expected{{"id", "one"},
                       {"name", "first"},

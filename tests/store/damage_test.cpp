@@ -156,6 +156,7 @@ class OldStore : public StoreDamage {
     StoreDamage::SetUp();
     sql(store_, "ALTER TABLE numerics DROP COLUMN checksum");
     sql(store_, "ALTER TABLE histograms DROP COLUMN checksum");
+    sql(store_, "DROP TABLE annotations");
     sql(store_, "PRAGMA user_version=1");
   }
 };
@@ -176,7 +177,7 @@ TEST_F(OldStore, GetsChecksumsFromTheNextRecordOn) {
     ASSERT_TRUE(recorder.flush(std::chrono::seconds(10)));
   }
   EXPECT_THAT(warnings_, IsEmpty());
-  EXPECT_EQ(sql(store_, "PRAGMA user_version"), "2");
+  EXPECT_EQ(sql(store_, "PRAGMA user_version"), "3");
   flip("numerics", numerics_of(3), 3);  // written without a checksum
   flip("numerics", numerics_of(steps + 1), 3);
   const StoreReader reader(store_);

@@ -4,6 +4,7 @@
 
 #include "store/exports.h"
 #include "store/histograms.h"
+#include "store/run_edits.h"
 #include "store/store_fixture.h"
 
 namespace quaver::test {
@@ -113,19 +114,18 @@ TEST_F(StoreLimits, ARewindLeavesWhatItsStepCovers) {
 
 TEST_F(StoreLimits, TagsAreBoundedInNumberAndLength) {
   const RunRecorder recorder(store_, small_run("a"), 0, collect(), quick());
-  StoreReader reader(store_);
   const std::string longest(64, 'x');
   std::string umlauts;
   for (int i = 0; i < 64; ++i) umlauts += "ü";
   std::vector<std::string> most{longest, umlauts};
   while (most.size() < 32) most.push_back(std::to_string(most.size()));
-  reader.set_tags("a", most);
+  edit_run(store_, "a", {.tags = most});
   EXPECT_EQ(summary().tags, most);
   const std::vector<std::string> too_long{longest + "x"};
-  EXPECT_THROW(reader.set_tags("a", too_long), Error);
+  EXPECT_THROW(edit_run(store_, "a", {.tags = too_long}), Error);
   std::vector<std::string> too_many = most;
   too_many.push_back("one more");
-  EXPECT_THROW(reader.set_tags("a", too_many), Error);
+  EXPECT_THROW(edit_run(store_, "a", {.tags = too_many}), Error);
   EXPECT_EQ(summary().tags, most);
 }
 

@@ -343,10 +343,10 @@ TEST_F(ReadExact, SamplesAreNumberedWithoutGaps) {
 
 TEST_F(ReadExact, OnlyStoresOfKnownVersionsAreRead) {
   recorder_of(small_run("a"));
-  EXPECT_EQ(sql(store_, "PRAGMA user_version"), "2");
+  EXPECT_EQ(sql(store_, "PRAGMA user_version"), "3");
   EXPECT_EQ(sql(store_, "PRAGMA application_id"), std::to_string(0x51765201));
   EXPECT_EQ(sql(store_, "PRAGMA journal_mode"), "wal");
-  for (const char* version : {"0", "3", "-1"}) {
+  for (const char* version : {"0", "4", "-1"}) {
     sql(store_, fmt::format("PRAGMA user_version={}", version));
     EXPECT_THROW(StoreReader{store_}, StoreFailure) << version;
     warnings_.clear();
@@ -354,7 +354,7 @@ TEST_F(ReadExact, OnlyStoresOfKnownVersionsAreRead) {
     EXPECT_EQ(warnings_.size(), 1U);
     EXPECT_EQ(sql(store_, "PRAGMA user_version"), version) << "left alone";
   }
-  sql(store_, "PRAGMA user_version=2");
+  sql(store_, "PRAGMA user_version=3");
   EXPECT_NO_THROW(StoreReader{store_});
   sql(store_, "PRAGMA application_id=7");
   EXPECT_THROW(StoreReader{store_}, StoreFailure);

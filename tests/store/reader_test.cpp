@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "store/run_edits.h"
 #include "store/store_fixture.h"
 #include "store/thinning.h"
 
@@ -84,7 +85,7 @@ TEST_F(Reader, WhatIsNotThereIsNoSuchRecord) {
   EXPECT_THROW(reader.numerics("a", {.statistic = "amax", .role = "z"}), NoSuchRecord);
   EXPECT_THROW(reader.history("a", "nowhere"), NoSuchRecord);
   EXPECT_THROW(reader.histogram("a", "blocks.0.up/x"), NoSuchRecord);
-  EXPECT_THROW(reader.set_tags("b", {}), NoSuchRecord);
+  EXPECT_THROW(edit_run(store_, "b", {.hidden = true}), NoSuchRecord);
 }
 
 TEST_F(Reader, RunsComeNewestFirstAndASilentOneIsLost) {
@@ -105,17 +106,17 @@ TEST_F(Reader, RunsComeNewestFirstAndASilentOneIsLost) {
 
 TEST_F(Reader, TagsAreKeptAsTheyAre) {
   const RunRecorder recorder(store_, small_run("a"), 0, collect(), quick());
-  StoreReader reader(store_);
+  const StoreReader reader(store_);
   const std::vector<std::string> tags{"gut", "ж\"'; DROP TABLE tags", "<b>"};
-  reader.set_tags("a", tags);
+  edit_run(store_, "a", {.tags = tags});
   EXPECT_EQ(reader.run("a").summary.tags, tags);
-  reader.set_tags("a", std::vector<std::string>{"one"});
+  edit_run(store_, "a", {.tags = {{"one"}}});
   EXPECT_THAT(reader.runs()[0].tags, ElementsAre("one"));
-  EXPECT_THROW(reader.set_tags("a", std::vector<std::string>(33, "t")), Error);
-  EXPECT_THROW(reader.set_tags("a", std::vector<std::string>{std::string(65, 't')}), Error);
+  EXPECT_THROW(edit_run(store_, "a", {.tags = std::vector<std::string>(33, "t")}), Error);
+  EXPECT_THROW(edit_run(store_, "a", {.tags = {{std::string(65, 't')}}}), Error);
   std::string wide;
   for (int i = 0; i < 64; ++i) wide += "ж";
-  EXPECT_NO_THROW(reader.set_tags("a", std::vector<std::string>{wide}));
+  EXPECT_NO_THROW(edit_run(store_, "a", {.tags = {{wide}}}));
 }
 
 TEST_F(Reader, SaysWhatChangedSinceTheLastLook) {

@@ -58,7 +58,7 @@ TEST_F(Recorder, TheDescriptionOfARunComesBack) {
   EXPECT_EQ(found.summary.status, RunStatus::finished);
   EXPECT_EQ(found.summary.steps, run.steps);
   EXPECT_EQ(found.summary.tokens_per_step, run.tokens_per_step);
-  EXPECT_EQ(found.directory, run.directory);
+  EXPECT_EQ(found.summary.directory, run.directory);
   EXPECT_EQ(found.config_toml, run.config_toml);
   EXPECT_EQ(found.config, run.config);
   EXPECT_EQ(found.environment_json, run.environment_json);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <thread>
 
+#include "store/run_edits.h"
 #include "store/store_fixture.h"
 
 namespace quaver {
@@ -377,7 +378,7 @@ TEST_F(StoreTrouble, AReadOnlyFolderCanBeReadAndIsOneWarningToTheRecorder) {
   ASSERT_EQ(mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, ""), 0);
   const StoreReader reader(store_);
   EXPECT_EQ(reader.run("a").summary.loss, 2.5);
-  EXPECT_THROW(StoreReader(store_).set_tags("a", {}), Error);
+  EXPECT_THROW(edit_run(store_, "a", {.hidden = true}), Error);
   EXPECT_THAT(warnings_, IsEmpty());
   RunRecorder recorder(store_, small_run("a"), 0, collect(), quick());
   EXPECT_FALSE(recorder.recording());
