@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
 #include <iostream>
 #include <mutex>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -12,13 +14,15 @@
 #include "cli/verbs.h"
 #include "serve/dashboard.h"
 #include "serve/doorkeeper.h"
-#include "serve/store_door.h"
+#include "serve/stores.h"
 
 namespace quaver {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr rlim_t most_open_files = 8192;
 
 std::string machine_name() {
   std::array<char, 256> name{};
@@ -37,8 +41,28 @@ void open_in_browser(std::string url) {
   std::thread([process] { waitpid(process, nullptr, 0); }).detach();  // some openers last as long as the browser
 }
 
-void announce(const Dashboard& dashboard, const DashArguments& arguments, const fs::path& store) {
-  std::cout << "dashboard of " << store.string() << ": " << dashboard.url() << '\n';
+// Each store that is open takes some, and so does each browser.
+void raise_open_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= most_open_files) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, most_open_files);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void announce_stores(const Stores& stores) {
+  std::size_t there = 0;
+  for (const ServedStore& store : stores.all()) there += fs::exists(store.door->path()) ? 1 : 0;
+  if (there > 1) std::cout << fmt::format("{} stores, in it and below it\n", there);
+  for (const std::string& problem : stores.problems()) std::cerr << "quaver: " << problem << '\n';
+  if (there > 0) return;
+  const std::string file = stores.all().front().door->path().string();
+  const std::string below =
+      stores.depth() == 0 ? "" : fmt::format(", nor any up to {} folders below it", stores.depth());
+  std::cout << fmt::format("nothing is recorded there yet: no {}{}; runs appear as they start\n", file, below);
+}
+
+void announce(const Dashboard& dashboard, const DashArguments& arguments) {
+  std::cout << "dashboard of " << arguments.path << ": " << dashboard.url() << '\n';
   const bool is_public = !is_loopback(arguments.serve.host);
   if (is_public) {
     std::cout << fmt::format("from other machines: http://{}:{}/?token={}\n", machine_name(), dashboard.port(),
@@ -46,14 +70,14 @@ void announce(const Dashboard& dashboard, const DashArguments& arguments, const 
     std::cerr << "quaver: what the dashboard sends is not encrypted, the token included; on a network you do not "
                  "trust, listen on 127.0.0.1 and use a tunnel\n";
   }
-  if (!fs::exists(store)) std::cout << "nothing is recorded there yet; runs appear as they start\n";
+  announce_stores(dashboard.stores());
   std::cout << "Ctrl-C ends it" << std::endl;
 }
 
 }  // namespace
 
 int dash_verb(const DashArguments& arguments) {
-  const fs::path store = find_store(arguments.path);
+  raise_open_file_limit();
   ServeOptions options = arguments.serve;
   std::mutex output;
   options.warning = [&](const std::string& text) {
@@ -61,8 +85,8 @@ int dash_verb(const DashArguments& arguments) {
     std::cerr << "quaver: " << text << '\n';
   };
   const Interrupt interrupt;
-  Dashboard dashboard(store, options);
-  announce(dashboard, arguments, store);
+  Dashboard dashboard(arguments.path, options);
+  announce(dashboard, arguments);
   if (arguments.browser == Browser::open) open_in_browser(dashboard.url());
   dashboard.listen(interrupt.flag());
   return 0;

@@ -410,18 +410,27 @@ class CommandLine {
   }
 
   void add_dash() {
-    CLI::App& verb = *app_.add_subcommand("dash", "watch runs in the browser while they train");
-    verb.add_option("runs", dash_.path, "a folder of runs, or its quaver.db; it need not exist yet")
+    CLI::App& verb = *app_.add_subcommand("dash", "watch runs in the browser while they train, and manage them");
+    verb.add_option("runs", dash_.path,
+                    "a folder: every quaver.db in it and up to 4 folders below it; or one quaver.db; it need not exist "
+                    "yet")
         ->capture_default_str();
     verb.add_option("--port", dash_.serve.port, "0 takes a free one")->capture_default_str();
     verb.add_option("--host", dash_.serve.host, "address to listen on; others than this machine's own need the token")
         ->capture_default_str();
     verb.add_flag("--token", token_, "ask for a token on this machine too");
+    CLI::Option* read_only = verb.add_flag(
+        "--read-only", read_only_, "refuse to rename, tag, annotate, hide and delete runs; the default with --host");
+    verb.add_flag("--allow-changes", allow_changes_,
+                  "allow these changes where --host lets other machines in: to everyone who has the token")
+        ->excludes(read_only);
     verb.add_flag("--open", open_, "open the page in the browser");
     add_example(verb, "quaver dash runs --open");
     verb.callback([this] {
       action_ = [this] {
         if (token_) dash_.serve.token = TokenUse::always;
+        if (read_only_) dash_.serve.changes = Changes::refused;
+        if (allow_changes_) dash_.serve.changes = Changes::allowed;
         if (open_) dash_.browser = Browser::open;
         return dash_verb(dash_);
       };
@@ -549,6 +558,8 @@ class CommandLine {
   bool no_time_ = false;
   bool token_ = false;
   bool open_ = false;
+  bool read_only_ = false;
+  bool allow_changes_ = false;
   std::string export_format_;
   std::string grouping_{name_of(Grouping::site)};
   ConfigOptions train_config_;

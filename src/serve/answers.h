@@ -6,12 +6,16 @@
 #include <string_view>
 
 #include "serve/query.h"
+#include "serve/stores.h"
 #include "store/reader.h"
+#include "store/run_edits.h"
 
 namespace quaver {
 
-std::string runs_answer(const StoreReader& store);
-std::string run_answer(const StoreReader& store, const std::string& run);
+// The runs of all stores, newest first, and what of the stores could not be read. Error where that is all of them.
+std::string runs_answer(const Stores& stores);
+std::string run_answer(const Stores& stores, const ServedStore& place, const StoreReader& store,
+                       const std::string& run);
 
 // names=loss,gradient_norm&after=STEP&points=2000
 std::string metrics_answer(const StoreReader& store, const std::string& run, const Query& query);
@@ -27,13 +31,14 @@ std::string numerics_answer(const StoreReader& store, const std::string& run, co
 std::string histogram_answer(const StoreReader& store, const std::string& run, const Query& query);
 
 std::string changes_answer(const StoreReader& store, const std::string& run);
-std::string alerts_answer(const StoreReader& store, const std::string& run);
-std::string all_alerts_answer(const StoreReader& store);
+std::string alerts_answer(const ServedStore& place, const StoreReader& store, const std::string& run);
+std::string all_alerts_answer(const Stores& stores);
 std::string events_answer(const StoreReader& store, const std::string& run);
 std::string samples_answer(const StoreReader& store, const std::string& run);
 std::string document_answer(const StoreReader& store, const std::string& run, const std::string& kind);
 
-// The tags in {"tags":["a","b"]}: at most 32 of 1 to 64 characters. Throws BadParameter for anything else.
-std::vector<std::string> tags_in(std::string_view body);
+// The edit in {"name":"…","tags":["a","b"],"note":"…","hidden":true,"deleted":false}, of which any may be absent: text
+// without control characters (a note may have line ends) within the store's bounds. BadParameter for anything else.
+RunEdit edit_in(std::string_view body);
 
 }  // namespace quaver

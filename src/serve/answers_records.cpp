@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t most_alerts = 1000;
+
 std::string list_answer(const char* name, json list) { return json_text({{name, std::move(list)}}); }
 
 json text_or_null(const std::optional<std::string>& text) { return text ? json(*text) : json(nullptr); }
@@ -57,6 +59,12 @@ std::vector<std::size_t> causes_in(const std::vector<RunAlert>& alerts) {
   return causes;
 }
 
+// With the addresses that their runs have on the page.
+std::vector<RunAlert> addressed(std::vector<RunAlert> alerts, const ServedStore& place) {
+  for (RunAlert& alert : alerts) alert.run += place.suffix;
+  return alerts;
+}
+
 json alert_list(const std::vector<RunAlert>& alerts) {
   json list = json::array();
   const std::vector<std::size_t> causes = causes_in(alerts);
@@ -98,11 +106,21 @@ std::string changes_answer(const StoreReader& store, const std::string& run) {
   return list_answer("changes", std::move(list));
 }
 
-std::string alerts_answer(const StoreReader& store, const std::string& run) {
-  return list_answer("alerts", alert_list(store.alerts(run)));
+std::string alerts_answer(const ServedStore& place, const StoreReader& store, const std::string& run) {
+  return list_answer("alerts", alert_list(addressed(store.alerts(run), place)));
 }
 
-std::string all_alerts_answer(const StoreReader& store) { return list_answer("alerts", alert_list(store.alerts())); }
+// Where some of several stores cannot be read, the list of runs says so.
+std::string all_alerts_answer(const Stores& stores) {
+  std::vector<RunAlert> found;
+  stores.visit([&](const StoreReader& store, const ServedStore& place) {
+    for (RunAlert& alert : addressed(store.alerts(), place)) found.push_back(std::move(alert));
+  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const RunAlert& a, const RunAlert& b) { return a.recorded > b.recorded; });
+  found.resize(std::min(found.size(), most_alerts));
+  return list_answer("alerts", alert_list(found));
+}
 
 std::string events_answer(const StoreReader& store, const std::string& run) {
   json list = json::array();

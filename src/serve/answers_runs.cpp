@@ -1,16 +1,20 @@
-// The runs of a store: the list, and everything that describes one of them.
+// The runs of the stores: the list, everything that describes one of them, and what is changed about it.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "serve/answers.h"
 #include "serve/json_text.h"
 #include "serve/site_limits.h"
-#include "store/run_edits.h"
 
 namespace quaver {
 
 namespace {
 
 using nlohmann::json;
+
+namespace fs = std::filesystem;
 
 constexpr int deepest_environment = 32;
 
@@ -45,9 +49,32 @@ json environment_of(const std::string& text) {
   return without_folders(std::move(environment));
 }
 
-json summary_of(const RunSummary& run) {
-  return {{"id", run.id},
+bool is_gone(const fs::path& path) {
+  std::error_code ignored;
+  return fs::status(path, ignored).type() == fs::file_type::not_found;  // one that may not be looked at is not gone
+}
+
+// Where the run's folder was, from the dashboard's folder on; null where it is still there. A store that was moved has
+// its runs beside it.
+json missing_folder(const RunSummary& run, const Stores& stores, const ServedStore& store) {
+  const fs::path directory = fs::path(run.directory + "/").parent_path();
+  if (!directory.is_absolute() || !directory.has_filename()) return nullptr;
+  if (!is_gone(directory) || !is_gone(store.door->path().parent_path() / directory.filename())) return nullptr;
+  std::error_code ignored;
+  const fs::path relative = directory.lexically_relative(fs::weakly_canonical(stores.folder(), ignored));
+  const bool is_below = !relative.empty() && *relative.begin() != "..";
+  return is_below ? relative.generic_string() : without_folders(directory.generic_string());
+}
+
+json summary_of(const RunSummary& run, const Stores& stores, const ServedStore& store) {
+  return {{"id", run.id + store.suffix},
+          {"store_folder", store.folder},
+          {"missing_folder", missing_folder(run, stores, store)},
           {"name", run.name},
+          {"trained_name", run.trained_name},
+          {"note", run.note},
+          {"hidden", run.hidden},
+          {"deleted", number_or_null(run.deleted)},
           {"model", run.model},
           {"recipe", run.recipe},
           {"status", name_of(run.status)},
@@ -92,23 +119,68 @@ json site_of(const SiteDescription& site) {
           {"policy", site.state.policy}, {"recipe", site.state.recipe},   {"reason", site.state.reason}};
 }
 
+// A note may have more than one line.
+bool is_clean_note(std::string_view text) {
+  std::string lines(text);
+  std::replace(lines.begin(), lines.end(), '\n', ' ');
+  return is_clean_text(lines);
+}
+
 bool is_tag(const json& value) {
   if (!value.is_string()) return false;
   const std::string& text = value.get_ref<const std::string&>();
   return !text.empty() && is_clean_text(text) && characters_in(text) <= longest_tag;
 }
 
-}  // namespace
-
-std::string runs_answer(const StoreReader& store) {
-  json runs = json::array();
-  for (const RunSummary& run : store.runs()) runs.push_back(summary_of(run));
-  return json_text({{"runs", std::move(runs)}});
+std::vector<std::string> tags_of(const json& value) {
+  const bool are_tags =
+      value.is_array() && value.size() <= most_tags && std::all_of(value.begin(), value.end(), is_tag);
+  if (!are_tags) {
+    throw BadParameter("these tags cannot be kept",
+                       fmt::format("send at most {}, each a text of 1 to {} characters", most_tags, longest_tag));
+  }
+  return value.get<std::vector<std::string>>();
 }
 
-std::string run_answer(const StoreReader& store, const std::string& run) {
+std::string text_of(const json& value, const char* what, std::size_t longest, bool (*is_clean)(std::string_view)) {
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    if (is_clean(text) && characters_in(text) <= longest) return text;
+  }
+  throw BadParameter(fmt::format("this {} cannot be kept", what),
+                     fmt::format("send a text of at most {} characters, without control characters", longest));
+}
+
+bool flag_of(const json& value, const std::string& key) {
+  if (!value.is_boolean()) throw BadParameter(key + " is neither true nor false", "send one of them");
+  return value.get<bool>();
+}
+
+}  // namespace
+
+std::string runs_answer(const Stores& stores) {
+  std::vector<std::pair<double, json>> found;  // with the time of their start
+  const auto take = [&](const StoreReader& store, const ServedStore& place) {
+    for (const RunSummary& run : store.runs()) found.emplace_back(run.started, summary_of(run, stores, place));
+  };
+  json problems = json::array();
+  for (const Error& failure : stores.visit(take)) {
+    problems.push_back(
+        {{"what", stores.without_folders(failure.what())}, {"remedy", stores.without_folders(failure.remedy())}});
+  }
+  for (const std::string& problem : stores.problems()) {
+    problems.push_back({{"what", stores.without_folders(problem)}, {"remedy", ""}});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  json runs = json::array();
+  for (auto& [started, run] : found) runs.push_back(std::move(run));
+  return json_text({{"runs", std::move(runs)}, {"problems", std::move(problems)}});
+}
+
+std::string run_answer(const Stores& stores, const ServedStore& place, const StoreReader& store,
+                       const std::string& run) {
   const RunDetails details = store.run(run);
-  json answer = summary_of(details.summary);
+  json answer = summary_of(details.summary, stores, place);
   json& config = answer["config"] = json::object();
   for (const auto& [key, value] : details.config) config[key] = without_folders(value);
   answer["changed_settings"] = settings_of(store.document(run, "settings"));
@@ -135,15 +207,28 @@ std::string run_answer(const StoreReader& store, const std::string& run) {
   return json_text(answer);
 }
 
-std::vector<std::string> tags_in(std::string_view body) {
+RunEdit edit_in(std::string_view body) {
   const json parsed = json::parse(body, nullptr, false);
-  const bool has_tags = parsed.is_object() && parsed.contains("tags") && parsed["tags"].is_array();
-  if (!has_tags) throw BadParameter("the body is not a list of tags", R"(send {"tags":["a","b"]})");
-  const json& tags = parsed["tags"];
-  if (tags.size() > most_tags || !std::all_of(tags.begin(), tags.end(), is_tag)) {
-    throw BadParameter("these tags cannot be kept", "send at most 32, each a text of 1 to 64 characters");
+  if (!parsed.is_object() || parsed.empty()) {
+    throw BadParameter("the body says nothing to change", R"(send {"name":"…","tags":["a"],"note":"…","hidden":true})");
   }
-  return tags.get<std::vector<std::string>>();
+  RunEdit edit;
+  for (const auto& [key, value] : parsed.items()) {
+    if (key == "name") {
+      edit.name = text_of(value, "name", longest_run_name, is_clean_text);
+    } else if (key == "tags") {
+      edit.tags = tags_of(value);
+    } else if (key == "note") {
+      edit.note = text_of(value, "note", longest_run_note, is_clean_note);
+    } else if (key == "hidden") {
+      edit.hidden = flag_of(value, key);
+    } else if (key == "deleted") {
+      edit.deleted = flag_of(value, key);
+    } else {
+      throw BadParameter("the body names something that cannot be changed", "send name, tags, note, hidden or deleted");
+    }
+  }
+  return edit;
 }
 
 }  // namespace quaver

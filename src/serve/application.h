@@ -10,7 +10,7 @@
 #include "serve/doorkeeper.h"
 #include "serve/request.h"
 #include "serve/response.h"
-#include "serve/store_door.h"
+#include "serve/stores.h"
 
 namespace quaver {
 
@@ -30,12 +30,14 @@ enum class Route : std::uint8_t {
   events,
   samples,
   document,
-  tags
+  edit,
+  removal
 };
 
 struct Target {
   Route route = Route::asset;
   std::string run;       // where the route is of a run: its id, of [A-Za-z0-9_-]{1,64}
+  std::string store;     // and the suffix of its store: empty, or "~" and eight digits
   std::string document;  // its kind
 };
 
@@ -49,8 +51,9 @@ class Application {
     std::function<void(const std::string& what)> failed;  // an answer failed for a reason of the server's own
   };
 
-  // The door outlives the application.
-  Application(Doorkeeper keeper, StoreDoor& door, Outside outside);
+  // The stores outlive the application. Requests that change something have to bring the token, which the page is told;
+  // without one nothing can be changed.
+  Application(Doorkeeper keeper, Stores& stores, std::string change_token, Outside outside);
 
   // The answer that takes no look into the store, if there is one: refusals, the page, the beginning of a stream. Needs
   // the head alone.
@@ -60,12 +63,14 @@ class Application {
   Response answer(const Request& request) const;
 
  private:
-  Response answer_from_store(const Target& target, const Request& request) const;
-  Response answer_without_store(const Target& target) const;
+  Response answer_from_stores(const Target& target, const Request& request) const;
+  Response answer_of_run(const Target& target, const Request& request) const;
   Response answer_server() const;
+  std::optional<Response> check_change(const Request& head) const;
 
   Doorkeeper doorkeeper_;
-  StoreDoor& door_;
+  Stores& stores_;
+  std::string change_token_;
   Outside outside_;
 };
 

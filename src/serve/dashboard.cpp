@@ -14,6 +14,12 @@ std::string token_for(const ServeOptions& options) {
   return is_needed ? make_token() : "";
 }
 
+std::string change_token_for(const ServeOptions& options) {
+  const bool is_allowed =
+      options.changes == Changes::allowed || (options.changes == Changes::on_this_machine && is_loopback(options.host));
+  return is_allowed ? make_token() : "";
+}
+
 // What a browser on this machine reaches the address by.
 std::string host_in_url(const std::string& host) {
   if (host == "0.0.0.0") return "127.0.0.1";
@@ -26,27 +32,27 @@ std::string host_in_url(const std::string& host) {
 
 class Dashboard::Parts {
  public:
-  Parts(const std::filesystem::path& store, const ServeOptions& options)
+  Parts(const std::filesystem::path& runs, const ServeOptions& options)
       : host(options.host),
         token(token_for(options)),
-        door(store),
+        stores(runs),
         transport(options.host, options.port, options.limits),
-        application(Doorkeeper(host, transport.port(), token), door,
+        application(Doorkeeper(host, transport.port(), token), stores, change_token_for(options),
                     {.open_streams = [this] { return transport.streams(); }, .failed = options.warning}) {}
 
   const std::string host;
   const std::string token;
-  StoreDoor door;
+  Stores stores;
   Transport transport;
   Application application;
 };
 
-Dashboard::Dashboard(const std::filesystem::path& store, const ServeOptions& options)
-    : parts_(std::make_unique<Parts>(store, options)) {}
+Dashboard::Dashboard(const std::filesystem::path& runs, const ServeOptions& options)
+    : parts_(std::make_unique<Parts>(runs, options)) {}
 Dashboard::~Dashboard() = default;
 
 void Dashboard::listen(const std::atomic<bool>* stop_flag) {
-  const Watcher watcher(parts_->door, [this](std::string events) { parts_->transport.publish(std::move(events)); });
+  const Watcher watcher(parts_->stores, [this](std::string events) { parts_->transport.publish(std::move(events)); });
   parts_->transport.run({.at_once = [this](const Request& head) { return parts_->application.at_once(head); },
                          .answer = [this](const Request& request) { return parts_->application.answer(request); }},
                         stop_flag);
@@ -57,6 +63,7 @@ void Dashboard::stop() { parts_->transport.stop(); }
 std::uint16_t Dashboard::port() const { return parts_->transport.port(); }
 const std::string& Dashboard::token() const { return parts_->token; }
 std::size_t Dashboard::streams() const { return parts_->transport.streams(); }
+const Stores& Dashboard::stores() const { return parts_->stores; }
 
 std::string Dashboard::url() const {
   const std::string base = fmt::format("http://{}:{}/", host_in_url(parts_->host), port());

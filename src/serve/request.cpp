@@ -87,7 +87,8 @@ std::optional<BadRequest> parse_header(std::string_view line, Request& request) 
 
 // Headers that decide something: said twice, they could be read in two ways.
 std::optional<BadRequest> check_repeated(const Request& request) {
-  for (const std::string_view name : {"host", "origin", "content-length", "content-type", "authorization", "cookie"}) {
+  for (const std::string_view name :
+       {"host", "origin", "content-length", "content-type", "authorization", "cookie", "x-quaver-token"}) {
     const auto count = std::count_if(request.headers.begin(), request.headers.end(),
                                      [&](const auto& header) { return header.first == name; });
     if (count > 1) return BadRequest{400, "a header that may be sent once was sent twice", "send it once"};

@@ -22,6 +22,7 @@ class StoreDoor {
   // none. Error where the file is no store. From any thread; what was handed out stays usable.
   std::shared_ptr<StoreReader> reader();
 
+  const std::filesystem::path& path() const { return path_; }
   std::string file_name() const { return path_.filename().string(); }
 
   // The text without the folders of this machine that lead to the store.

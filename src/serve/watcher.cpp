@@ -14,8 +14,8 @@ constexpr auto pause = std::chrono::milliseconds(250);
 // Even if nothing is written: a run that is not heard of becomes lost.
 constexpr auto full_look_every = std::chrono::seconds(5);
 
-std::string change_event(const RunRevision& run, const std::vector<std::string>& kinds) {
-  const nlohmann::json data{{"run", run.id}, {"kinds", kinds}, {"step", run.step}};
+std::string change_event(const RunRevision& run, const std::string& suffix, const std::vector<std::string>& kinds) {
+  const nlohmann::json data{{"run", run.id + suffix}, {"kinds", kinds}, {"step", run.step}};
   // One line: the dump holds no line ends, they are escaped within strings.
   return "event: change\ndata: " + json_text(data) + "\n\n";
 }
@@ -62,7 +62,7 @@ std::string ChangeFinder::look() try {
       continue;
     }
     const std::vector<std::string> kinds = changed_kinds(before->second, run);
-    if (!kinds.empty()) events += change_event(run, kinds);
+    if (!kinds.empty()) events += change_event(run, suffix_, kinds);
   }
   const bool has_lost_run =
       std::any_of(seen_.begin(), seen_.end(), [&](const auto& seen) { return !present.contains(seen.first); });
@@ -74,8 +74,24 @@ std::string ChangeFinder::look() try {
   return "";
 }
 
-Watcher::Watcher(StoreDoor& door, std::function<void(std::string events)> publish)
-    : finder_(door), publish_(std::move(publish)), thread_([this] { watch(); }) {}
+std::string StoresFinder::look() {
+  stores_.refresh();
+  const std::vector<ServedStore> served = stores_.all();
+  std::string events;
+  const auto is_served = [&](const Watched& watched) {
+    return std::any_of(served.begin(), served.end(), [&](const ServedStore& one) { return one.door == watched.door; });
+  };
+  if (std::erase_if(watched_, [&](const auto& entry) { return !is_served(entry.second); }) > 0) events = runs_event;
+  for (const ServedStore& store : served) {
+    auto [entry, is_new] =
+        watched_.try_emplace(store.suffix, Watched{store.door, ChangeFinder(*store.door, store.suffix)});
+    events += entry->second.finder.look();
+  }
+  return events;
+}
+
+Watcher::Watcher(Stores& stores, std::function<void(std::string events)> publish)
+    : finder_(stores), publish_(std::move(publish)), thread_([this] { watch(); }) {}
 
 Watcher::~Watcher() {
   {

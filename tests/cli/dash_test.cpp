@@ -19,14 +19,14 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-void record(const Folder& folder, const std::string& id, const std::string& name) {
-  fs::create_directories(folder / "runs");
+void record(const Folder& folder, const std::string& id, const std::string& name, const std::string& runs = "runs") {
+  fs::create_directories(folder / runs);
   RunDescription run;
   run.id = id;
   run.name = name;
   run.sites = {{"head/x", "head", "x", {"e4m3", "e4m3", "tensor", "delayed", "fp8-delayed", ""}}};
   run.statistics = {{"amax", "", "largest magnitude", WorseWay::higher}};
-  RunRecorder recorder(folder / "runs/quaver.db", run, 0, [](const std::string& text) { ADD_FAILURE() << text; });
+  RunRecorder recorder(folder / runs / "quaver.db", run, 0, [](const std::string& text) { ADD_FAILURE() << text; });
   for (std::uint64_t step = 1; step <= 3; ++step) {
     const MetricValue loss{"loss", 1.0 / static_cast<double>(step)};
     recorder.metrics(step, {&loss, 1});
@@ -79,13 +79,49 @@ TEST(DashVerb, WaitsForAStoreThatIsNotThereYet) {
   const int port = free_port();
   Process dash(folder, {"dash", "runs", "--port", std::to_string(port)});
   ASSERT_TRUE(dash.wait_for("Ctrl-C ends it"));
-  EXPECT_THAT(fetch(port, "/api/runs"), HasSubstr("{\"runs\":[]}"));
+  EXPECT_THAT(fetch(port, "/api/runs"), HasSubstr("\"runs\":[]}"));
   record(folder, "abc", "first");
   EXPECT_THAT(fetch(port, "/api/runs"), HasSubstr("\"id\":\"abc\""));
   dash.send(SIGTERM);
   const Outcome outcome = dash.wait();
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("nothing is recorded there yet"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("nothing is recorded there yet: no runs/quaver.db, nor any up to 4 folders below"));
+}
+
+TEST(DashVerb, ServesEveryStoreBelowTheFolder) {
+  const Folder folder;
+  record(folder, "abc", "first");
+  record(folder, "abc", "second", "runs/compared");
+  const int port = free_port();
+  Process dash(folder, {"dash", ".", "--port", std::to_string(port)});
+  ASSERT_TRUE(dash.wait_for("Ctrl-C ends it"));
+  const std::string runs = fetch(port, "/api/runs");
+  EXPECT_THAT(runs, HasSubstr("\"name\":\"first\""));
+  EXPECT_THAT(runs, HasSubstr("\"name\":\"second\""));
+  EXPECT_THAT(runs, HasSubstr("\"store_folder\":\"runs/compared\""));
+  dash.send(SIGINT);
+  EXPECT_THAT(dash.wait().out, HasSubstr("2 stores"));
+}
+
+TEST(DashVerb, TellsNoTokenForChangesWhereItIsReadOnly) {
+  const Folder folder;
+  record(folder, "abc", "first");
+  const auto told = [&](const Words& more) {
+    const int port = free_port();
+    Words words{"dash", "--port", std::to_string(port)};
+    words.insert(words.end(), more.begin(), more.end());
+    Process dash(folder, words);
+    EXPECT_TRUE(dash.wait_for("Ctrl-C ends it"));
+    std::string server = fetch(port, "/api/server");
+    dash.send(SIGINT);
+    dash.wait();
+    return server;
+  };
+  EXPECT_THAT(told({}), HasSubstr("\"change_token\":\""));
+  EXPECT_THAT(told({"--read-only"}), HasSubstr("\"change_token\":null"));
+  EXPECT_EQ(quaver(folder, {"dash", "--read-only", "--allow-changes"}).status, 1);
+  EXPECT_THAT(quaver(folder, {"dash", "--help"}).out, HasSubstr("--read-only"));
 }
 
 TEST(DashVerb, AsksForATokenWhereItIsToldTo) {

@@ -11,8 +11,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace quaver;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  static StoreDoor door("/nonexistent/quaver.db");
-  static const Application application(Doorkeeper("127.0.0.1", 8265, "secret"), door, {});
+  static Stores stores("/nonexistent/quaver.db");
+  static const Application application(Doorkeeper("127.0.0.1", 8265, "secret"), stores, "token", {});
   const auto length = head_length(input);
   const auto parsed = parse_head(input.substr(0, length.value_or(size)));
   if (const BadRequest* bad = std::get_if<BadRequest>(&parsed)) {
@@ -37,9 +37,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const Query query(request.query);
     query.number("points", 1, 0, 100);
-    for (const std::string& tag : tags_in(request.body)) {
+    const RunEdit edit = edit_in(request.body);
+    for (const std::string& tag : edit.tags.value_or(std::vector<std::string>())) {
       if (tag.empty() || tag.size() > 256) std::abort();
     }
+    const std::string name = edit.name.value_or("");
+    if (std::any_of(name.begin(), name.end(), is_control) || name.size() > 512) std::abort();
   } catch (const BadParameter&) {
   }
   return 0;

@@ -21,11 +21,14 @@ class AnswerFields : public ::testing::Test {
     return std::make_unique<RunRecorder>(folder_.store(), run, 0,
                                          [](const std::string& text) { ADD_FAILURE() << text; });
   }
+  Stores stores() const { return Stores(folder_.store()); }
   StoreReader reader() const { return StoreReader(folder_.store()); }
   void execute(const std::string& sql) const {
     Database(folder_.store(), Database::Access::existing, std::chrono::seconds(5)).execute(sql);
   }
-  json run_json(const std::string& id = "one") const { return json::parse(run_answer(reader(), id)); }
+  json run_json(const std::string& id = "one") const {
+    return json::parse(run_answer(stores(), stores().all().at(0), reader(), id));
+  }
 
   StoreFolder folder_;
 };
@@ -46,10 +49,16 @@ TEST_F(AnswerFields, OfARunInTheList) {
     recorder->status(RunStatus::interrupted);
     ASSERT_TRUE(recorder->flush());
   }
-  edit_run(folder_.store(), "one", {.tags = {{"z", "a"}}});
+  edit_run(folder_.store(), "one", {.name = "renamed", .tags = {{"z", "a"}}, .note = "a note", .hidden = true});
   execute("UPDATE runs SET started=1000.5, heartbeat=2000.25");
   const json expected{{"id", "one"},
-                      {"name", "first"},
+                      {"store_folder", ""},
+                      {"missing_folder", "…/one"},
+                      {"name", "renamed"},
+                      {"trained_name", "first"},
+                      {"note", "a note"},
+                      {"hidden", true},
+                      {"deleted", nullptr},
                       {"model", "gpt"},
                       {"recipe", "fp8-delayed"},
                       {"status", "interrupted"},
@@ -68,7 +77,7 @@ TEST_F(AnswerFields, OfARunInTheList) {
                       {"critical_alerts", 0},
                       {"group", "a group"},
                       {"seed", 17}};
-  EXPECT_EQ(json::parse(runs_answer(reader())), json({{"runs", {expected}}}));
+  EXPECT_EQ(json::parse(runs_answer(stores())), json({{"runs", {expected}}, {"problems", json::array()}}));
   json described = run_json();
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(described[key], value) << key;
 }
@@ -250,8 +259,8 @@ TEST_F(AnswerFields, OfAlertsChangesEventsAndSamples) {
   newer["step"] = 5;
   newer["site"] = nullptr;
   newer["act"] = nullptr;
-  EXPECT_EQ(json::parse(alerts_answer(reader(), "one")), json({{"alerts", {newer, older}}}));
-  EXPECT_EQ(json::parse(all_alerts_answer(reader())), json({{"alerts", {newer, older}}}));
+  EXPECT_EQ(json::parse(alerts_answer(stores().all().at(0), reader(), "one")), json({{"alerts", {newer, older}}}));
+  EXPECT_EQ(json::parse(all_alerts_answer(stores())), json({{"alerts", {newer, older}}}));
   EXPECT_EQ(json::parse(changes_answer(reader(), "one")), json::parse(R"({"changes":[{"step":7,"site":"a/dy",
       "reason":"a reason","scale_before":2.0,"scale_after":0.5,"format_before":"e4m3","format_after":"bf16"}]})"));
   EXPECT_EQ(json::parse(events_answer(reader(), "one")),
@@ -263,8 +272,8 @@ TEST_F(AnswerFields, OfAlertsChangesEventsAndSamples) {
 
 TEST_F(AnswerFields, OfARunWithoutRecordsAreEmptyLists) {
   recorder_of(describe_run("one"));
-  EXPECT_EQ(alerts_answer(reader(), "one"), R"({"alerts":[]})");
-  EXPECT_EQ(all_alerts_answer(reader()), R"({"alerts":[]})");
+  EXPECT_EQ(alerts_answer(stores().all().at(0), reader(), "one"), R"({"alerts":[]})");
+  EXPECT_EQ(all_alerts_answer(stores()), R"({"alerts":[]})");
   EXPECT_EQ(changes_answer(reader(), "one"), R"({"changes":[]})");
   EXPECT_EQ(events_answer(reader(), "one"), R"({"events":[]})");
   EXPECT_EQ(samples_answer(reader(), "one"), R"({"samples":[]})");

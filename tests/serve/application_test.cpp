@@ -32,6 +32,7 @@ class ApplicationTest : public ::testing::Test {
   Response post(const std::string& path, const std::string& body) const {
     Request sent = request("POST", path);
     sent.headers.emplace_back("content-type", "application/json");
+    sent.headers.emplace_back("x-quaver-token", "secret");
     sent.body = body;
     return application_.answer(sent);
   }
@@ -45,19 +46,19 @@ class ApplicationTest : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  StoreDoor door_{folder_.store()};
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""), door_, {}};
+  Stores stores_{folder_.store()};
+  Application application_{Doorkeeper("127.0.0.1", 8265, ""), stores_, "secret", {}};
 };
 
 TEST_F(ApplicationTest, WithoutAStoreTheListsAreEmptyAndFillWhenItAppears) {
-  EXPECT_EQ(get("/api/runs").body, R"({"runs":[]})");
+  EXPECT_EQ(get("/api/runs").body, R"({"problems":[],"runs":[]})");
   EXPECT_EQ(get("/api/alerts").body, R"({"alerts":[]})");
   EXPECT_EQ(get("/api/runs/one").status, 404);
-  EXPECT_EQ(post("/api/runs/one/tags", R"({"tags":[]})").status, 404);
+  EXPECT_EQ(post("/api/runs/one/edit", R"({"tags":[]})").status, 404);
   record_run(folder_.store(), describe_run("one"));
   EXPECT_EQ(get_json("/api/runs")["runs"].size(), 1U);
   std::filesystem::remove(folder_.store());
-  EXPECT_EQ(get("/api/runs").body, R"({"runs":[]})");
+  EXPECT_EQ(get("/api/runs").body, R"({"problems":[],"runs":[]})");
 }
 
 TEST_F(ApplicationTest, AStoreThatIsNoneIsNamedWithoutItsFolders) {
@@ -123,12 +124,12 @@ TEST(Tags, HaveOneToSixtyFourCharactersAndThereAreAtMostThirtyTwo) {
     for (std::size_t i = 0; i < characters; ++i) tag += "ü";  // two bytes each
     return json{{"tags", std::vector<std::string>(count, tag)}}.dump();
   };
-  EXPECT_EQ(tags_in(body(32, 64)).size(), 32U);
-  EXPECT_EQ(tags_in(body(1, 1)).size(), 1U);
-  EXPECT_TRUE(tags_in(body(0, 1)).empty());
-  EXPECT_THROW(tags_in(body(1, 65)), BadParameter);
-  EXPECT_THROW(tags_in(body(33, 1)), BadParameter);
-  EXPECT_THROW(tags_in(body(1, 0)), BadParameter);
+  EXPECT_EQ(edit_in(body(32, 64)).tags->size(), 32U);
+  EXPECT_EQ(edit_in(body(1, 1)).tags->size(), 1U);
+  EXPECT_TRUE(edit_in(body(0, 1)).tags->empty());
+  EXPECT_THROW(edit_in(body(1, 65)), BadParameter);
+  EXPECT_THROW(edit_in(body(33, 1)), BadParameter);
+  EXPECT_THROW(edit_in(body(1, 0)), BadParameter);
 }
 
 TEST_F(ApplicationTest, NoAnswerShowsWhereThisMachineKeepsItsFiles) {
@@ -249,9 +250,9 @@ TEST_F(ApplicationTest, WhatHappenedIsListed) {
 
 TEST_F(ApplicationTest, TagsAreSetAsAWhole) {
   record_run(folder_.store(), describe_run("one"));
-  EXPECT_EQ(post("/api/runs/one/tags", R"({"tags":["a","<b> \"quoted\" 'é'"]})").status, 204);
+  EXPECT_EQ(post("/api/runs/one/edit", R"({"tags":["a","<b> \"quoted\" 'é'"]})").status, 204);
   EXPECT_THAT(get_json("/api/runs/one")["tags"], ElementsAre("a", "<b> \"quoted\" 'é'"));
-  EXPECT_EQ(post("/api/runs/one/tags", R"({"tags":[]})").status, 204);
+  EXPECT_EQ(post("/api/runs/one/edit", R"({"tags":[]})").status, 204);
   EXPECT_TRUE(get_json("/api/runs/one")["tags"].empty());
   const std::string long_tag(65, 'a');
   json many{{"tags", json::array()}};
@@ -260,9 +261,9 @@ TEST_F(ApplicationTest, TagsAreSetAsAWhole) {
                                   std::string(R"({"tags":[1]})"), std::string(R"({"tags":[""]})"),
                                   R"({"tags":[")" + long_tag + R"("]})", std::string(R"({"tags":["a\u0000b"]})"),
                                   std::string("{\"tags\":[\"\xff\"]}"), many.dump(), std::string(65536, '[')}) {
-    EXPECT_EQ(post("/api/runs/one/tags", body).status, 400) << body.substr(0, 80);
+    EXPECT_EQ(post("/api/runs/one/edit", body).status, 400) << body.substr(0, 80);
   }
-  EXPECT_EQ(post("/api/runs/absent/tags", R"({"tags":[]})").status, 404);
+  EXPECT_EQ(post("/api/runs/absent/edit", R"({"tags":[]})").status, 404);
 }
 
 TEST_F(ApplicationTest, WhatIsNotThereIsNamed) {
@@ -295,15 +296,16 @@ TEST_F(ApplicationTest, MethodsAndContentTypesAreChecked) {
     EXPECT_EQ(response.status, 405) << method;
     EXPECT_THAT(response.headers, ElementsAre(std::pair<std::string, std::string>("Allow", "GET, HEAD")));
   }
-  EXPECT_EQ(get("/api/runs/one/tags").status, 405);
-  Request plain = request("POST", "/api/runs/one/tags");
+  EXPECT_EQ(get("/api/runs/one/edit").status, 405);
+  Request plain = request("POST", "/api/runs/one/edit");
   EXPECT_EQ(application_.answer(plain).status, 415);
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a",
                            "text/plain; application/json", "application/jsonp"}) {
     plain.headers = {{"host", "localhost:8265"}, {"content-type", type}};
     EXPECT_EQ(application_.at_once(plain)->status, 415) << type;
   }
-  plain.headers = {{"host", "localhost:8265"}, {"content-type", "application/json; charset=utf-8"}};
+  plain.headers = {
+      {"host", "localhost:8265"}, {"content-type", "application/json; charset=utf-8"}, {"x-quaver-token", "secret"}};
   EXPECT_FALSE(application_.at_once(plain));
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <stdexcept>
 #include <sys/socket.h>
@@ -97,6 +98,11 @@ Reply ask(std::uint16_t port, std::string_view bytes) {
   Client client(port);
   client.send(bytes);
   return client.receive();
+}
+
+std::string token_line(std::uint16_t port) {
+  const auto server = nlohmann::json::parse(ask(port, get(port, "/api/server")).body);
+  return fmt::format("X-Quaver-Token: {}\r\n", server["change_token"].get<std::string>());
 }
 
 StoreFolder::StoreFolder() {

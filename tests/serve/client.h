@@ -50,6 +50,9 @@ class Client {
 // "GET path" as a browser would send it, with more header lines ("Name: value\r\n").
 std::string get(std::uint16_t port, std::string_view path, std::string_view more = "");
 
+// The header line with which a dashboard takes changes, as its page would have it.
+std::string token_line(std::uint16_t port);
+
 // Sends the bytes over a connection of their own.
 Reply ask(std::uint16_t port, std::string_view bytes);
 

@@ -76,17 +76,25 @@ TEST_F(DashboardTest, HostileRequestsAreRefusedAndEveryAnswerIsStrict) {
       {with_host("GET *"), 400},
       {with_host("CONNECT example.com:80"), 400},
       {with_host("DELETE /api/runs/one"), 405},
-      {with_host("OPTIONS /api/runs/one/tags", "Origin: http://example.com\r\n"), 403},
-      {with_host("OPTIONS /api/runs/one/tags"), 405},
+      {with_host("OPTIONS /api/runs/one/edit", "Origin: http://example.com\r\n"), 403},
+      {with_host("OPTIONS /api/runs/one/edit"), 405},
       {with_host("BREW /"), 405},
       {with_host("GET /api/runs", "Origin: http://example.com\r\n"), 403},
       {with_host("GET /api/runs", "Origin: null\r\n"), 403},
       {with_host("GET /api/runs", "Sec-Fetch-Site: cross-site\r\n"), 403},
-      {with_host("POST /api/runs/one/tags", "Content-Length: 2\r\nContent-Type: text/plain\r\n") + "{}", 415},
-      {with_host("POST /api/runs/one/tags", json_type + "Content-Length: 2\r\n") + "{}", 400},
-      {with_host("POST /api/runs/one/tags", json_type + "Content-Length: 65537\r\n") + std::string(65537, ' '), 413},
-      {with_host("POST /api/runs/one/tags", json_type + "Content-Length: 65536\r\n") + std::string(65536, '['), 400},
-      {with_host("POST /api/runs/one/tags", json_type + "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", 411},
+      {with_host("POST /api/runs/one/edit", "Content-Length: 2\r\nContent-Type: text/plain\r\n") + "{}", 415},
+      {with_host("POST /api/runs/one/edit", token_line(dashboard_.port()) + json_type + "Content-Length: 2\r\n") + "{}",
+       400},
+      {with_host("POST /api/runs/one/edit", token_line(dashboard_.port()) + json_type + "Content-Length: 65537\r\n") +
+           std::string(65537, ' '),
+       413},
+      {with_host("POST /api/runs/one/edit", token_line(dashboard_.port()) + json_type + "Content-Length: 65536\r\n") +
+           std::string(65536, '['),
+       400},
+      {with_host("POST /api/runs/one/edit",
+                 token_line(dashboard_.port()) + json_type + "Transfer-Encoding: chunked\r\n") +
+           "0\r\n\r\n",
+       411},
       {with_host("GET /" + std::string(9000, 'a')), 414},
       {with_host("GET /api/runs?" + std::string(8000, '&')), 200},
       {with_host("GET /", "X: " + std::string(20000, 'a') + "\r\n"), 431},
@@ -186,7 +194,9 @@ TEST_F(DashboardTest, TellsWhatChangesWhileItChanges) {
 
   const std::string body = R"({"tags":["seen"]})";
   const std::string headers = fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
-  EXPECT_EQ(ask(dashboard_.port(), with_host("POST /api/runs/two/tags", headers) + body).status, 204);
+  EXPECT_EQ(ask(dashboard_.port(), with_host("POST /api/runs/two/edit", headers + token_line(dashboard_.port())) + body)
+                .status,
+            204);
   EXPECT_THAT(client.receive_until("\"status\"", 5s), HasSubstr("\"status\"")) << "tags are part of it";
 }
 

@@ -37,8 +37,8 @@ class ServeLimits : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  StoreDoor door_{folder_.store()};
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""), door_, {}};
+  Stores stores_{folder_.store()};
+  Application application_{Doorkeeper("127.0.0.1", 8265, ""), stores_, "", {}};
 };
 
 // Twenty samples, of steps 1 to 20.

@@ -32,10 +32,11 @@ Request request_to(const std::string& method, const std::string& path, std::vect
 class Routes : public ::testing::Test {
  protected:
   StoreFolder folder_;
-  StoreDoor door_{folder_.store()};
+  Stores stores_{folder_.store()};
   std::vector<std::string> failures_;
   Application application_{Doorkeeper("127.0.0.1", 8265, ""),
-                           door_,
+                           stores_,
+                           "change",
                            {.open_streams = [] { return std::size_t{5}; },
                             .failed = [this](const std::string& what) { failures_.push_back(what); }}};
 };
@@ -63,7 +64,8 @@ TEST(FindTarget, KnowsEveryAddress) {
                                                   {"/alerts", Route::alerts},
                                                   {"/events", Route::events},
                                                   {"/samples", Route::samples},
-                                                  {"/tags", Route::tags},
+                                                  {"/edit", Route::edit},
+                                                  {"/removal", Route::removal},
                                                   {"/documents/localization", Route::document},
                                                   {"/documents/calibration", Route::document}};
   for (const auto& [part, route] : of_run) {
@@ -78,7 +80,7 @@ TEST(FindTarget, KnowsEveryAddress) {
 TEST(FindTarget, TakesIdsOfOneToSixtyFourLettersDigitsAndMarks) {
   const std::string longest(64, 'a');
   EXPECT_EQ(find_target("/api/runs/" + longest)->run, longest);
-  EXPECT_EQ(find_target("/api/runs/" + longest + "/tags")->route, Route::tags);
+  EXPECT_EQ(find_target("/api/runs/" + longest + "/edit")->route, Route::edit);
   EXPECT_FALSE(find_target("/api/runs/" + longest + "a"));
   for (const char* id : {"a", "z", "A", "Z", "0", "9", "_", "-", "2026-01-02_x"}) {
     EXPECT_TRUE(find_target(std::string("/api/runs/") + id)) << id;
@@ -141,20 +143,23 @@ TEST_F(Routes, EachAddressHasItsMethods) {
     EXPECT_THAT(refused.headers, ElementsAre(Header("Allow", "GET, HEAD"))) << path;
   }
   for (const char* method : {"GET", "HEAD", "PUT"}) {
-    const Response refused = application_.answer(request_to(method, "/api/runs/a/tags"));
+    const Response refused = application_.answer(request_to(method, "/api/runs/a/edit"));
     EXPECT_EQ(refused.status, 405) << method;
     EXPECT_THAT(refused.headers, ElementsAre(Header("Allow", "POST"))) << method;
     EXPECT_EQ(json::parse(refused.body)["remedy"], "use POST");
   }
 }
 
-TEST_F(Routes, TagsAreTakenAsJsonWhateverStandsBehindTheType) {
+TEST_F(Routes, ChangesAreTakenAsJsonWhateverStandsBehindTheType) {
   for (const char* type : {"application/json", "application/json;charset=utf-8", "application/json ; charset=utf-8",
                            "application/json;", "application/json  "}) {
-    EXPECT_FALSE(application_.at_once(request_to("POST", "/api/runs/a/tags", {{"content-type", type}}))) << type;
+    EXPECT_FALSE(application_.at_once(
+        request_to("POST", "/api/runs/a/edit", {{"content-type", type}, {"x-quaver-token", "change"}})))
+        << type;
   }
   for (const char* type : {"", ";application/json", "application/jso", "application/json2", "text/json"}) {
-    const auto refused = application_.at_once(request_to("POST", "/api/runs/a/tags", {{"content-type", type}}));
+    const auto refused = application_.at_once(
+        request_to("POST", "/api/runs/a/edit", {{"content-type", type}, {"x-quaver-token", "change"}}));
     ASSERT_TRUE(refused) << type;
     EXPECT_EQ(refused->status, 415) << type;
   }
@@ -175,13 +180,19 @@ TEST_F(Routes, OnlyWhatNeedsTheStoreWaitsForIt) {
 
 TEST_F(Routes, TheServerTellsItsStreamsAndItsToken) {
   const json open = json::parse(application_.answer(request_to("GET", "/api/server")).body);
-  EXPECT_EQ(open,
-            json({{"version", QUAVER_VERSION}, {"store", "quaver.db"}, {"streams", 5}, {"token_required", false}}));
-  const Application guarded(Doorkeeper("127.0.0.1", 8265, "secret"), door_, {});
+  EXPECT_EQ(open, json({{"version", QUAVER_VERSION},
+                        {"store", "quaver.db"},
+                        {"folder", folder_.path().filename().string()},
+                        {"depth", 0},
+                        {"streams", 5},
+                        {"token_required", false},
+                        {"change_token", "change"}}));
+  const Application guarded(Doorkeeper("127.0.0.1", 8265, "secret"), stores_, "", {});
   const json told =
       json::parse(guarded.answer(request_to("GET", "/api/server", {{"authorization", "Bearer secret"}})).body);
   EXPECT_EQ(told["token_required"], true);
   EXPECT_EQ(told["streams"], 0);
+  EXPECT_TRUE(told["change_token"].is_null());
 }
 
 TEST_F(Routes, AFailureIsToldOnceAndAnsweredWithoutFolders) {
@@ -199,7 +210,8 @@ TEST_F(Routes, WhatTheAskerGotWrongIsNoFailureOfTheServer) {
   EXPECT_EQ(application_.answer(request_to("GET", "/api/runs/one/history")).status, 400);
   EXPECT_TRUE(failures_.empty());
   const Response tagged = application_.answer([] {
-    Request request = request_to("POST", "/api/runs/one/tags", {{"content-type", "application/json"}});
+    Request request =
+        request_to("POST", "/api/runs/one/edit", {{"content-type", "application/json"}, {"x-quaver-token", "change"}});
     request.body = R"({"tags":["a"]})";
     return request;
   }());
@@ -211,7 +223,7 @@ TEST_F(Routes, WhatTheAskerGotWrongIsNoFailureOfTheServer) {
 // Without a store the two lists are empty, and a run is one that is not there.
 TEST_F(Routes, BeforeTheFirstRunNothingIsAFailure) {
   EXPECT_EQ(application_.answer(request_to("GET", "/api/alerts")).body, R"({"alerts":[]})");
-  EXPECT_EQ(application_.answer(request_to("GET", "/api/runs")).body, R"({"runs":[]})");
+  EXPECT_EQ(application_.answer(request_to("GET", "/api/runs")).body, R"({"problems":[],"runs":[]})");
   const Response run = application_.answer(request_to("GET", "/api/runs/one/alerts"));
   EXPECT_EQ(run.status, 404);
   EXPECT_THAT(run.body, HasSubstr("quaver train"));
