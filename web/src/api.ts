@@ -1,7 +1,7 @@
 // Requests to the server. Every failure is an ApiError that says what happened and what to do.
 import type {
-  Alert, Change, Histogram, History, Localization, Matrix, MatrixHeader, Run, RunDetail, RunEvent, Sample, SeriesByName,
-  ServerInfo,
+  Alert, Change, Histogram, History, Localization, Matrix, MatrixHeader, Run, RunDetail, RunEdit, RunEvent, Sample, SeriesByName,
+  ServerInfo, StoreProblem,
 } from './types';
 
 export class ApiError extends Error {
@@ -61,9 +61,29 @@ function query(values: Record<string, string | number | undefined>): string {
   return parts.length ? `?${parts.join('&')}` : '';
 }
 
+let changeToken: string | null | undefined; // unknown until it is needed
+
+// A server that was started anew has another token: it is asked for once more.
+async function change(path: string, body: object): Promise<void> {
+  const known = changeToken !== undefined;
+  changeToken ??= (await api.server()).change_token;
+  try {
+    await request(path, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', 'X-Quaver-Token': changeToken ?? '' },
+      body: JSON.stringify(body),
+    });
+  } catch (failure) {
+    const refused = failure instanceof ApiError && failure.status === 403;
+    if (refused) changeToken = undefined;
+    if (!refused || !known) throw failure;
+    await change(path, body);
+  }
+}
+
 export const api = {
   server: (signal?: AbortSignal) => get<ServerInfo>('api/server', signal),
-  runs: async (signal?: AbortSignal) => (await get<{ runs: Run[] }>('api/runs', signal)).runs,
+  runs: (signal?: AbortSignal) => get<{ runs: Run[]; problems: StoreProblem[] }>('api/runs', signal),
   run: (id: string, signal?: AbortSignal) => get<RunDetail>(`api/runs/${part(id)}`, signal),
   metrics: async (id: string, names: string[], after: number, points: number, signal?: AbortSignal) =>
     (await get<{ series: SeriesByName }>(
@@ -91,13 +111,8 @@ export const api = {
     }
   },
 
-  async setTags(id: string, tags: string[]): Promise<void> {
-    await request(`api/runs/${part(id)}/tags`, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify({ tags }),
-    });
-  },
+  edit: (id: string, edit: RunEdit) => change(`api/runs/${part(id)}/edit`, edit),
+  remove: (id: string) => change(`api/runs/${part(id)}/removal`, {}), // for good
 
   async numerics(id: string, wanted: NumericsQuery, signal?: AbortSignal): Promise<Matrix> {
     const path = `api/runs/${part(id)}/numerics${query({ ...wanted })}`;

@@ -1,14 +1,14 @@
 // The frame around every view: name, places, the state of the connection, light or dark.
 import { useEffect, useRef } from 'preact/hooks';
-import { api } from './api';
 import { ConnectionBanner, ConnectionState } from './parts/connection';
 import { Empty } from './parts/feedback';
-import { useResource } from './hooks';
+import { useServer } from './hooks';
 import { href, usePlace, type Place } from './router';
 import { setTheme, useTheme, type ThemeChoice } from './theme';
 import { AlertsView } from './views/alerts';
 import { CompareView } from './views/compare';
 import { DifferenceView } from './views/difference';
+import { UndoBar } from './views/run_actions';
 import { RunFrame } from './views/run_frame';
 import { RunsView } from './views/runs';
 
@@ -50,6 +50,7 @@ export function App() {
         <View place={place} />
       </main>
       <Footer />
+      <UndoBar />
     </>
   );
 }
@@ -105,7 +106,7 @@ function ThemeSwitch() {
 }
 
 function Footer() {
-  const { data } = useResource('server', (signal) => api.server(signal));
+  const data = useServer();
   if (!data) return null;
-  return <footer class="quiet">quaver {data.version} · {data.store}</footer>;
+  return <footer class="quiet">quaver {data.version} · {data.depth > 0 ? data.folder : data.store}{data.change_token ? '' : ' · read only'}</footer>;
 }

@@ -5,7 +5,7 @@ import { live, type LiveState } from './live';
 import { recall, remember } from './memory';
 import { MetricsFeed } from './metrics_feed';
 import { Pump } from './pump';
-import type { ChangeKind, SeriesByName } from './types';
+import type { ChangeKind, SeriesByName, ServerInfo } from './types';
 
 export interface Resource<T> {
   data: T | undefined;
@@ -136,7 +136,40 @@ export function useMetrics(runs: string[], names: string[]): Metrics {
 }
 
 export function useRuns() {
-  return useResource('runs', (signal) => api.runs(signal), { anyRun: true, pause: 1500 });
+  const { data, ...rest } = useResource('runs', (signal) => api.runs(signal), { anyRun: true, pause: 1500 });
+  return { ...rest, data: data?.runs, problems: data?.problems ?? [] };
+}
+
+// What the server is, asked once for all who want to know, and again after a lost connection: it may be another one.
+let serverInfo: ServerInfo | undefined;
+let serverAsked = false;
+const serverWatchers = new Set<(info: ServerInfo) => void>();
+
+function askServer(): void {
+  serverAsked = true;
+  api.server().then((info) => {
+    serverInfo = info;
+    serverWatchers.forEach((watcher) => watcher(info));
+  }, () => undefined); // the bar across the page says that it does not answer
+}
+
+export function useServer(): ServerInfo | undefined {
+  const [info, setInfo] = useState(serverInfo);
+  useLayoutEffect(() => {
+    serverWatchers.add(setInfo);
+    if (!serverAsked) {
+      live.listen({ resync: askServer });
+      askServer();
+    }
+    return () => {
+      serverWatchers.delete(setInfo);
+    };
+  }, []);
+  return info;
+}
+
+export function useCanChange(): boolean {
+  return Boolean(useServer()?.change_token);
 }
 
 export function useRun(id: string) {

@@ -4,8 +4,14 @@ export type Maybe = number | null;
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed' | 'lost';
 
 export interface Run {
-  id: string;
+  id: string; // its address here: that of a store in a folder below ends in ~ and eight digits
+  store_folder: string; // that its store lies in, from the dashboard's folder on; empty: that folder itself
+  missing_folder: string | null; // where the run's own folder was, if it is gone
   name: string;
+  trained_name: string; // before anyone gave it another
+  note: string;
+  hidden: boolean;
+  deleted: Maybe; // when, in unix seconds
   model: string;
   recipe: string;
   status: RunStatus;
@@ -189,9 +195,26 @@ export interface Localization {
   sites: LocalizedSite[];
 }
 
+// What people change about a run; what is absent stays as it is.
+export interface RunEdit {
+  name?: string; // empty: the one it was trained under
+  tags?: string[];
+  note?: string;
+  hidden?: boolean;
+  deleted?: boolean;
+}
+
+export interface StoreProblem {
+  what: string;
+  remedy: string;
+}
+
 export interface ServerInfo {
   version: string;
   store: string;
+  folder: string;
+  depth: number; // of the folders that are searched for stores; 0: it was given one store
+  change_token: string | null; // none: nothing can be changed here
   streams: number;
   token_required: boolean;
 }

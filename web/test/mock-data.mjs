@@ -315,6 +315,8 @@ export function publicOf(run) {
     validation_loss: run.step >= run.evalEvery && !run.nanAfter ? (lossAt(run, Math.floor(run.step / run.evalEvery) * run.evalEvery) ?? 0) + 0.03 : null,
     tokens_per_second: run.step ? run.tokens_per_step / run.pace : null, eta_seconds: run.status === 'running' ? (run.steps - run.step) * run.pace : null,
     tags: run.tags, alerts: alertsOf(run).length, group: run.group, seed: run.seed,
+    store_folder: run.folder ?? '', missing_folder: run.missing ?? null, trained_name: run.trained_name ?? run.name, note: run.note ?? '',
+    hidden: run.hidden ?? false, deleted: run.deleted ?? null,
   };
 }
 
@@ -330,12 +332,12 @@ export function makeRuns() {
     make('fp8-s1', { name: 'fp8 seed 1', group: 'fp8', seed: 1, alerts: 3, localized: true, tags: ['paper', 'baseline-candidate'] }),
     make('bf16-s1', { name: 'bf16 seed 1', recipe: 'bf16', group: 'bf16', seed: 1, floor: 3.045, tags: ['paper'], pace: 1.7 }),
     make('bf16-s2', { name: 'bf16 seed 2', recipe: 'bf16', group: 'bf16', seed: 2, floor: 3.045, tags: ['paper'], pace: 1.7 }),
-    make('bf16-s3', { name: 'bf16 seed 3', recipe: 'bf16', group: 'bf16', seed: 3, floor: 3.045, tags: ['paper'], pace: 1.7 }),
+    make('bf16-s3', { folder: 'sweep/wide', note: 'the best of three\nseeds', name: 'bf16 seed 3', recipe: 'bf16', group: 'bf16', seed: 3, floor: 3.045, tags: ['paper'], pace: 1.7 }),
     make('nvfp4-s1', { name: 'nvfp4 seed 1', recipe: 'nvfp4', group: 'nvfp4', floor: 3.09, alerts: 1, pace: 0.8 }),
     make('deep', { name: 'deep-4000-layers', model: 'gpt 999 × 64', blocks: 999, steps: 10800, step: 10800, statisticsEvery: 1, alerts: 3, pace: 0.4 }),
-    make('hostile', { name: '<img src=x onerror=boom()>', hostile: true, tags: ['<b>bold</b>', '"><script>boom()</script>'], status: 'interrupted', step: 900, blocks: 4, alerts: 3, gpu: false }),
+    make('hostile', { folder: '<i onload=boom()>', note: '<script>boom()</script>', missing: '…/<u>gone</u>', name: '<img src=x onerror=boom()>', hostile: true, tags: ['<b>bold</b>', '"><script>boom()</script>'], status: 'interrupted', step: 900, blocks: 4, alerts: 3, gpu: false }),
     make('diverged', { name: 'no-guard', status: 'failed', step: 2100, nanAfter: 2000, alerts: 3, blocks: 8 }),
-    make('vanished', { name: 'vanished', status: 'lost', step: 310, blocks: 4, gpu: false, pace: 0.3, changed: [
+    make('vanished', { missing: 'vanished', name: 'vanished', status: 'lost', step: 310, blocks: 4, gpu: false, pace: 0.3, changed: [
       { step: 200, key: 'precision.recipe', before: '"bf16"', after: '"fp8-delayed"' },
       { step: 200, key: 'train.seed', before: '4', after: '1' },
       { step: 300, key: 'optim.learning_rate', before: '0.001', after: '0.0006' }] }),

@@ -18,7 +18,17 @@ function finiteOnly(key, value) {
   return typeof value === 'number' && !Number.isFinite(value) ? null : value;
 }
 
+function applyEdit(run, { name, tags, note, hidden, deleted }) {
+  run.trained_name ??= run.name;
+  if (name !== undefined) run.name = name || run.trained_name;
+  if (tags !== undefined) run.tags = tags;
+  if (note !== undefined) run.note = note;
+  if (hidden !== undefined) run.hidden = hidden;
+  if (deleted !== undefined) run.deleted = deleted ? Date.now() / 1000 : null;
+}
+
 export async function startMock({ port = 0, growEvery = 400, runs = data.makeRuns() } = {}) {
+  const state = { changeToken: 'first token', problems: [] }; // tests may change both
   const streams = new Set();
   const requests = [];
   const json = (response, body, status = 200) => {
@@ -60,6 +70,25 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
     }),
   };
 
+  // As strict as the real one about the token and the type, so that the page has to send both.
+  const changeRun = (request, response, run, how) => {
+    if (request.method !== 'POST') return json(response, { error: 'not for that method', remedy: 'use POST' }, 405);
+    if (request.headers['content-type'] !== 'application/json') return json(response, { error: 'not JSON', remedy: 'send JSON' }, 415);
+    if (!state.changeToken || request.headers['x-quaver-token'] !== state.changeToken) {
+      return json(response, { error: 'the request does not bring the token for changes', remedy: 'reload the page' }, 403);
+    }
+    let body = '';
+    request.on('data', (chunk) => (body += chunk));
+    return request.on('end', () => {
+      if (how === 'removal' && (run.deleted == null || run.status === 'running')) return json(response, { error: 'not deleted', remedy: 'delete it first' }, 409);
+      if (how === 'removal') runs.splice(runs.indexOf(run), 1);
+      else applyEdit(run, JSON.parse(body));
+      response.writeHead(204, headers);
+      response.end();
+      return how === 'removal' ? tell('runs', {}) : tell('change', { run: run.id, kinds: ['status'], step: run.step });
+    });
+  };
+
   const serveRun = (request, response, url, parts) => {
     const run = runs.find((one) => one.id === parts[2]);
     if (!run) return missing(response);
@@ -67,17 +96,7 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
       const document = parts[4] === 'localization' ? data.localizationOf(run) : undefined;
       return document ? json(response, document) : missing(response);
     }
-    if (parts[3] === 'tags' && request.method === 'POST') {
-      let body = '';
-      request.on('data', (chunk) => (body += chunk));
-      request.on('end', () => {
-        run.tags = JSON.parse(body).tags;
-        response.writeHead(204, headers);
-        response.end();
-        tell('change', { run: run.id, kinds: ['status'], step: run.step });
-      });
-      return undefined;
-    }
+    if (parts[3] === 'edit' || parts[3] === 'removal') return changeRun(request, response, run, parts[3]);
     const handler = handlers[parts[3] ?? ''];
     return handler ? handler(run, url.searchParams, response) : missing(response);
   };
@@ -92,10 +111,12 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
       response.writeHead(200, { ...headers, 'Content-Type': types[name], 'Cache-Control': 'no-cache' });
       return response.end(await readFile(path.join(dist, name)));
     }
-    if (parts[1] === 'runs' && parts.length === 2) return json(response, { runs: runs.map(data.publicOf) });
+    if (parts[1] === 'runs' && parts.length === 2) return json(response, { runs: runs.map(data.publicOf), problems: state.problems });
     if (parts[1] === 'runs') return serveRun(request, response, url, parts);
-    if (parts[1] === 'alerts') return json(response, { alerts: runs.flatMap(data.alertsOf) });
-    if (parts[1] === 'server') return json(response, { version: '0.9.0', store: 'quaver.db', streams: streams.size, token_required: false });
+    if (parts[1] === 'alerts') return json(response, { alerts: runs.filter((run) => !run.hidden && run.deleted == null).flatMap(data.alertsOf) });
+    if (parts[1] === 'server') return json(response, {
+      version: '0.9.0', store: 'quaver.db', folder: 'runs', depth: 4, streams: streams.size, token_required: false, change_token: state.changeToken,
+    });
     if (parts[1] === 'events') {
       response.writeHead(200, { ...headers, 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store' });
       response.write(': hello\n\n');
@@ -119,6 +140,7 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
     url: `http://127.0.0.1:${server.address().port}/`,
     port: server.address().port,
     runs,
+    state,
     requests,
     addRun(run) {
       runs.unshift(run);

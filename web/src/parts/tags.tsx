@@ -1,7 +1,7 @@
 // A run's tags, and a small form to change them.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { api, type ApiError } from '../api';
-import { asApiError } from '../hooks';
+import { asApiError, useCanChange } from '../hooks';
 
 const mostTags = 32;
 const longestTag = 64;
@@ -21,6 +21,7 @@ interface TagsProps {
 }
 
 export function Tags({ run, name, tags, most = mostTags, saved }: TagsProps) {
+  const canChange = useCanChange();
   const [editing, setEditing] = useState(false);
   const [text, setText] = useState('');
   const [error, setError] = useState<ApiError>();
@@ -38,7 +39,7 @@ export function Tags({ run, name, tags, most = mostTags, saved }: TagsProps) {
   const save = async (event: Event) => {
     event.preventDefault();
     try {
-      await api.setTags(run, parseTags(text));
+      await api.edit(run, { tags: parseTags(text) });
       close();
       saved();
     } catch (failure) {
@@ -51,11 +52,11 @@ export function Tags({ run, name, tags, most = mostTags, saved }: TagsProps) {
       <span class="tags">
         {tags.slice(0, most).map((tag) => <span class="tag" key={tag} title={tag}>{tag}</span>)}
         {tags.length > most && <span class="quiet" title={tags.slice(most).join(', ')}>+{tags.length - most}</span>}
-        <button type="button" class="ghost tag-edit" ref={opener} aria-label={`Edit tags of ${name}`}
+        {canChange && <button type="button" class="ghost tag-edit" ref={opener} aria-label={`Edit tags of ${name}`}
           onClick={() => {
             setText(tags.join(', '));
             setEditing(true);
-          }}>{tags.length ? 'edit' : '+ tag'}</button>
+          }}>{tags.length ? 'edit' : '+ tag'}</button>}
       </span>
     );
   }

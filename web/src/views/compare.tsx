@@ -15,6 +15,7 @@ import { seedGroups, widest } from './compare_groups';
 import { GroupedCurves, GroupedTable } from './compare_groups_view';
 import { FinalTable, RunPicker } from './compare_parts';
 import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+import { isListed } from './run_actions';
 
 const metricNames = ['loss', 'validation_loss', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'saturated', 'overflows', 'skipped', 'narrow_share',
   'gradient_snr', 'shadow_cosine', 'shadow_error', 'update_ratio', 'unmoved_percent', 'max_logit', 'loss_scale', 'seconds'];
@@ -23,7 +24,8 @@ const mostRuns = 20;
 export function CompareView({ place }: { place: Place }) {
   const { data: runs, error, reload } = useRuns();
   if (!runs) return error ? <ErrorBox error={error} retry={reload} /> : <Loading what="runs" />;
-  return <Comparison place={place} runs={runs} />;
+  const asked = (place.query.get('runs') ?? '').split(',');
+  return <Comparison place={place} runs={runs.filter((run) => isListed(run) || asked.includes(run.id))} />;
 }
 
 function Comparison({ place, runs }: { place: Place; runs: Run[] }) {

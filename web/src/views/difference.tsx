@@ -5,6 +5,7 @@ import { useResource, useRuns } from '../hooks';
 import { Check, Select } from '../parts/controls';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { changed, go, href, type Place } from '../router';
+import { isListed } from './run_actions';
 
 export interface KeyDifference {
   key: string;
@@ -23,7 +24,7 @@ export function DifferenceView({ place }: { place: Place }) {
   const runs = useRuns();
   const left = useResource(a ? `run ${a}` : null, (signal) => api.run(a, signal));
   const right = useResource(b ? `run ${b}` : null, (signal) => api.run(b, signal));
-  const options = (runs.data ?? []).map((run) => ({ value: run.id, text: `${run.name} (${run.recipe})` }));
+  const options = (runs.data ?? []).filter((run) => isListed(run) || run.id === a || run.id === b).map((run) => ({ value: run.id, text: `${run.name} (${run.recipe})` }));
   const choose = (first: string, second: string) => go(changed(place, { runs: `${first},${second}` }));
 
   return (

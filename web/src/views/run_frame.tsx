@@ -12,6 +12,7 @@ import { NumericsView } from './numerics';
 import { OverviewView } from './overview';
 import { PerformanceView } from './performance';
 import { PrecisionView } from './precision';
+import { RunNotes } from './run_actions';
 
 const tabs = [
   { id: 'overview', text: 'Overview' },
@@ -37,6 +38,7 @@ export function RunFrame({ id, tab, place }: { id: string; tab: string; place: P
             {' · seed '}{rangesInWords(rangesOf(run.changed_settings, 'train.seed', String(run.seed)))}
           </span>
           <Tags run={id} name={run.name} tags={run.tags} saved={reload} />
+          <RunNotes run={run} saved={reload} />
         </div>
         <nav class="tabs" aria-label="Views of the run">
           {tabs.map((one) => (

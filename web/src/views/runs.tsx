@@ -1,12 +1,14 @@
-// All runs of the folder: find, sort, tag, pick some to compare.
-import { useMemo, useState } from 'preact/hooks';
+// All runs of the folder: find, sort, manage, pick some to compare.
+import { useMemo, useRef, useState } from 'preact/hooks';
+import { ApiError } from '../api';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { StatusBadge } from '../parts/badges';
 import { Tags } from '../parts/tags';
 import { ago, count, date, durationShort, loss, short } from '../format';
-import { useNow, useRuns } from '../hooks';
+import { useNow, useRuns, useServer } from '../hooks';
 import { changed, go, href, type Place } from '../router';
 import type { Run } from '../types';
+import { EditButton, isShown, RunEditor, RunRemarks, ShowChecks } from './run_actions';
 import { compareRuns, matchesFilter, sortKeys, type SortKey } from './runs_order';
 
 const columns: { key: SortKey | null; title: string; class?: string }[] = [
@@ -24,7 +26,7 @@ const columns: { key: SortKey | null; title: string; class?: string }[] = [
 ];
 
 export function RunsView({ place }: { place: Place }) {
-  const { data, error, reload } = useRuns();
+  const { data, error, reload, problems } = useRuns();
   const now = useNow(5000);
   const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
   const filter = place.query.get('filter') ?? '';
@@ -32,14 +34,19 @@ export function RunsView({ place }: { place: Place }) {
   const sort = (sortKeys as string[]).includes(asked) ? (asked as SortKey) : 'started';
   const descending = (place.query.get('order') ?? 'down') === 'down';
 
+  const show = place.query.get('show') ?? '';
+  const besides = show.split(',').filter(Boolean);
+
   const shown = useMemo(
-    () => (data ?? []).filter((run) => matchesFilter(run, filter)).sort((a, b) => compareRuns(a, b, sort, descending)),
-    [data, filter, sort, descending]);
+    () => (data ?? []).filter((run) => isShown(run, besides) && matchesFilter(run, filter))
+      .sort((a, b) => compareRuns(a, b, sort, descending)),
+    [data, filter, sort, descending, show]);
 
   if (!data) return error ? <ErrorBox error={error} retry={reload} /> : <Loading what="runs" />;
-  if (data.length === 0) return <NoRuns />;
+  const troubles = problems.map(({ what, remedy }) => <ErrorBox key={what} error={new ApiError(200, what, remedy)} />);
+  if (data.length === 0) return <>{troubles.length > 0 && <div class="page">{troubles}</div>}<NoRuns /></>;
 
-  const chosen = data.filter((run) => picked.has(run.id)).map((run) => run.id);
+  const chosen = shown.filter((run) => picked.has(run.id)).map((run) => run.id);
   const sortBy = (key: SortKey) => {
     const order = key === sort ? (descending ? 'up' : 'down') : key === 'name' || key === 'model' ? 'up' : 'down';
     go(changed(place, { sort: key, order }), 'replace');
@@ -58,10 +65,12 @@ export function RunsView({ place }: { place: Place }) {
         <span class="quiet tabular">{shown.length === data.length ? count(data.length) : `${shown.length} of ${data.length}`}</span>
         <input type="search" class="filter" placeholder="Filter by name, model, recipe, tag, status" value={filter}
           aria-label="Filter runs" onInput={(event) => go(changed(place, { filter: event.currentTarget.value }), 'replace')} />
+        <ShowChecks runs={data} shown={besides} change={(kinds) => go(changed(place, { show: kinds.join(',') }), 'replace')} />
         <span class="grow" />
         <PickedActions chosen={chosen} clear={() => setPicked(new Set())} />
       </div>
       {error && <ErrorBox error={error} retry={reload} />}
+      {troubles}
       <div class="scroll-x card flush">
         <table class="data runs">
           <thead>
@@ -76,6 +85,7 @@ export function RunsView({ place }: { place: Place }) {
                   {key ? <button type="button" class="sort" onClick={() => sortBy(key)}>{title}</button> : title}
                 </th>
               ))}
+              <th scope="col" class="edit"><span class="sr-only">Edit</span></th>
             </tr>
           </thead>
           <tbody>
@@ -94,11 +104,18 @@ function Row({ run, now, picked, toggle, saved }: {
   run: Run; now: number; picked: boolean; toggle: () => void; saved: () => void;
 }) {
   const part = run.steps > 0 ? Math.min(1, run.step / run.steps) : 0;
+  const [editing, setEditing] = useState(false);
+  const edit = useRef<HTMLTableCellElement>(null);
+  const close = () => {
+    setEditing(false);
+    requestAnimationFrame(() => edit.current?.querySelector('button')?.focus());
+  };
   return (
-    <tr class={picked ? 'picked' : ''}>
+    <>
+    <tr class={`${picked ? 'picked' : ''} ${run.hidden || run.deleted !== null ? 'unlisted' : ''}`}>
       <td class="pick"><input type="checkbox" checked={picked} onChange={toggle} aria-label={`Pick ${run.name}`} /></td>
       <td class="status"><StatusBadge status={run.status} /></td>
-      <th scope="row" class="name"><a href={href(['run', run.id, 'overview'])} title={run.name}>{run.name}</a></th>
+      <th scope="row" class="name"><a href={href(['run', run.id, 'overview'])} title={run.name}>{run.name}</a><RunRemarks run={run} /></th>
       <td class="short" data-label="Model" title={run.model}>{run.model}</td>
       <td class="short" data-label="Recipe"><code>{run.recipe}</code></td>
       <td class="tags-cell"><Tags run={run.id} name={run.name} tags={run.tags} most={1} saved={saved} /></td>
@@ -116,7 +133,10 @@ function Row({ run, now, picked, toggle, saved }: {
         <AlertCount run={run} />
       </td>
       <td class="num quiet" data-label="Updated" title={`started ${date(run.started)}, updated ${date(run.updated)}`}>{ago(run.updated, now)}</td>
+      <td class="edit" ref={edit}><EditButton run={run} open={editing} toggle={() => setEditing(!editing)} /></td>
     </tr>
+    {editing && <tr class="editing"><td colSpan={columns.length + 2}><RunEditor run={run} close={close} saved={saved} /></td></tr>}
+    </>
   );
 }
 
@@ -140,8 +160,10 @@ function PickedActions({ chosen, clear }: { chosen: string[]; clear: () => void 
 }
 
 function NoRuns() {
+  const server = useServer();
   return (
     <Empty title="No runs yet in this folder">
+      {server && server.depth > 0 && <p>Looked for <code>{server.store}</code> in <code>{server.folder}</code> and up to {server.depth} folders below it.</p>}
       <p>Start one in the folder that this dashboard watches; it appears here by itself.</p>
       <pre><code>quaver train --preset tiny --data FOLDER --recipe fp8-delayed --name first</code></pre>
       <p>Runs elsewhere? Stop the dashboard and start it there: <code>quaver dash FOLDER</code>.</p>

@@ -9,7 +9,7 @@ export const sortKeys: SortKey[] = ['status', 'name', 'model', 'recipe', 'step',
 
 // Every word must occur somewhere.
 export function matchesFilter(run: Run, filter: string): boolean {
-  const text = [run.name, run.model, run.recipe, run.status, run.id, ...run.tags].join('\n').toLowerCase();
+  const text = [run.name, run.trained_name, run.model, run.recipe, run.status, run.id, run.store_folder, run.note, ...run.tags].join('\n').toLowerCase();
   return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 

@@ -10,6 +10,7 @@ import { differenceTo, groupOf, seedBand } from '../../src/views/compare_data.ts
 import { differences } from '../../src/views/difference.tsx';
 import { columnEnd, siteOfRow, sitesOfRow, worstRows } from '../../src/views/numerics_rows.ts';
 import { precisionRows } from '../../src/views/precision_rows.ts';
+import { cleaned, isListed, isShown } from '../../src/views/run_actions.tsx';
 import { compareRuns, matchesFilter } from '../../src/views/runs_order.ts';
 import { makeRuns, matrix, sitesOf } from '../mock-data.mjs';
 
@@ -134,4 +135,20 @@ test('a site that was widened remembers the plan; one that came back does not', 
   assert.equal(cell([change(5, 'e4m3', 'bf16')]).planned, 'e4m3');
   assert.equal(cell([change(9, 'bf16', 'e4m3'), change(5, 'e4m3', 'bf16')]).planned, null);
   assert.equal(cell([change(5, 'e4m3', 'e4m3')]).planned, null);
+});
+
+test('names and notes are cleaned of what the server refuses', () => {
+  assert.equal(cleaned('  a\tb\u0000c\nd\u009b ', 'one'), 'a b c d');
+  assert.equal(cleaned('first\r\nsecond\rthird\u001b\n', 'many'), 'first\nsecond\nthird');
+  assert.equal(cleaned('ü 漢 🎵 <b>', 'one'), 'ü 漢 🎵 <b>');
+});
+
+test('a deleted run is listed among the deleted ones alone, hidden or not', () => {
+  const plain = { hidden: false, deleted: null };
+  const hidden = { hidden: true, deleted: null };
+  const deleted = { hidden: true, deleted: 1 };
+  assert.deepEqual([plain, hidden, deleted].map(isListed), [true, false, false]);
+  assert.deepEqual([plain, hidden, deleted].map((run) => isShown(run, [])), [true, false, false]);
+  assert.deepEqual([plain, hidden, deleted].map((run) => isShown(run, ['hidden'])), [true, true, false]);
+  assert.deepEqual([plain, hidden, deleted].map((run) => isShown(run, ['deleted'])), [true, false, true]);
 });
