@@ -296,7 +296,9 @@ class CommandLine {
     verb.add_option("--include", options.include, "globs of files to take from folders")->delimiter(',');
     verb.add_option("--exclude", options.exclude, "globs of files to leave out")->delimiter(',');
     verb.add_option("--text-field", options.reading.text_field, "of JSONL documents")->capture_default_str();
-    verb.add_option("--valid", options.valid_fraction, "share of the documents to validate with, below 1")
+    verb.add_option("--valid", options.valid_fraction,
+                    "share for validation, below 1: of the documents; of the text, whole files and one's end, where "
+                    "they are few")
         ->capture_default_str()
         ->check(within(0.0, 1.0));
     verb.add_option("--shard-tokens", options.shard_tokens, "tokens per shard")

@@ -202,6 +202,10 @@ SkippedLines read_json_lines(std::istream& in, std::string_view source, const Te
   return skipped;
 }
 
+bool is_json_lines(const std::filesystem::path& path) {
+  return path.extension() == ".jsonl" || path.extension() == ".ndjson";
+}
+
 SkippedLines read_documents(const std::filesystem::path& path, const TextReading& reading,
                             const DocumentVisitor& visit) {
   std::error_code failure;
@@ -213,7 +217,7 @@ SkippedLines read_documents(const std::filesystem::path& path, const TextReading
   if (!in) throw Error(fmt::format("cannot open {}", path.string()), "check the path and the permissions");
   const std::string source = path.string();
   SkippedLines skipped;
-  if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
+  if (is_json_lines(path)) {
     skipped = read_json_lines(in, source, reading, visit);
   } else {
     read_plain_text(in, source, reading, visit);

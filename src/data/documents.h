@@ -67,7 +67,10 @@ struct SkippedLines {
 SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
                              const DocumentVisitor& visit);
 
-// Either of the above, by the file's name: .jsonl and .ndjson are JSON lines. Error, after the last document, for a
+// By its name: .jsonl and .ndjson are.
+bool is_json_lines(const std::filesystem::path& path);
+
+// Either of the above, by the file's name. Error, after the last document, for a
 // file that changed meanwhile.
 SkippedLines read_documents(const std::filesystem::path& path, const TextReading& reading,
                             const DocumentVisitor& visit);

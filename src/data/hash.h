@@ -68,4 +68,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The place of mixed bits in [0, 1).
+constexpr double unit_interval(std::uint64_t mixed) { return static_cast<double>(mixed >> 11) * 0x1p-53; }
+
 }  // namespace quaver

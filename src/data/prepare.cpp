@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "data/dataset_folder.h"
 #include "data/hash.h"
 #include "data/prepare_output.h"
+#include "data/splitter.h"
 #include "data/tokenizer.h"
 #include "data/unicode.h"
 #include "quaver/error.h"
@@ -20,12 +20,6 @@ namespace quaver {
 namespace {
 
 constexpr std::uint64_t progress_every_bytes = 1 << 20;
-
-// Documents that pass, each with the hash that identifies it.
-struct Accepted {
-  std::string_view text;
-  std::uint64_t hash;  // mixed: uniform over all 64 bits
-};
 
 class DocumentFilter {
  public:
@@ -60,12 +54,15 @@ class Walk {
   template <class Take, class Skip>
   void run(const Take& take, const Skip& skip) {
     for (const InputFile& file : files_) {
+      const bool has_pieces = options_.reading.separator.empty() && !is_json_lines(file.path);
+      std::optional<std::uint64_t> file_hash;  // that of its first piece
       const auto visit = [&](const Document& document) {
         const std::uint64_t hash = mix_bits(hash_of(document.text));
         if (const std::optional<SkipReason> reason = filter_.reason_to_skip(document.text, hash)) {
           skip(*reason, std::uint64_t{1}, fmt::format("{}:{}", document.source, document.line));
         } else {
-          take(Accepted{document.text, hash});
+          if (!file_hash || !has_pieces) file_hash = hash;
+          take(Splitter::Document{document.text, hash, *file_hash});
         }
         report(finished_bytes_ + document.end_offset);
       };
@@ -95,22 +92,6 @@ class Walk {
   std::uint64_t reported_ = 0;
 };
 
-// What the first walk finds out.
-struct Scan {
-  std::uint64_t documents = 0;
-  std::uint64_t lowest_hash = ~std::uint64_t{0};
-  std::uint64_t highest_hash = 0;
-};
-
-double unit_interval(std::uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
-
-// By the document's own hash, so that the split does not depend on order or on other documents. The ends of the hash
-// range are pinned, so that neither side is empty once there are two documents.
-bool is_validation(const Scan& scan, std::uint64_t hash, double fraction) {
-  if (fraction <= 0 || scan.lowest_hash >= scan.highest_hash) return false;
-  return hash != scan.highest_hash && (hash == scan.lowest_hash || unit_interval(hash) < fraction);
-}
-
 // The size in "bpe:<size>", or none where the tokenizer is not to be trained.
 std::optional<int> trained_vocab(const std::string& spec) {
   constexpr std::string_view prefix = "bpe:";
@@ -138,22 +119,21 @@ void check(const PrepareOptions& options) {
   }
 }
 
-Scan scan_documents(const PrepareOptions& options, const std::vector<InputFile>& files, BpeTrainer* trainer,
-                    const PrepareCallback& progress) {
+Splitter scan_documents(const PrepareOptions& options, const std::vector<InputFile>& files, BpeTrainer* trainer,
+                        const PrepareCallback& progress) {
   std::uint64_t total_bytes = 0;
   for (const InputFile& file : files) total_bytes += file.bytes;
   const double sampled =
       static_cast<double>(options.bpe_sample_bytes) / static_cast<double>(std::max<std::uint64_t>(total_bytes, 1));
-  Scan scan;
-  const auto take = [&](const Accepted& document) {
-    ++scan.documents;
-    scan.lowest_hash = std::min(scan.lowest_hash, document.hash);
-    scan.highest_hash = std::max(scan.highest_hash, document.hash);
+  Splitter splitter(options.valid_fraction);
+  const auto take = [&](const Splitter::Document& document) {
+    splitter.count(document);
     // Mixed once more: the sample must not lean on the documents that the split sets apart.
     if (trainer != nullptr && unit_interval(mix_bits(document.hash)) < sampled) trainer->add(document.text);
   };
   Walk(options, files, "scan", progress).run(take, [](SkipReason, std::uint64_t, const std::string&) {});
-  return scan;
+  splitter.decide();
+  return splitter;
 }
 
 std::unique_ptr<Tokenizer> learn_tokenizer(const BpeTrainer& trainer, int vocab_size, const PrepareCallback& progress) {
@@ -164,14 +144,21 @@ std::unique_ptr<Tokenizer> learn_tokenizer(const BpeTrainer& trainer, int vocab_
   });
 }
 
-void add_notes(const PrepareOptions& options, const Tokenizer& tokenizer, PrepareReport& report) {
+void add_notes(const PrepareOptions& options, const std::vector<InputFile>& files, const Tokenizer& tokenizer,
+               const Splitter& splitter, PrepareReport& report) {
   if (!tokenizer.note().empty()) report.notes.push_back(tokenizer.note());
   if (const std::optional<int> wanted = trained_vocab(options.tokenizer); wanted && *wanted > tokenizer.vocab_size()) {
     report.notes.push_back(fmt::format("the text has enough repeated pairs for a vocabulary of {}, not {}",
                                        tokenizer.vocab_size(), *wanted));
   }
   if (options.valid_fraction > 0 && report.valid_documents == 0) {
-    report.notes.emplace_back("one document only: nothing is left for validation");
+    report.notes.emplace_back("too little text: nothing is left for validation");
+  } else if (splitter.splits_files()) {
+    const double percent = 100 * static_cast<double>(report.valid_tokens) / static_cast<double>(report.tokens());
+    report.notes.push_back(
+        files.size() == 1 && !is_json_lines(files.front().path)
+            ? fmt::format("one file: its last {:.1f}% are for validation", percent)
+            : fmt::format("few documents: {:.1f}% of the text are for validation, one document in parts", percent));
   }
   std::uint64_t skipped = 0;
   for (const SkippedDocuments& reason : report.skipped) skipped += reason.count;
@@ -193,9 +180,9 @@ PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& prog
   if (!vocab_to_train) tokenizer = load_tokenizer(options.tokenizer);  // before hours of reading, if it is not there
 
   BpeTrainer trainer;
-  Scan scan;
+  Splitter splitter(options.valid_fraction);
   if (vocab_to_train || options.valid_fraction > 0) {
-    scan = scan_documents(options, files, vocab_to_train ? &trainer : nullptr, progress);
+    splitter = scan_documents(options, files, vocab_to_train ? &trainer : nullptr, progress);
   }
   if (vocab_to_train) tokenizer = learn_tokenizer(trainer, *vocab_to_train, progress);
 
@@ -203,8 +190,10 @@ PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& prog
   report.files = files.size();
   report.notes = std::move(inputs.notes);
   DatasetWriter writer(options, *tokenizer);
-  const auto take = [&](const Accepted& document) {
-    writer.add(document.text, is_validation(scan, document.hash, options.valid_fraction) ? Split::valid : Split::train);
+  const auto take = [&](const Splitter::Document& document) {
+    const std::size_t place = splitter.training_bytes(document);
+    if (place > 0) writer.add(document.text.substr(0, place), Split::train);
+    if (place < document.text.size()) writer.add(document.text.substr(place), Split::valid);
   };
   const auto skip = [&](SkipReason reason, std::uint64_t count, const std::string& where) {
     SkippedDocuments& skipped = report.skipped[static_cast<std::size_t>(reason)];
@@ -217,7 +206,7 @@ PrepareReport prepare(const PrepareOptions& options, const PrepareCallback& prog
     throw Error(fmt::format("no document left of {} files: {}", files.size(), skipped_in_words(report)),
                 "check that the input is text");
   }
-  add_notes(options, *tokenizer, report);
+  add_notes(options, files, *tokenizer, splitter, report);
   writer.finish(report);
   return report;
 }

@@ -28,7 +28,7 @@ struct PrepareOptions {
   std::string tokenizer = "bytes";           // "bytes", "bpe:4096" to train one of that size, or a tokenizer.json
   ShardFormat format = ShardFormat::quaver;  // or llmc
   std::uint64_t shard_tokens = 100'000'000;
-  double valid_fraction = 0.01;  // of the documents, chosen by their hash; from 2 documents on, at least one
+  double valid_fraction = 0.01;  // of the documents, chosen by hash; where they are few, of the text: see splitter.h
   std::uint64_t min_bytes = 1;   // of a document
   std::uint64_t max_bytes = 1 << 30;
   InvalidText invalid_text = InvalidText::skip;

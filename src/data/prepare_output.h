@@ -12,11 +12,10 @@
 #include "data/dataset_folder.h"
 #include "data/prepare.h"
 #include "data/shard.h"
+#include "data/splitter.h"
 #include "data/tokenizer.h"
 
 namespace quaver {
-
-enum class Split : std::uint8_t { train, valid };
 
 // "12 empty, 3 binary (a.png:1)", or "none".
 std::string skipped_in_words(const PrepareReport& report);

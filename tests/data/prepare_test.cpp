@@ -85,13 +85,14 @@ class Prepare : public ::testing::Test {
 };
 
 TEST_F(Prepare, EveryDocumentLandsInOneSplit) {
-  write_documents(60);
+  write_documents(110);
   for (const char* tokenizer : {"bytes", "bpe:400"}) {
     for (const ShardFormat format : {ShardFormat::quaver, ShardFormat::llmc}) {
       PrepareOptions options = options_for(input_.path(), output_ / "set");
       options.tokenizer = tokenizer;
       options.format = format;
       options.shard_tokens = 700;
+      options.valid_fraction = 0.5;  // of enough documents to be split by their hashes
       options.existing = ExistingDataset::overwrite;
       const PrepareReport report = prepare(options);
       const Dataset dataset = open_dataset(output_ / "set");
@@ -99,9 +100,9 @@ TEST_F(Prepare, EveryDocumentLandsInOneSplit) {
       const std::vector<std::string> valid = documents_in(dataset.valid, *dataset.tokenizer);
       EXPECT_EQ(train.size(), report.train_documents);
       EXPECT_EQ(valid.size(), report.valid_documents);
-      EXPECT_EQ(report.documents(), 60u);
-      EXPECT_GT(report.valid_documents, 2u);
-      EXPECT_LT(report.valid_documents, 25u);
+      EXPECT_EQ(report.documents(), 110u);
+      EXPECT_GT(report.valid_documents, 30u);
+      EXPECT_LT(report.valid_documents, 80u);
       std::set<std::string> all(train.begin(), train.end());
       all.insert(valid.begin(), valid.end());
       EXPECT_EQ(all, expected_);
@@ -184,19 +185,9 @@ TEST_F(Prepare, JsonLinesAndFoldersMix) {
   EXPECT_EQ(skipped(prepare(options), SkipReason::malformed), 1u);
 }
 
-TEST_F(Prepare, OneLongFileIsSplitToo) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += "line " + std::to_string(i) + "\n";
-  const auto path = input_.write("book.txt", text);
-  PrepareOptions options = options_for(path, output_ / "set");
-  options.reading.piece_bytes = 2048;
-  options.valid_fraction = 1e-9;  // at least one document goes to validation all the same
-  const PrepareReport report = prepare(options);
-  EXPECT_EQ(report.valid_documents, 1u);
-  EXPECT_EQ(report.bytes, text.size());
-
-  options.inputs = {input_.write("note.txt", "a single short note")};
-  options.output = output_ / "one";
+TEST_F(Prepare, NothingIsLeftForValidationOfANote) {
+  PrepareOptions options = options_for(input_.write("note.txt", "a note"), output_ / "one");
+  options.valid_fraction = 0.01;
   const PrepareReport alone = prepare(options);
   EXPECT_EQ(alone.valid_documents, 0u);
   EXPECT_THAT(to_text(alone), HasSubstr("nothing is left for validation"));

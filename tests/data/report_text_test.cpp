@@ -209,7 +209,7 @@ TEST_F(PreparedText, BlankIsWhiteSpaceOfAnyKind) {
 }
 
 TEST_F(PreparedText, NotesWhatIsToBeKnown) {
-  const std::string one = "one document only: nothing is left for validation";
+  const std::string one = "too little text: nothing is left for validation";
   EXPECT_THAT(prepared({{"a.txt", "text"}}).notes, ElementsAre(one));
   EXPECT_THAT(prepared({{"a.txt", "text"}}, without_validation()).notes, ElementsAre());
   EXPECT_THAT(prepared({{"a.txt", "text"}, {"b.txt", "other"}}).notes, ElementsAre());
