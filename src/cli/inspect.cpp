@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/progress.h"
+#include "cli/scale_table.h"
 #include "cli/verbs.h"
 #include "cli/verify.h"
 #include "config/dump.h"
@@ -84,9 +85,9 @@ void print_scales(const std::string& path) {
 void compare_runs(const std::string& first, const std::string& second) {
   const std::string config = config_difference(load_run_config(first, {}), load_run_config(second, {}));
   fmt::print("config:\n{}\n", config.empty() ? "no difference" : config);
-  const std::string scales = compare_books(read_file(fs::path(first) / "scales.json", largest_scale_file),
-                                           read_file(fs::path(second) / "scales.json", largest_scale_file));
-  fmt::print("scales:\n{}\n", scales.empty() ? "no difference" : scales);
+  const auto scales = compare_books(read_file(fs::path(first) / "scales.json", largest_scale_file),
+                                    read_file(fs::path(second) / "scales.json", largest_scale_file));
+  fmt::print("scales:\n{}", scales.empty() ? "no difference\n" : scale_table(scales));
 }
 
 void print_dataset(const fs::path& path) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,7 +99,18 @@ class ScaleBook {
 // A file that is longer is not read: a book takes several times its text in memory.
 inline constexpr std::uint64_t largest_scale_file = std::uint64_t{256} << 20U;
 
-// One line per site whose scale or format differs between two exported books.
-std::string compare_books(std::string_view json_a, std::string_view json_b);
+struct StoredSite {
+  float scale = 0;
+  SiteSpec spec;
+  bool operator==(const StoredSite&) const = default;
+};
+
+// A site whose scale or format differs between two exported books; of one of them only, where the other has none.
+struct SiteDifference {
+  std::string site;
+  std::optional<StoredSite> first;
+  std::optional<StoredSite> second;
+};
+std::vector<SiteDifference> compare_books(std::string_view json_a, std::string_view json_b);
 
 }  // namespace quaver

@@ -102,17 +102,9 @@ void restore_entry(const json& from, ScaleEntry& entry, int history) {
 }
 
 // Read as it is meant, not compared as JSON: a file may hold anything, nested as deep as it likes.
-struct KnownSite {
-  float scale = 0;
-  SiteSpec spec;
-  bool operator==(const KnownSite&) const = default;
-};
-
-KnownSite known_site(const json& from, const std::string& site) {
+StoredSite stored_site(const json& from, const std::string& site) {
   return {finite_scale(from.at("scale"), site), spec_from_json(from.at("spec"))};
 }
-
-std::string rows_of(const SiteSpec& spec) { return spec_to_json(spec).at("rows").dump(); }
 
 json parse_book(std::string_view text) {
   try {
@@ -156,30 +148,26 @@ std::vector<std::string> ScaleBook::from_json(std::string_view text, Import what
   return missing;
 }
 
-std::string compare_books(std::string_view json_a, std::string_view json_b) {
+std::vector<SiteDifference> compare_books(std::string_view json_a, std::string_view json_b) {
   const json a = parse_book(json_a);
   const json b = parse_book(json_b);
-  std::string text;
+  std::vector<SiteDifference> differences;
   try {
-    for (const auto& [site, left] : a.at("sites").items()) {
-      const auto right = b.at("sites").find(site);
-      if (right == b.at("sites").end()) {
-        text += fmt::format("{}: only in the first\n", site);
-        continue;
-      }
-      const KnownSite before = known_site(left, site);
-      const KnownSite after = known_site(*right, site);
-      if (before == after) continue;
-      text += fmt::format("{}: scale {} → {}, {} → {}\n", site, before.scale, after.scale, rows_of(before.spec),
-                          rows_of(after.spec));
+    const json& first = a.at("sites");
+    const json& second = b.at("sites");
+    for (const auto& [site, left] : first.items()) {
+      const auto right = second.find(site);
+      SiteDifference difference{site, stored_site(left, site), std::nullopt};
+      if (right != second.end()) difference.second = stored_site(*right, site);
+      if (difference.first != difference.second) differences.push_back(std::move(difference));
     }
-    for (const auto& [site, right] : b.at("sites").items()) {
-      if (!a.at("sites").contains(site)) text += fmt::format("{}: only in the second\n", site);
+    for (const auto& [site, right] : second.items()) {
+      if (!first.contains(site)) differences.push_back({site, std::nullopt, stored_site(right, site)});
     }
   } catch (const json::exception& error) {
     throw Error(std::string("a scale file is damaged: ") + error.what(), "export it again");
   }
-  return text;
+  return differences;
 }
 
 }  // namespace quaver
