@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iostream>
+#include <optional>
 
 #include "cli/verbs.h"
+#include "io/file_io.h"
 #include "quaver/error.h"
 #include "serve/store_door.h"
+#include "train/run_record.h"
 
 namespace quaver {
 
@@ -26,6 +29,17 @@ std::string find_run(const StoreReader& store, const std::string& text) {
   }
   throw Error(fmt::format("{} runs are named '{}'", named.size(), text),
               fmt::format("name one by its id: {}", fmt::join(named, ", ")));
+}
+
+// The run whose folder was named, where it was one and not a folder of runs.
+std::optional<std::string> run_of(const std::filesystem::path& named) {
+  constexpr std::uint64_t longest_file = 4096;
+  const std::filesystem::path file = named / "run_id";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  const auto id = parse_run_id(read_file(file, longest_file));
+  if (!id) throw Error(file.string() + " is damaged", "name the folder of runs, and the run with --run");
+  return id;
 }
 
 // Tells every damaged BLOB of the runs, or of all of them. True: there are some.
@@ -53,6 +67,9 @@ int export_verb(const ExportArguments& arguments) {
   const StoreReader store(find_store(arguments.path));
   std::vector<std::string> runs;
   for (const std::string& text : arguments.runs) runs.push_back(find_run(store, text));
+  if (runs.empty()) {
+    if (const auto id = run_of(arguments.path)) runs.push_back(find_run(store, *id));
+  }
   const auto files = export_runs(store, runs, arguments.out, arguments.options);
   for (const std::filesystem::path& file : files) std::cout << file.string() << '\n';
   if (files.empty()) std::cerr << "quaver: " << store.path().string() << " has no runs, nothing was written\n";

@@ -441,7 +441,7 @@ class CommandLine {
 
   void add_export() {
     CLI::App& verb = *app_.add_subcommand("export", "write recorded runs as files for other programs");
-    verb.add_option("runs", export_.path, "a folder of runs, or its quaver.db")->required();
+    verb.add_option("runs", export_.path, "a folder of runs, its quaver.db, or the folder of one run")->required();
     verb.add_option("--run", export_.runs, "id or name of a run, comma-separated; all by default")->delimiter(',');
     verb.add_option("--format", export_format_, "what to write")
         ->required()

@@ -140,7 +140,7 @@ void write_tensorboard(const StoreReader& store, const RunDetails& run, const st
   file.commit();
 }
 
-// The id comes from the store: it becomes a folder's name only if it is what the recorder takes for an id.
+// The id comes from the store: it may become a folder's name only if it is what the recorder takes for an id.
 void check_id(const std::string& id) {
   const bool good = !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -148,14 +148,28 @@ void check_id(const std::string& id) {
   if (!good) throw Error(fmt::format("'{}' is not the id of a run", id), "give an id as the list of runs shows it");
 }
 
-}  // namespace
+// Nothing that leads elsewhere, is hidden, or that a shell takes for something else: names come from outside.
+bool is_plain_name(std::string_view name) {
+  const auto is_alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !name.empty() && name.size() <= 100 && is_alphanumeric(name[0]) && std::ranges::all_of(name, [&](char c) {
+    return is_alphanumeric(c) || c == '.' || c == '_' || c == '-' || c == '+' || c == '=';
+  });
+}
 
-std::vector<fs::path> export_run(const StoreReader& store, const std::string& id, const fs::path& folder,
-                                 const ExportOptions& options) {
-  check_id(id);
-  const RunDetails run = store.run(id);
+// The run's name, where it is one for a folder and not that of another run too; else its id.
+std::string folder_name(const std::vector<RunSummary>& all, const RunSummary& run) {
+  if (!is_plain_name(run.name)) return run.id;
+  const bool is_taken = std::ranges::any_of(all, [&](const RunSummary& other) {
+    return other.id != run.id && (other.name == run.name || other.id == run.name);
+  });
+  return is_taken ? run.id : run.name;
+}
+
+std::vector<fs::path> export_into(const StoreReader& store, const RunDetails& run, const fs::path& target,
+                                  const ExportOptions& options) {
   const std::vector<std::string> statistics = chosen_statistics(run, options);
-  const fs::path target = folder / id;
   make_folder(target);
   switch (options.format) {
     case ExportFormat::jsonl:
@@ -176,17 +190,29 @@ std::vector<fs::path> export_run(const StoreReader& store, const std::string& id
   return {path};
 }
 
+}  // namespace
+
+std::vector<fs::path> export_run(const StoreReader& store, const std::string& id, const fs::path& folder,
+                                 const ExportOptions& options) {
+  return export_runs(store, std::span(&id, 1), folder, options);
+}
+
 std::vector<fs::path> export_runs(const StoreReader& store, std::span<const std::string> runs, const fs::path& folder,
                                   const ExportOptions& options) {
+  const std::vector<RunSummary> all = store.runs();
   std::vector<std::string> ids(runs.begin(), runs.end());
   if (ids.empty()) {
-    for (const RunSummary& run : store.runs()) {
+    for (const RunSummary& run : all) {
       if (!run.deleted) ids.push_back(run.id);
     }
   }
   std::vector<fs::path> files;
   for (const std::string& id : ids) {
-    for (fs::path& file : export_run(store, id, folder, options)) files.push_back(std::move(file));
+    check_id(id);
+    const RunDetails run = store.run(id);
+    for (fs::path& file : export_into(store, run, folder / folder_name(all, run.summary), options)) {
+      files.push_back(std::move(file));
+    }
   }
   return files;
 }

@@ -1,5 +1,5 @@
-// Runs of a store as files for other programs: JSON lines, CSV, TensorBoard event files. A folder a run, named by its
-// id, each file written whole and then renamed into place.
+// Runs of a store as files for other programs: JSON lines, CSV, TensorBoard event files. One folder per run,
+// each file written whole and then renamed into place.
 #pragma once
 
 #include <filesystem>
@@ -24,8 +24,9 @@ struct ExportOptions {
   std::vector<std::string> statistics;
 };
 
-// Writes the run into <folder>/<id>/ and gives the files. An empty list of runs stands for all of the store
-// that are not deleted.
+// Writes the run, given by its id, into <folder>/<name>/ and returns the files; into <folder>/<id>/ where another run
+// has that name too, or it is no name for a folder. An empty list of runs stands for all of the store that are not
+// deleted.
 std::vector<std::filesystem::path> export_run(const StoreReader& store, const std::string& run,
                                               const std::filesystem::path& folder, const ExportOptions& options);
 std::vector<std::filesystem::path> export_runs(const StoreReader& store, std::span<const std::string> runs,

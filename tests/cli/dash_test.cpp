@@ -174,20 +174,39 @@ TEST(ExportVerb, WritesRunsInEveryFormat) {
   record(folder, "def", "second");
   const Outcome jsonl = quaver(folder, {"export", "runs", "--format", "jsonl", "--out", "out"});
   ASSERT_EQ(jsonl.status, 0) << jsonl.error;
-  EXPECT_THAT(contents_of(folder / "out/abc/metrics.jsonl"), HasSubstr("\"loss\""));
-  EXPECT_TRUE(fs::exists(folder / "out/def/numerics.jsonl"));
+  EXPECT_THAT(contents_of(folder / "out/first/metrics.jsonl"), HasSubstr("\"loss\""));
+  EXPECT_TRUE(fs::exists(folder / "out/second/numerics.jsonl"));
   EXPECT_THAT(jsonl.out, HasSubstr("metrics.jsonl\n"));
 
   const Outcome csv =
       quaver(folder, {"export", "runs/quaver.db", "--run", "second", "--format", "csv", "--out", "csv"});
   ASSERT_EQ(csv.status, 0) << csv.error;
-  EXPECT_TRUE(fs::exists(folder / "csv/def/metrics.csv"));
-  EXPECT_FALSE(fs::exists(folder / "csv/abc"));
+  EXPECT_TRUE(fs::exists(folder / "csv/second/metrics.csv"));
+  EXPECT_FALSE(fs::exists(folder / "csv/first"));
 
   const Outcome board = quaver(
       folder, {"export", "runs", "--run", "abc", "--format=tensorboard", "--statistics", "amax", "--out", "board"});
   ASSERT_EQ(board.status, 0) << board.error;
   EXPECT_THAT(board.out, HasSubstr("tfevents"));
+}
+
+TEST(ExportVerb, TheFolderOfARunStandsForThatRun) {
+  const Folder folder;
+  const std::string id = "0123456789abcdef";
+  record(folder, id, "first");
+  record(folder, "def", "second");
+  folder.write("runs/first/config.toml", "");
+  folder.write("runs/first/run_id", id + "\n");
+  const Outcome outcome = quaver(folder, {"export", "runs/first", "--format", "csv", "--out", "out"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.out, "out/first/metrics.csv\nout/first/numerics.csv\n");
+  EXPECT_FALSE(fs::exists(folder / "out/second"));
+
+  folder.write("runs/first/run_id", "no id\n");
+  const Outcome damaged = quaver(folder, {"export", "runs/first", "--format", "csv", "--out", "other"});
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_THAT(damaged.error, HasSubstr("runs/first/run_id is damaged"));
+  EXPECT_FALSE(fs::exists(folder / "other"));
 }
 
 TEST(ExportVerb, WhatIsNotThereIsNamed) {

@@ -243,6 +243,50 @@ TEST_F(Exports, ExportingAgainReplacesAndAllRunsAreMeantByNone) {
   EXPECT_EQ(first, second);
 }
 
+TEST_F(Exports, AFolderHasTheNameOfItsRunWhereThatIsANameOfOne) {
+  const auto record = [&](const std::string& id, const std::string& name) {
+    RunDescription run = small_run(id);
+    run.name = name;
+    const RunRecorder recorder(store_, run, 0, collect(), quick());
+  };
+  record("id1", "first-1.0_b+c=d");
+  record("id2", "twice");
+  record("id3", "twice");
+  record("id4", "id5");  // another run's id
+  record("id5", "last");
+  const std::vector<std::string> hostile{"..",
+                                         ".",
+                                         "",
+                                         "../../up",
+                                         "/tmp/absolute",
+                                         "a/b",
+                                         "a\\b",
+                                         ".hidden",
+                                         "-rf",
+                                         "a\nb",
+                                         std::string("a\0b", 3),
+                                         "h\xC3\xA9",
+                                         "a b",
+                                         "$(true)",
+                                         std::string(101, 'a')};
+  for (std::size_t i = 0; i < hostile.size(); ++i) record("hostile" + std::to_string(i), hostile[i]);
+  const StoreReader reader(store_);
+  const auto folder_of = [&](const std::string& id) {
+    const auto files = export_run(reader, id, folder_ / "out", {.format = ExportFormat::csv, .statistics = {}});
+    for (const fs::path& file : files) EXPECT_TRUE(fs::is_regular_file(file)) << file;
+    return files.at(0).parent_path();
+  };
+  EXPECT_EQ(folder_of("id1"), folder_ / "out/first-1.0_b+c=d");
+  EXPECT_EQ(folder_of("id2"), folder_ / "out/id2");
+  EXPECT_EQ(folder_of("id3"), folder_ / "out/id3");
+  EXPECT_EQ(folder_of("id4"), folder_ / "out/id4");
+  EXPECT_EQ(folder_of("id5"), folder_ / "out/last");
+  for (std::size_t i = 0; i < hostile.size(); ++i) {
+    const std::string id = "hostile" + std::to_string(i);
+    EXPECT_EQ(folder_of(id), folder_ / "out" / id) << hostile[i];
+  }
+}
+
 TEST_F(Exports, UnknownRunsAndStatisticsAreErrors) {
   const StoreReader reader(store_);
   EXPECT_THROW(export_run(reader, "../a", folder_ / "out", {}), Error);
