@@ -1,9 +1,11 @@
-#include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "cli/verbs.h"
+#include "data/text_tokens.h"
 #include "quaver/error.h"
+#include "train/evaluation.h"
 #include "train/run.h"
 
 namespace quaver {
@@ -19,27 +21,68 @@ std::string text_of(const PrecisionConfig& precision) {
   return precision.recipe + (patterns.empty() ? "" : " (" + patterns + ")");
 }
 
+void show_progress(Size done, Size total) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K");
+  if (done < total) fmt::print(stderr, "evaluate: {} %", 100 * done / total);
+}
+
+Evaluation evaluate_text(OpenedRun& run, const RunArguments& arguments, const EvaluationOptions& options) {
+  if (run.data.tokenizer == nullptr) {
+    throw Error(arguments.run + ": it was trained without a tokenizer, so text has no meaning to it",
+                "evaluate a run that was trained on text");
+  }
+  const TextTokens text = read_text_tokens(arguments.text, *run.data.tokenizer);
+  for (const std::string& note : text.notes) fmt::print(stderr, "quaver: {}\n", note);
+  const TokenRow row = row_of(text.ids);
+  return evaluate_rows(*run.trainer, std::span(&row, 1), options);
+}
+
+Evaluation evaluate_validation_data(OpenedRun& run, const RunArguments& arguments, const EvaluationOptions& options) {
+  if (run.data.valid == nullptr) {
+    throw Error(arguments.run + ": there is no validation data", "set data.valid_path, or name text with --text");
+  }
+  const std::vector<TokenRow> rows = rows_of(*run.data.valid);
+  if (!rows.empty()) return evaluate_rows(*run.trainer, rows, options);
+  const TrainConfig& train = run.trainer->config().train;  // text without an end
+  const Size batches = options.batches.value_or(train.eval_batches);
+  const auto tokens = static_cast<std::uint64_t>(batches * train.batch * train.context);
+  return {run.trainer->evaluate(batches).value() * static_cast<double>(tokens), tokens, std::nullopt};
+}
+
+void print_json(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
+  const PrecisionConfig& precision = run.config.precision;
+  nlohmann::ordered_json figures{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
+  if (!precision.layers.empty()) figures["layers"] = precision.layers;
+  figures[arguments.text.empty() ? "validation_loss" : "loss"] = evaluation.loss();
+  figures["perplexity"] = evaluation.perplexity();
+  if (const auto bits = evaluation.bits_per_byte()) figures["bits_per_byte"] = *bits;
+  figures["tokens"] = evaluation.tokens;
+  if (evaluation.bytes) figures["bytes"] = *evaluation.bytes;
+  fmt::print("{}\n", figures.dump());
+}
+
+void print_text(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
+  const auto bits = evaluation.bits_per_byte();
+  fmt::print("step {}, {}: {} {:.5f} nats per token, perplexity {:.3f}{} ({} tokens{})\n", run.trainer->steps_done(),
+             text_of(run.config.precision), arguments.text.empty() ? "validation loss" : "loss", evaluation.loss(),
+             evaluation.perplexity(), bits ? fmt::format(", {:.5f} bits per byte", *bits) : "", evaluation.tokens,
+             evaluation.bytes ? fmt::format(", {} bytes", *evaluation.bytes) : "");
+  if (arguments.text.empty() && run.data.best_loss) fmt::print("best possible: {:.5f}\n", *run.data.best_loss);
+}
+
 }  // namespace
 
 int eval_verb(const RunArguments& arguments) {
   const auto run = open_run(arguments.run, arguments.settings, arguments.step,
                             [](const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); });
-  constexpr Size most = 1000;
-  const auto loss = run->trainer->evaluate(arguments.batches > 0 ? arguments.batches : most);
-  if (!loss) throw Error(arguments.run + ": there is no validation data", "set data.valid_path");
-  const Size step = run->trainer->steps_done();
-  const PrecisionConfig& precision = run->config.precision;
-  if (arguments.output == Output::json) {
-    nlohmann::ordered_json figures{{"step", step}, {"recipe", precision.recipe}};
-    if (!precision.layers.empty()) figures["layers"] = precision.layers;
-    figures["validation_loss"] = *loss;
-    figures["perplexity"] = std::exp(*loss);
-    fmt::print("{}\n", figures.dump());
-  } else {
-    fmt::print("step {}, {}: validation loss {:.5f} nats a token, perplexity {:.3f}\n", step, text_of(precision), *loss,
-               std::exp(*loss));
-    if (run->data.best_loss) fmt::print("best possible: {:.5f}\n", *run->data.best_loss);
-  }
+  EvaluationOptions options;
+  if (arguments.batches > 0) options.batches = arguments.batches;
+  options.tokenizer = run->data.tokenizer.get();
+  options.progress = show_progress;
+  const Evaluation evaluation = arguments.text.empty() ? evaluate_validation_data(*run, arguments, options)
+                                                       : evaluate_text(*run, arguments, options);
+  arguments.output == Output::json ? print_json(*run, arguments, evaluation) : print_text(*run, arguments, evaluation);
   return 0;
 }
 

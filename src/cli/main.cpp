@@ -236,12 +236,15 @@ class CommandLine {
   }
 
   void add_eval() {
-    CLI::App& verb =
-        *app_.add_subcommand("eval", "validation loss of a trained model, in its own precision or another");
+    CLI::App& verb = *app_.add_subcommand("eval",
+                                          "loss of a trained model on its validation data or on other text, in its own "
+                                          "precision or another");
     verb.add_option("run", eval_.run, "folder of the run")->required();
+    verb.add_option("--text", eval_.text, "a file or folder of text to evaluate on, not the validation data");
     verb.add_option("--step", eval_.step, "checkpoint to use; the newest good one by default")
         ->check(within(Size{0}, most));
-    verb.add_option("--batches", eval_.batches, "how many; all by default")->check(within(Size{1}, most));
+    verb.add_option("--batches", eval_.batches, "at most; all by default, train.eval_batches of generated text")
+        ->check(within(Size{1}, most));
     add_json(verb);
     add_settings(verb);
     add_example(verb, "quaver eval runs/first --recipe bf16");

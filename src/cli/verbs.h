@@ -47,7 +47,8 @@ int compare_verb(const CompareArguments& arguments);
 struct RunArguments {  // eval
   std::string run;
   std::optional<Size> step;
-  Size batches = 0;  // 0: all validation data, at most 1000 batches
+  std::string text;  // a file or folder to evaluate on; empty: the run's validation data
+  Size batches = 0;  // at most; 0: all there are
   std::vector<std::string> settings;
   Output output = Output::human;
 };

@@ -412,11 +412,21 @@ std::optional<double> Trainer::evaluate(Size batches) {
   reset_tally();
   for (Size i = 0; i < batches; ++i) {
     data_.valid->fill(static_cast<std::uint64_t>(i), batch, context, inputs.data(), targets.data());
-    Step step = make_step(Pass::evaluate);
-    step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + i);
-    model_->loss(step, {inputs, targets}, 1, &device_tally()->loss_sum);
+    add_evaluation_loss({inputs, targets}, i);
   }
   return read_loss_sum() / static_cast<double>(batches * batch * context);
+}
+
+double Trainer::loss_sum(const TokenBatch& tokens, Size batch) {
+  reset_tally();
+  add_evaluation_loss(tokens, batch);
+  return read_loss_sum();
+}
+
+void Trainer::add_evaluation_loss(const TokenBatch& tokens, Size batch) {
+  Step step = make_step(Pass::evaluate);
+  step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + batch);
+  model_->loss(step, tokens, 1, &device_tally()->loss_sum);
 }
 
 std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {

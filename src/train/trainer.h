@@ -96,6 +96,10 @@ class Trainer {
   // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
   std::optional<double> evaluate(Size batches);
 
+  // Sum over a micro-batch of its tokens' losses; targets below 0 have none. `batch` numbers it among those of an
+  // evaluation. Nothing about the run changes.
+  double loss_sum(const TokenBatch& tokens, Size batch);
+
   // One micro-batch of the training data with the sites stored otherwise (one spec for each, in the scale book's order;
   // operands of a product must agree on rotation). Sites whose spec is not their own take current scales. Nothing about
   // the run changes.
@@ -167,6 +171,7 @@ class Trainer {
   Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
   void reset_tally();
   double read_loss_sum();
+  void add_evaluation_loss(const TokenBatch& tokens, Size batch);
   double micro_steps(StepReport& report);
   void abandon_step();
   void look_closely();

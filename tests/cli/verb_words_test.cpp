@@ -162,9 +162,9 @@ TEST_F(RunWords, OfAnEvaluation) {
   arguments.output = Output::human;
   const std::string text = words_of([&] { eval_verb(arguments); });
   const double loss = three["validation_loss"].get<double>();
-  EXPECT_THAT(text, StartsWith(fmt::format("step 6, fp8-delayed: validation loss {:.5f} nats a token, perplexity "
-                                           "{:.3f}\nbest possible: ",
-                                           loss, std::exp(loss))));
+  EXPECT_THAT(text, StartsWith(fmt::format("step 6, fp8-delayed: validation loss {:.5f} nats per token, perplexity "
+                                           "{:.3f} ({} tokens)\nbest possible: ",
+                                           loss, std::exp(loss), three["tokens"].get<int>())));
 }
 
 TEST_F(RunWords, OfItsScales) {

@@ -27,7 +27,7 @@ TEST(Help, EveryVerbMentionsItsOptions) {
         "\n  calibrate ", "\n  localize ", "\n  estimate ", "\n  doctor ", "\n  dash ", "\n  export ", "--version"}},
       {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
       {{"compare"}, config + Words{"--recipes", "--seeds", "--base", "--out", "--json"}},
-      {{"eval"}, {"--step", "--batches", "--json"}},
+      {{"eval"}, {"--step", "--text", "--batches", "--json"}},
       {{"sample"}, {"--step", "--prompt", "--tokens", "--temperature", "--top-k", "--seed", "--count"}},
       {{"data"},
        {"--out", "--tokenizer", "--include", "--exclude", "--text-field", "--valid", "--shard-tokens", "--llmc",
