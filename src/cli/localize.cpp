@@ -88,7 +88,7 @@ int localize_verb(const LocalizeArguments& arguments) {
     throw;
   }
   const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
-  write_file_atomically(out / "plan.toml", plan);
+  write_file_atomically(out / "precision.toml", plan);
   write_file_atomically(out / "report.html", localization_report(localization, plan));
   const std::string map = to_json(localization);
   write_file_atomically(out / "localization.json", map);  // last: it says that all is there
@@ -98,8 +98,8 @@ int localize_verb(const LocalizeArguments& arguments) {
     return 0;
   }
   fmt::print("\n{}\nplan:   {}\nreport: {}\nuse:    quaver train … {}\n", localization_table(localization),
-             (out / "plan.toml").string(), (out / "report.html").string(),
-             (fs::path(arguments.out) / "plan.toml").string());
+             (out / "precision.toml").string(), (out / "report.html").string(),
+             (fs::path(arguments.out) / "precision.toml").string());
   return 0;
 }
 

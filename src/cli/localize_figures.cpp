@@ -211,7 +211,7 @@ std::string localization_report(const Localization& localization, const std::str
           "c times the steps, and late in training e times the steps lower the loss by a tenth or less. Tensors "
           "count by their number of elements, as AdamW weighs them. A single operand's figure is the likeliest "
           "value; a plan is judged by the upper end of its 95 % confidence interval.");
-  page.heading("plan.toml").code(plan);
+  page.heading("precision.toml").code(plan);
   return page.footer("Written by quaver " QUAVER_VERSION).html();
 }
 

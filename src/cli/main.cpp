@@ -540,7 +540,7 @@ class CommandLine {
     verb.add_option("--group", grouping_, "what is tried together")
         ->check(CLI::IsMember(groupings()))
         ->capture_default_str();
-    verb.add_option("--out", localize_.out, "folder for plan.toml, localization.json and report.html")->required();
+    verb.add_option("--out", localize_.out, "folder for precision.toml, localization.json and report.html")->required();
     add_example(verb, "quaver localize --run runs/first --recipe nvfp4 --out plan");
     verb.callback([this, &verb] {
       action_ = [this, &verb] {

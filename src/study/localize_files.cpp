@@ -99,7 +99,7 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
       "# {:.1f} % of the products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
       "{:.4f}\n"
       "# nats, gradient cosine {:.6f}: harm at most {:.4f} % of the loss, budget {:.4f} %.\n"
-      "# Use it with the config it was made for: quaver train config.toml plan.toml\n",
+      "# Use it with the config it was made for: quaver train config.toml precision.toml\n",
       on_one_line(localization.source), localization.batches, localization.step, 100 * chosen.narrow_share,
       chosen.effect.loss_change, chosen.effect.loss_error, localization.baseline_loss, chosen.effect.gradient_cosine,
       100 * chosen.harm, 100 * localization.budget);

@@ -179,7 +179,7 @@ TEST(LocalizeVerb, WritesAPlanThatARunTrainsWithAndRecords) {
   EXPECT_EQ(map["recipe"], "mxfp4");
   EXPECT_EQ(map["budget"], 0.005);
 
-  const Outcome run = quaver(folder, tiny("train", {"map/plan.toml", "--steps=3", "--dir=runs/a"}));
+  const Outcome run = quaver(folder, tiny("train", {"map/precision.toml", "--steps=3", "--dir=runs/a"}));
   ASSERT_EQ(run.status, 0) << run.error;
   const std::string id = run_id_in(folder / "runs/a");
   const StoreReader store(folder / "runs/quaver.db");
@@ -231,7 +231,7 @@ TEST(LocalizeVerb, ABudgetOfNothingKeepsAllWideAndALargeOneNothing) {
   }()) << "the whole recipe is measured the same whatever the budget";
   EXPECT_EQ(json::parse(contents_of(folder / "all/localization.json")), all);
   const Outcome run =
-      quaver(folder, tiny("train", {"none/plan.toml", "--recipe=mxfp4", "--steps=3", "--dir=runs/a", "--json"}));
+      quaver(folder, tiny("train", {"none/precision.toml", "--recipe=mxfp4", "--steps=3", "--dir=runs/a", "--json"}));
   EXPECT_EQ(run.status, 0) << run.error;
   EXPECT_THAT(run.out, HasSubstr("\"narrow_percent\":0.0"));
 }

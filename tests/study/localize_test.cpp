@@ -163,7 +163,7 @@ TEST_F(Planted, PlanTrainsWithinItsBudget) {
 TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   const Config config = planted_config("fp8-current");
   const std::string text = to_plan_file(found(), config.precision, "/tmp/somewhere/localization.json");
-  const Config read = load_config({.files = {}, .texts = {{"plan.toml", text}}, .flags = {}});
+  const Config read = load_config({.files = {}, .texts = {{"precision.toml", text}}, .flags = {}});
   EXPECT_EQ(read.precision.recipe, "fp8-current");
   EXPECT_EQ(read.precision.layers, found().layers);
   ModelConfig model = config.model;
