@@ -1,8 +1,11 @@
 // Scales of two runs side by side, by figures that are made up.
 #include "cli/scale_table.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <sstream>
 
+#include "formats/quant_spec.h"
 #include "precision/recipe.h"
 
 namespace quaver {
