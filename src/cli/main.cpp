@@ -425,7 +425,8 @@ class CommandLine {
         ->capture_default_str();
     verb.add_flag("--token", token_, "ask for a token on this machine too");
     CLI::Option* read_only = verb.add_flag(
-        "--read-only", read_only_, "refuse to rename, tag, annotate, hide and delete runs; the default with --host");
+        "--read-only", read_only_,
+        "refuse to rename, tag, annotate, hide and delete runs; the default where --host is not loopback");
     verb.add_flag("--allow-changes", allow_changes_,
                   "allow these changes where --host lets other machines in: to everyone who has the token")
         ->excludes(read_only);
@@ -445,7 +446,8 @@ class CommandLine {
   void add_export() {
     CLI::App& verb = *app_.add_subcommand("export", "write recorded runs as files for other programs");
     verb.add_option("runs", export_.path, "a folder of runs, its quaver.db, or the folder of one run")->required();
-    verb.add_option("--run", export_.runs, "id or name of a run, comma-separated; all by default")->delimiter(',');
+    verb.add_option("--run", export_.runs, "id or name of a run, comma-separated; by default all that are not deleted")
+        ->delimiter(',');
     verb.add_option("--format", export_format_, "what to write")
         ->required()
         ->check(CLI::IsMember({"jsonl", "csv", "tensorboard"}));

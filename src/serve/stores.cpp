@@ -4,6 +4,7 @@
 #include <deque>
 #include <fmt/format.h>
 #include <set>
+#include <span>
 #include <sys/stat.h>
 
 #include "io/file_io.h"

@@ -122,7 +122,7 @@ TEST_F(RunEdits, ExportsOfAllLeaveOutDeletedRuns) {
   record_everything("b");
   edit_run(store_, "a", {.deleted = true});
   const StoreReader reader(store_);
-  const auto files = export_runs(reader, {}, folder_ / "out", {.format = ExportFormat::csv});
+  const auto files = export_runs(reader, {}, folder_ / "out", {.format = ExportFormat::csv, .statistics = {}});
   EXPECT_THAT(files, ElementsAre(folder_ / "out/b/metrics.csv", folder_ / "out/b/numerics.csv"));
   EXPECT_FALSE(export_runs(reader, std::vector<std::string>{"a"}, folder_ / "out", {}).empty()) << "by name it is";
 }

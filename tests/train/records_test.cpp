@@ -58,7 +58,7 @@ TEST_F(RecordedRun, StoreDescribesTheRun) {
   EXPECT_EQ(run.summary.seed, config_.train.seed);
   EXPECT_EQ(run.summary.steps, 7U);
   EXPECT_EQ(run.summary.tokens_per_step, 64U);
-  EXPECT_EQ(run.directory, (folder_.path() / "run").string());
+  EXPECT_EQ(run.summary.directory, (folder_.path() / "run").string());
   EXPECT_EQ(run.config_toml, contents(folder_.path() / "run" / "config.toml"));
   EXPECT_EQ(run.environment_json, contents(folder_.path() / "run" / "env.json"));
   const MemoryUse& use = result_.memory;
