@@ -42,7 +42,7 @@ TEST(TrainVerb, LeavesARunThatCanBeReadAgain) {
   }
   EXPECT_TRUE(fs::exists(checkpoint(run, 6) / "model.safetensors"));
   EXPECT_EQ(parsed_lines(contents_of(run / "metrics.jsonl")).size(), 6U);
-  EXPECT_THAT(outcome.out, HasSubstr("runs/first: loss"));
+  EXPECT_THAT(outcome.out, HasSubstr("runs/first: final training loss"));
   EXPECT_EQ(outcome.error, "");
 }
 
