@@ -2,12 +2,14 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 DEMO ?= demo
+PREFIX ?= /usr/local
+PROGRAM = $(BUILD)-program
 # Looked up when a recipe runs: by then it has been installed.
 LAUNCHERS = $(shell command -v ccache >/dev/null && echo CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 # Without these ccache passes by whatever uses precompiled headers, as the tests do.
 export CCACHE_SLOPPINESS = pch_defines,time_macros
 
-.PHONY: demo test build bench dist sanitize fuzz format check web clean setup
+.PHONY: demo test build program install bench dist sanitize fuzz format check web clean setup
 
 build: setup
 	@$(LAUNCHERS) cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
@@ -16,9 +18,24 @@ build: setup
 setup:
 	@scripts/setup build
 
-# A corpus that every machine able to build this has, five recipes, a table and a report.
-demo: build
-	@scripts/demo $(BUILD)/quaver $(DEMO)
+# The program alone, a module's files compiled together, since most of compiling is reading headers. `build` and what
+# checks it compile each file by itself: there one cannot live on what another includes.
+program: setup
+	@$(LAUNCHERS) cmake -S . -B $(PROGRAM) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON \
+	  -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF >/dev/null
+	@cmake --build $(PROGRAM) -j $(JOBS) --target quaver
+
+# PREFIX/bin/quaver, the CUDA engine in lib/ where nvcc is found, docs and examples in share/quaver/.
+install: program
+	@cmake --build $(PROGRAM) -j $(JOBS) --target program
+	@cmake --install $(PROGRAM) --prefix '$(PREFIX)' >/dev/null
+	@echo "installed $(PREFIX)/bin/quaver"
+
+# A corpus that every machine able to build this has, five recipes, a table and a report. Without a GPU it needs no CUDA
+# engine, which takes minutes to build.
+demo: program
+	@$(if $(wildcard /dev/nvidia[0-9]*),cmake --build $(PROGRAM) -j $(JOBS) --target program)
+	@scripts/demo $(PROGRAM)/quaver $(DEMO)
 
 test: build
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
@@ -65,4 +82,4 @@ check: build
 	@scripts/check $(BUILD)
 
 clean:
-	@rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-fuzz $(BUILD)-dist dist
+	@rm -rf $(BUILD) $(PROGRAM) $(BUILD)-sanitize $(BUILD)-fuzz $(BUILD)-dist dist
