@@ -85,7 +85,8 @@ TEST(Narrator, ConcludesWithTheLossesAndTheRate) {
   result.final_validation_loss = 2.5;
   result.best_loss = 1.5;
   result.tokens_per_second = 12'340;
-  EXPECT_EQ(concluded(result), "runs/one: final training loss 2.1234, validation loss 2.5000 (best possible 1.5000), 12.3k tokens/s\n");
+  EXPECT_EQ(concluded(result),
+            "runs/one: final training loss 2.1234, validation loss 2.5000 (best possible 1.5000), 12.3k tokens/s\n");
   result.end = RunEnd::interrupted;
   EXPECT_THAT(concluded(result), EndsWith("continue with: quaver train --resume runs/one\n"));
 }
