@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 constexpr const char* unknown = "–";
 
 // "2.5500", or "2.5500 ± 0.0707" where there are several seeds.
-std::string shown(const std::optional<MeanOverSeeds>& value, int decimals, bool with_sign) {
+std::string mean_text(const std::optional<MeanOverSeeds>& value, int decimals, bool with_sign) {
   if (!value) return unknown;
   const std::string mean =
       with_sign ? fmt::format("{:+.{}f}", value->mean, decimals) : fmt::format("{:.{}f}", value->mean, decimals);
@@ -26,7 +26,7 @@ std::string shown(const std::optional<MeanOverSeeds>& value, int decimals, bool 
 std::string gap_of(const Comparison& comparison, std::size_t index) {
   const RecipeMetrics& recipe = comparison.recipes[index];
   if (recipe.base == index) return "base";
-  return shown(recipe.gap_percent, 2, true) + (recipe.is_like_base ? "" : "*");
+  return mean_text(recipe.gap_percent, 2, true) + (recipe.is_like_base ? "" : "*");
 }
 
 std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t index) {
@@ -34,7 +34,7 @@ std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t in
   const auto bytes = [&](auto size) {
     return recipe.example == nullptr ? unknown : format_bytes(static_cast<std::uint64_t>(size(recipe.example->memory)));
   };
-  std::string loss = shown(recipe.loss, 4, false);
+  std::string loss = mean_text(recipe.loss, 4, false);
   if (recipe.completed < recipe.seeds.size()) loss += fmt::format(" ({} of {})", recipe.completed, recipe.seeds.size());
   std::optional<MeanOverSeeds> milliseconds = recipe.seconds_per_step;
   if (milliseconds) milliseconds->mean *= 1000;
@@ -48,7 +48,7 @@ std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t in
           bytes([](const MemoryUse& use) { return use.activations; }),
           bytes([](const MemoryUse& use) { return use.optimizer; }),
           narrow,
-          shown(milliseconds, 1, false),
+          mean_text(milliseconds, 1, false),
           recipe.tokens_per_second ? format_count(recipe.tokens_per_second->mean) : unknown,
           std::to_string(recipe.overflows),
           std::to_string(recipe.skipped)};

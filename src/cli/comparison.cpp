@@ -121,6 +121,7 @@ MeanCurve mean_of(const std::vector<std::vector<LossPoint>>& curves) {
 
 std::vector<LossPoint> smoothed(std::vector<LossPoint> curve) {
   std::vector<double> values;
+  values.reserve(curve.size());
   for (const LossPoint& point : curve) values.push_back(point.loss);
   values = report::smooth(values, loss_smoothing);
   for (std::size_t i = 0; i < curve.size(); ++i) curve[i].loss = values[i];

@@ -37,7 +37,7 @@ std::optional<std::string> run_of(const std::filesystem::path& named) {
   const std::filesystem::path file = named / "run_id";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-  const auto id = parse_run_id(read_file(file, longest_file));
+  auto id = parse_run_id(read_file(file, longest_file));
   if (!id) throw Error(file.string() + " is damaged", "name the folder of runs, and the run with --run");
   return id;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t longest_document = 64 << 20;  // that is not cut in two
 
-bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos; }
+bool has_no_text(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos; }
 
 bool is_text(std::string_view text) {
   return text.find('\0') == std::string_view::npos && find_invalid_utf8(text) == std::string_view::npos;
@@ -26,7 +26,7 @@ TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const T
   std::uint64_t left_out = 0;
   std::string example;
   const auto take = [&](const Document& document) {
-    if (is_blank(document.text)) return;
+    if (has_no_text(document.text)) return;
     if (!is_text(document.text)) {
       if (left_out++ == 0) example = fmt::format("{}:{}", document.source, document.line);
       return;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
-#include <ranges>
 #include <utility>
 
 #include "quaver/error.h"
@@ -149,7 +148,7 @@ void draw_band(SvgWriter& svg, const Series& series, const Axis& x, const Axis& 
     };
     for (const Point& point : thinned(above[piece])) add(point);
     const Segment lower = thinned(below[piece]);
-    for (const Point& point : std::views::reverse(lower)) add(point);
+    std::for_each(lower.rbegin(), lower.rend(), add);
     data += 'Z';
   }
   if (!data.empty()) svg.path(data, "band " + classes);
