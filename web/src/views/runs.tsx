@@ -176,5 +176,5 @@ function AlertCount({ run }: { run: Run }) {
   if (!run.alerts) return <span class="quiet">0</span>;
   const severity = run.critical_alerts > 0 ? 'critical' : 'warning';
   const text = run.critical_alerts > 0 ? `${count(run.critical_alerts)} critical of ${count(run.alerts)}` : count(run.alerts);
-  return <a class={`alert-count severity-${severity}`} href={href(['run', run.id, 'alerts'])} aria-label={`${text} alerts of ${run.name}`}>{text}</a>;
+  return <a class={`alert-count severity-${severity}`} href={href(['run', run.id, 'alerts'])} aria-label={`Alerts: ${text}`}>{text}</a>;
 }
