@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "numerics/what_if.h"
 
@@ -46,6 +47,26 @@ float scale_of(const Site& site, float scale) {
   return site.spec.rows.policy == ScalePolicy::none ? 1.0F : std::numeric_limits<float>::quiet_NaN();
 }
 
+// What rounding to the format leaves of values spread over its normal numbers.
+double usual_sqnr(Format format) {
+  switch (format) {
+    case Format::e4m3:
+      return 31;
+    case Format::e5m2:
+      return 25;
+    default:
+      return 18;
+  }
+}
+
+// In dB. Near what is usual nothing is amiss, and the model of the cast, which takes its time, is not asked.
+double deficit(const QuantSpec& rows, const CastStatistics& look) {
+  const double found = look.sqnr_db();
+  if (found >= usual_sqnr(rows.format) - 3) return 0;
+  const double best = what_if(distribution_of(look), rows.format, rows.rounding).sqnr_db;
+  return std::isfinite(best) ? std::max(0.0, best - found) : std::numeric_limits<double>::quiet_NaN();
+}
+
 // Counts are those of the whole step, the rest those of the micro-step that was looked at in full.
 void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
   const auto set = [&](Statistic statistic, double value) { figures[statistic] = static_cast<float>(value); };
@@ -66,10 +87,7 @@ void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, co
   set(Statistic::rms, look.rms());
   set(Statistic::kurtosis, look.kurtosis());
   set(Statistic::sqnr_db, look.sqnr_db());
-  const QuantSpec& rows = site.spec.rows;
-  if (!is_narrow(rows.format)) return;
-  const double best = what_if(distribution_of(look), rows.format, rows.rounding).sqnr_db;
-  if (std::isfinite(best)) set(Statistic::sqnr_deficit_db, std::max(0.0, best - look.sqnr_db()));
+  if (is_narrow(site.spec.rows.format)) set(Statistic::sqnr_deficit_db, deficit(site.spec.rows, look));
 }
 
 }  // namespace

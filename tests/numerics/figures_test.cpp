@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <random>
 #include <set>
 
 namespace quaver::test {
@@ -32,6 +33,31 @@ TEST(Figures, TableIsInTheOrderOfTheEnumeration) {
     names.insert(all_statistics()[i].name);
   }
   EXPECT_EQ(names.size(), statistic_count);
+}
+
+// A normal tensor in E4M3 has some 31 dB with a scale that fits, and next to none with one that is 64 times too large
+// or takes it below the subnormal numbers.
+TEST(Figures, TheDeficitIsWhatAScaleThatDoesNotFitCosts) {
+  std::mt19937_64 random(5);
+  std::vector<float> x(4096);
+  for (float& value : x) value = static_cast<float>(std::normal_distribution<double>()(random));
+  const auto deficit_with = [&](const QuantSpec& spec, float scale) {
+    ScaleBook book;
+    Site& site = add(book, "a/x", spec);
+    site.scale = scale;
+    site.seen = cast(x, spec.format, scale, Detail::full);
+    book.end_step(1);
+    return sample_of(book, 1).sites[0][Statistic::sqnr_deficit_db];
+  };
+  EXPECT_EQ(deficit_with(fixed_e4m3, 100), 0);
+  EXPECT_GT(deficit_with(fixed_e4m3, 64 * 100), 28);
+  EXPECT_GT(deficit_with(fixed_e4m3, 1e-4F), 28);
+  const QuantSpec e5m2{.format = Format::e5m2, .policy = ScalePolicy::fixed};
+  EXPECT_EQ(deficit_with(e5m2, 1000), 0);
+  const float half_clipped = deficit_with(fixed_e4m3, 448);
+  EXPECT_GT(half_clipped, 12) << "a third beyond the largest value";
+  EXPECT_LT(half_clipped, 28);
+  EXPECT_TRUE(std::isnan(deficit_with({.format = Format::bf16}, 1)));
 }
 
 TEST(Figures, AreThoseOfTheCast) {
