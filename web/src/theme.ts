@@ -6,7 +6,8 @@ export type ThemeChoice = 'auto' | 'light' | 'dark';
 
 const key = 'quaver.theme';
 const watchers = new Set<() => void>();
-const systemDark = window.matchMedia('(prefers-color-scheme: dark)');
+// Asked for when it is needed: what draws is also imported where there is no window.
+const systemDark = () => window.matchMedia('(prefers-color-scheme: dark)');
 let version = 0;
 
 function stored(): ThemeChoice {
@@ -26,7 +27,7 @@ function apply(): void {
 
 export function startTheme(): void {
   apply();
-  systemDark.addEventListener('change', apply);
+  systemDark().addEventListener('change', apply);
 }
 
 export function setTheme(next: ThemeChoice): void {
@@ -36,7 +37,7 @@ export function setTheme(next: ThemeChoice): void {
 }
 
 export function isDark(): boolean {
-  return choice === 'auto' ? systemDark.matches : choice === 'dark';
+  return choice === 'auto' ? systemDark().matches : choice === 'dark';
 }
 
 // Changes whenever colours do: charts put it among their dependencies.
