@@ -1,7 +1,8 @@
 // How much the store costs: the trainer's thread for each sample of numerics, the writing itself, and the reader for a
 // picture. The store it measures on is made first, in a folder of its own that is removed at the end.
-//   bench_store [--layers=100] [--samples=1000] [--folder=/tmp/quaver-bench-store] [Google Benchmark's flags]
-// --layers=1000 --samples=10000 is the size the store is designed for: 12 sites a layer, 17 statistics, about 10 GB.
+//   bench_store [--layers=100] [--samples=1000] [--folder=/tmp/quaver-bench-store] [--keep=yes] [Google Benchmark's flags]
+// --layers=1000 --samples=10000 is the size the store is designed for: 12 sites per layer, 18 statistics, about 10 GB.
+// --keep=yes leaves the store, for `quaver dash` and web/test/draw-time.mjs.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "numerics/figures.h"
 #include "store/reader.h"
 #include "store/recorder.h"
 
@@ -25,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t statistics = 17;
+constexpr std::size_t statistics = statistic_count;
 constexpr const char* layer_names[] = {"attn.qkv", "attn.out", "mlp.up", "mlp.down"};
 constexpr const char* role_names[] = {"x", "w", "dy"};
 
@@ -33,6 +35,7 @@ struct Settings {
   std::size_t layers = 100;
   std::size_t samples = 1000;
   fs::path folder = "/tmp/quaver-bench-store";
+  bool keep = false;
 };
 Settings settings;
 
@@ -51,8 +54,9 @@ RunDescription description(const std::string& id) {
       }
     }
   }
-  for (std::size_t i = 0; i < statistics; ++i) {
-    run.statistics.push_back({fmt::format("statistic_{}", i), "", "", static_cast<WorseWay>(i % 3)});
+  for (const StatisticInfo& one : all_statistics()) {
+    run.statistics.push_back(
+        {std::string(one.name), std::string(one.unit), std::string(one.doc), static_cast<WorseWay>(one.worse)});
   }
   return run;
 }
@@ -139,7 +143,7 @@ void view(benchmark::State& state) {
       state.ResumeTiming();
     }
     const StoreReader reader(store_path());
-    const NumericsView found = reader.numerics("bench", {.statistic = "statistic_8", .role = "dy"});
+    const NumericsView found = reader.numerics("bench", {.statistic = "underflow_percent", .role = "dy"});
     benchmark::DoNotOptimize(found.values.data());
     state.counters["rows"] = static_cast<double>(found.rows.size());
     state.counters["columns"] = static_cast<double>(found.steps.size());
@@ -152,7 +156,7 @@ void zoomed_view(benchmark::State& state) {
   for (auto _ : state) {
     const NumericsView found = reader.numerics(
         "bench",
-        {.statistic = "statistic_8", .role = "dy", .from = settings.samples / 2, .to = settings.samples * 6 / 10});
+        {.statistic = "underflow_percent", .role = "dy", .from = settings.samples / 2, .to = settings.samples * 6 / 10});
     benchmark::DoNotOptimize(found.values.data());
     state.counters["columns"] = static_cast<double>(found.steps.size());
   }
@@ -225,6 +229,8 @@ std::vector<char*> parse(int argc, char** argv) {
       settings.samples = std::stoul(value);
     } else if (take_flag(argv[i], "--folder=", value)) {
       settings.folder = value;
+    } else if (take_flag(argv[i], "--keep=", value)) {
+      settings.keep = value == "yes";
     } else {
       rest.push_back(argv[i]);
     }
@@ -262,6 +268,6 @@ int main(int argc, char** argv) {
       ->Iterations(64);
   benchmark::RegisterBenchmark("record/metrics call", metrics_call)->Unit(benchmark::kMicrosecond)->Iterations(4000);
   benchmark::RunSpecifiedBenchmarks();
-  std::filesystem::remove_all(settings.folder);
+  if (!settings.keep) std::filesystem::remove_all(settings.folder);
   return 0;
 }
