@@ -65,6 +65,14 @@ export async function startBrowser() {
   };
 }
 
+// Goes to an address. Over WebDriver BiDi a change of the fragment alone is waited for in vain: the page makes it itself.
+export async function visit(page, url) {
+  const [now] = page.url().split('#');
+  const [to, fragment] = url.split('#');
+  if (browserName !== 'firefox' || now !== to || fragment === undefined) return page.goto(url);
+  return page.evaluate((hash) => { location.hash = hash; }, fragment);
+}
+
 async function runsOf(browser, start, base) {
   const context = await browser.newContext();
   const page = await context.newPage();

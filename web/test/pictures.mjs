@@ -12,7 +12,7 @@ const compared = dash.runs.filter((run) => !(run.name in planted)).map((run) => 
 const site = encodeURIComponent(planted.saturated);
 const views = {
   overview: `#/run/${id('spiking')}/overview`,
-  numerics: `#/run/${id('saturated')}/numerics?site=${site}&step=100`,
+  numerics: `#/run/${id('saturated')}/numerics`,
   alerts: `#/run/${id('saturated')}/alerts`,
   precision: `#/run/${id('saturated')}/precision`,
   compare: `#/compare?runs=${compared.join()}&smooth=10`,
@@ -21,10 +21,16 @@ const windows = { '': { width: 1400, height: 1000 }, '-800': { width: 800, heigh
 for (const [suffix, viewport] of Object.entries(windows)) {
   for (const colorScheme of ['light', 'dark']) {
     for (const [name, hash] of Object.entries(views)) {
-      const { page, close } = await dash.open(hash, { viewport, colorScheme });
+      // Where there is room for it, with the panel of the site beside the map.
+      const place = name === 'numerics' && suffix === '' ? `${hash}?site=${site}&step=100` : hash;
+      const { page, close } = await dash.open(place, { viewport, colorScheme });
       await page.waitForSelector('canvas, table, .alert');
       await page.waitForTimeout(1500);
-      await page.screenshot({ path: `${folder}/${name}${suffix}${colorScheme === 'dark' ? '-dark' : ''}.png` });
+      const end = await page.evaluate(() => document.querySelector('footer')?.getBoundingClientRect().bottom ?? Infinity);
+      await page.screenshot({
+        path: `${folder}/${name}${suffix}${colorScheme === 'dark' ? '-dark' : ''}.png`,
+        clip: { x: 0, y: 0, width: viewport.width, height: Math.min(viewport.height, Math.ceil(end)) },
+      });
       await close();
     }
   }

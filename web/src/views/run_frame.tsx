@@ -44,7 +44,7 @@ export function RunFrame({ id, tab, place }: { id: string; tab: string; place: P
           {tabs.map((one) => (
             <a key={one.id} href={href(['run', id, one.id])} {...(one.id === tab ? { 'aria-current': 'page' as const } : {})}>
               {one.text}
-              {one.id === 'alerts' && run.alerts > 0 && <span class="count">{count(run.alerts)}</span>}
+              {one.id === 'alerts' && run.alerts > 0 && <span class={run.critical_alerts > 0 ? 'count critical' : 'count'}>{count(run.alerts)}</span>}
             </a>
           ))}
         </nav>

@@ -4,7 +4,7 @@
 // QUAVER_PLANTED  the site of each run's fault, as JSON; without it there is nothing to test here
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startBrowser } from '../browser.mjs';
+import { startBrowser, visit } from '../browser.mjs';
 
 const planted = JSON.parse(process.env.QUAVER_PLANTED ?? '{}');
 const skip = Object.keys(planted).length === 0 ? 'no runs with planted faults' : false;
@@ -41,6 +41,8 @@ for (const [name, site] of Object.entries(planted).filter(([, where]) => where !
     await page.waitForSelector('.heat-cells');
     await page.waitForSelector('.panel h2');
     assert.equal(await page.textContent('.panel h2'), site);
+    const critical = dash.runs.find((one) => one.name === name).critical_alerts > 0;
+    assert.equal(await page.locator('.count.critical').count(), critical ? 1 : 0, 'the tab says how grave its alerts are');
     await page.waitForFunction(() => document.querySelector('[data-bad-cells]') !== null);
     const layer = site.slice(0, site.lastIndexOf('/'));
     const colours = await coloursOfRow(page, layer);
@@ -57,7 +59,7 @@ test('a healthy run in 4 bits has no bad cell, whatever is looked at', { skip },
   let maps = 0;
   for (const role of ['x', 'w', 'dy']) {
     for (const statistic of statistics) {
-      await page.goto(`${dash.base}#/run/${run.id}/numerics?statistic=${statistic}&role=${role}`);
+      await visit(page, `${dash.base}#/run/${run.id}/numerics?statistic=${statistic}&role=${role}`);
       await page.waitForSelector(`[data-map="${statistic} ${role}"], .empty`, { state: 'attached' });
       if (await page.locator('.empty').count() > 0) continue;
       assert.equal(await page.locator('[data-bad-cells]').getAttribute('data-bad-cells'), '0', `${statistic} of ${role}`);

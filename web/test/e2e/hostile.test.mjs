@@ -1,7 +1,7 @@
 // Names, texts and numbers from outside are never code, and their size never stops the page.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { coloursOf, startBrowser } from '../browser.mjs';
+import { coloursOf, startBrowser, visit } from '../browser.mjs';
 import { startMock } from '../mock-server.mjs';
 
 let dash;
@@ -39,7 +39,7 @@ test('an empty folder says how to start', async (t) => {
   if (!dash.mock) return t.skip('needs the mock server');
   const mock = await startMock({ runs: [] });
   const page = await dash.browser.newPage();
-  await page.goto(mock.url);
+  await visit(page, mock.url);
   await page.waitForSelector('text=quaver train');
   await page.close();
   return mock.close();

@@ -1,7 +1,7 @@
 // A run that trains: figures come without a reload, by increments, and again after the connection was lost.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startBrowser } from '../browser.mjs';
+import { startBrowser, visit } from '../browser.mjs';
 import { startMock } from '../mock-server.mjs';
 
 let dash;
@@ -9,7 +9,7 @@ before(async () => (dash = await startBrowser()));
 after(() => dash.stop());
 
 async function openLive(page, url) {
-  await page.goto(url);
+  await visit(page, url);
   await page.waitForSelector('.connection-live');
 }
 
@@ -44,7 +44,7 @@ test('the heat map and the list of runs follow a growing run', async (t) => {
   const { page, close } = await dash.open(`#/run/${dash.live}/numerics?statistic=amax&role=x`);
   await page.getByRole('application').waitFor();
   await page.waitForResponse((response) => response.url().includes('/numerics?'), { timeout: 30000 });
-  await page.goto(`${dash.base}#/`);
+  await visit(page, `${dash.base}#/`);
   await page.waitForSelector('table.runs');
   const row = page.locator(`tr:has(a[href="#/run/${dash.live}/overview"]) .progress-cell`);
   const before = await row.innerText();
@@ -93,7 +93,7 @@ test('a stream that is never answered is a lost connection, and tried again', as
       close() {}
     };
   });
-  await page.goto(dash.base);
+  await visit(page, dash.base);
   await page.waitForSelector('.connection-lost');
   await page.waitForFunction(() => window.asked > 1);
   await context.close();

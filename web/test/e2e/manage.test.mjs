@@ -1,7 +1,7 @@
 // Runs are renamed, tagged, annotated, hidden, deleted and restored from the page.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { startBrowser } from '../browser.mjs';
+import { startBrowser, visit } from '../browser.mjs';
 import { startMock } from '../mock-server.mjs';
 
 let dash;
@@ -63,12 +63,12 @@ test('a hidden run is left out of the list and of compare until it is asked for'
   const { page, close } = await dash.open('#/');
   await (await openForm(page, id)).getByRole('button', { name: 'Hide' }).click();
   await rowOf(page, id).waitFor({ state: 'detached' });
-  await page.goto(`${dash.base}#/compare`);
+  await visit(page, `${dash.base}#/compare`);
   await page.waitForSelector('.picker li');
   assert.equal(await page.locator(`.picker-name:text-is("${name}")`).count(), 0);
-  await page.goto(`${dash.base}#/compare?runs=${id}`);
+  await visit(page, `${dash.base}#/compare?runs=${id}`);
   await page.waitForSelector('.final tbody tr');
-  await page.goto(`${dash.base}#/`);
+  await visit(page, `${dash.base}#/`);
   await page.getByLabel(/^Show hidden/).check();
   await rowOf(page, id).locator('.remark:has-text("hidden")').waitFor();
   assert.match(page.url(), /show=hidden/);
@@ -105,7 +105,7 @@ test('records are removed by a second act, never those of a run that trains', as
   const mock = await startMock();
   t.after(() => mock.close());
   const page = await dash.browser.newPage();
-  await page.goto(`${mock.url}#/?show=deleted`);
+  await visit(page, `${mock.url}#/?show=deleted`);
   for (const id of ['nvfp4-s1', 'live']) {
     await (await openForm(page, id)).getByRole('button', { name: 'Delete', exact: true }).click();
     await rowOf(page, id).locator('.remark:has-text("deleted")').waitFor();
@@ -127,7 +127,7 @@ test('a server that was started anew has another token, and the page finds it', 
   const mock = await startMock();
   t.after(() => mock.close());
   const page = await dash.browser.newPage();
-  await page.goto(`${mock.url}#/`);
+  await visit(page, `${mock.url}#/`);
   for (const [token, note] of [['first token', 'one'], ['second token', 'two']]) {
     mock.state.changeToken = token;
     const form = await openForm(page, 'bf16-s1');
@@ -144,7 +144,7 @@ test('where nothing can be changed nothing is offered', async (t) => {
   t.after(() => mock.close());
   mock.state.changeToken = null;
   const page = await dash.browser.newPage();
-  await page.goto(`${mock.url}#/`);
+  await visit(page, `${mock.url}#/`);
   await page.waitForSelector('footer:has-text("read only")');
   assert.equal(await page.getByRole('button', { name: /^Edit/ }).count(), 0);
   await page.close();
@@ -156,11 +156,11 @@ test('stores in folders below, folders that are gone and stores that cannot be r
   t.after(() => mock.close());
   mock.state.problems = [{ what: 'bad/quaver.db is not a store of runs', remedy: 'move it away' }];
   const page = await dash.browser.newPage();
-  await page.goto(`${mock.url}#/`);
+  await visit(page, `${mock.url}#/`);
   await rowOf(page, 'bf16-s3').locator('.remark:has-text("sweep/wide/")').waitFor();
   await rowOf(page, 'vanished').locator('.remark:has-text("its folder is gone: vanished")').waitFor();
   await page.waitForSelector('.callout:has-text("bad/quaver.db")');
-  await page.goto(`${mock.url}#/run/vanished/overview`);
+  await visit(page, `${mock.url}#/run/vanished/overview`);
   await page.waitForSelector('.run-notes:has-text("its folder is gone: vanished")');
   await page.close();
 });

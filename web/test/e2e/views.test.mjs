@@ -1,7 +1,7 @@
 // Every view, by desk and in the hand, light and dark: it draws, nothing is wrong, all controls can be reached by keys.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { coloursOf, startBrowser, unreachable } from '../browser.mjs';
+import { coloursOf, startBrowser, unreachable, visit } from '../browser.mjs';
 
 let dash;
 before(async () => (dash = await startBrowser()));
@@ -95,7 +95,7 @@ test('light or dark is remembered', async () => {
 test('an unknown run and an unknown page say what to do', async () => {
   const { page, troubles } = await dash.open('#/run/no-such-run/overview');
   await page.waitForSelector('.callout.error');
-  await page.goto(`${dash.base}#/nowhere`);
+  await visit(page, `${dash.base}#/nowhere`);
   await page.waitForSelector('.empty');
   assert.ok(troubles.every((trouble) => trouble.includes('404')), troubles.join('\n'));
 });
