@@ -164,8 +164,10 @@ export function layerName(name: string, length: number): string {
 }
 
 // "underflow_percent" → "underflow percent".
+const spelled: Record<string, string> = { sqnr: 'SQNR', snr: 'SNR', db: 'dB', rms: 'RMS', log2: 'log₂' };
+
 export function words(name: string): string {
-  return name.replace(/[_.]/g, ' ');
+  return name.split(/[_.]/).map((word) => spelled[word] ?? word).join(' ');
 }
 
 // A setting or an environment value, of whatever shape, on one line.

@@ -2,7 +2,7 @@
 import { cssColour, paint, ramp, rampSize, type ColourScale } from '../colour_scale';
 import { count, layerName, short } from '../format';
 import { colour } from '../theme';
-import type { Matrix } from '../types';
+import type { Matrix, Severity } from '../types';
 
 export interface HeatLayout {
   left: number; // of the cells, CSS pixels
@@ -18,7 +18,7 @@ const font = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation San
 
 export function layoutOf(matrix: Matrix, totalWidth: number, maxHeight: number): HeatLayout {
   const longest = matrix.header.row_names.reduce((most, name) => Math.max(most, name.length), 4);
-  const left = Math.round(Math.min(longest * 6.4 + 14, totalWidth < 600 ? 96 : 190));
+  const left = Math.round(Math.min(longest * 6.4 + 20, totalWidth < 600 ? 96 : 190));
   const room = Math.max(1, matrix.rows) * (matrix.rows > 60 ? 10 : 16);
   const height = Math.max(60, Math.min(room, maxHeight));
   return {
@@ -92,13 +92,13 @@ function drawAxes(context: CanvasRenderingContext2D, matrix: Matrix, layout: Hea
 
   const rowHeight = layout.height / Math.max(1, matrix.rows);
   const every = Math.max(1, Math.ceil(13 / rowHeight));
-  const letters = Math.floor((layout.left - 12) / 6.1);
+  const letters = Math.floor((layout.left - 18) / 6.1);
   context.textAlign = 'right';
   context.textBaseline = 'middle';
   for (let row = 0; row < matrix.rows; row += every) {
     const y = layout.top + (row + 0.5) * rowHeight;
     if (y > layout.top + layout.height - 4 && row > 0 && every > 1) break;
-    context.fillText(layerName(matrix.header.row_names[row] ?? '', letters), layout.left - 7, y);
+    context.fillText(layerName(matrix.header.row_names[row] ?? '', letters), layout.left - 13, y);
   }
 
   context.textAlign = 'center';
@@ -116,6 +116,19 @@ function drawAxes(context: CanvasRenderingContext2D, matrix: Matrix, layout: Hea
     const text = step >= 1e6 ? short(step) : count(step);
     const half = context.measureText(text).width / 2;
     context.fillText(text, Math.min(Math.max(x, half), layout.totalWidth - half), layout.top + layout.height + 8);
+  }
+}
+
+// A dot between a row's name and its cells.
+export function drawMarks(canvas: HTMLCanvasElement, matrix: Matrix, layout: HeatLayout, marks: Map<number, Severity>): void {
+  const context = canvas.getContext('2d');
+  if (!context) return;
+  const rowHeight = layout.height / Math.max(1, matrix.rows);
+  for (const [row, severity] of marks) {
+    context.fillStyle = colour(severity);
+    context.beginPath();
+    context.arc(layout.left - 6, layout.top + (row + 0.5) * rowHeight, 4, 0, 2 * Math.PI);
+    context.fill();
   }
 }
 

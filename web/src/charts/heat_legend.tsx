@@ -57,7 +57,7 @@ function VerdictLegend({ judging, unit, canvas }: { judging: Judging; unit: stri
         {both ? `${unit}: watch outside ${watch}, bad outside ${bad}` : unit}
         {judging.others > 0 ? ` · ${judging.others} rows have limits of their own` : ''}
       </span>
-      <span class="quiet"><i class="plain-cell" aria-hidden="true" /> stored wide</span>
+      <span class="quiet"><i class="plain-cell" aria-hidden="true" /> high precision</span>
       <span class="quiet"><i class="hatched" aria-hidden="true" /> not measured</span>
     </div>
   );

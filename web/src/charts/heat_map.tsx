@@ -4,9 +4,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { useWidth } from '../hooks';
 import { type ColourScale } from '../colour_scale';
 import { useTheme } from '../theme';
-import type { Matrix } from '../types';
+import type { Matrix, Severity } from '../types';
 import { ExportMenu } from './export_menu';
-import { cellAt, cellRect, drawHeatMap, drawOverlay, layoutOf, type Cell } from './heat_draw';
+import { cellAt, cellRect, drawHeatMap, drawMarks, drawOverlay, layoutOf, type Cell } from './heat_draw';
 import { heatExports, heatTitle } from './heat_export';
 
 export interface HeatMapProps {
@@ -15,6 +15,7 @@ export interface HeatMapProps {
   label: string;
   maxHeight: number;
   openRow: number | null;
+  marks: Map<number, Severity>; // rows with alerts
   tell: (cell: Cell) => { title: string; detail: string };
   open: (cell: Cell) => void;
   zoom: (fromColumn: number, toColumn: number) => void;
@@ -22,7 +23,7 @@ export interface HeatMapProps {
 
 const dragThreshold = 8;
 
-export function HeatMap({ matrix, scale, label, maxHeight, openRow, tell, open, zoom }: HeatMapProps) {
+export function HeatMap({ matrix, scale, label, maxHeight, openRow, marks, tell, open, zoom }: HeatMapProps) {
   const theme = useTheme();
   const [holder, width] = useWidth<HTMLDivElement>();
   const base = useRef<HTMLCanvasElement>(null);
@@ -36,8 +37,9 @@ export function HeatMap({ matrix, scale, label, maxHeight, openRow, tell, open, 
     if (!base.current || width === 0) return;
     const began = performance.now();
     drawHeatMap(base.current, matrix, scale, layout, theme.dark);
+    drawMarks(base.current, matrix, layout, marks);
     performance.measure('heat map drawn', { start: began, detail: `${matrix.rows} x ${matrix.columns}` });
-  }, [matrix, scale, layout, theme.version, width === 0]);
+  }, [matrix, scale, layout, marks, theme.version, width === 0]);
 
   const shown = cursor && cursor.row < matrix.rows && cursor.column < matrix.columns ? cursor : null;
   useLayoutEffect(() => {
@@ -106,7 +108,7 @@ export function HeatMap({ matrix, scale, label, maxHeight, openRow, tell, open, 
   return (
     <div class="heat" ref={holder}>
       <div class="heat-surface" tabIndex={0} role="application" aria-roledescription="heat map" aria-label={label}
-        data-layout={JSON.stringify({ ...layout, names: matrix.header.row_names, columns: matrix.columns })}
+        data-layout={JSON.stringify({ ...layout, names: matrix.header.row_names, columns: matrix.columns, marks: [...marks] })}
         onPointerDown={press} onPointerMove={move} onPointerUp={release} onPointerCancel={() => setDrag(null)}
         onPointerLeave={() => !drag && setCursor(null)} onKeyDown={key}
         onFocus={(event) => {

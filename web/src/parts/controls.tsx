@@ -1,6 +1,7 @@
 // Small form controls with visible labels.
 import type { ComponentChildren } from 'preact';
 import { useId } from 'preact/hooks';
+import type { Severity } from '../types';
 
 interface SelectProps {
   label: string;
@@ -24,7 +25,7 @@ export function Select({ label, value, options, change }: SelectProps) {
 interface SegmentsProps {
   label: string;
   value: string;
-  options: { value: string; text: string; title?: string; disabled?: boolean }[];
+  options: { value: string; text: string; title?: string; disabled?: boolean; mark?: Severity | undefined }[];
   change: (value: string) => void;
 }
 
@@ -39,7 +40,7 @@ export function Segments({ label, value, options, change }: SegmentsProps) {
           <label key={option.value} title={option.title}>
             <input type="radio" name={name} value={option.value} checked={option.value === value} disabled={option.disabled}
               onChange={() => change(option.value)} />
-            <span>{option.text}</span>
+            <span>{option.text}{option.mark && <span class={`alerted severity-${option.mark}`}> ●<span class="sr-only"> {option.mark} alerts</span></span>}</span>
           </label>
         ))}
       </span>

@@ -7,15 +7,14 @@ import type { Cell } from '../charts/heat_draw';
 import { judgedScale } from '../colour_scale';
 import { count, withUnit, words } from '../format';
 import { useResource, useWidth } from '../hooks';
-import { isNarrow } from '../parts/badges';
 import { Segments, Select, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox, Loading, Problem } from '../parts/feedback';
 import { changed, go, type Place } from '../router';
 import type { Alert, Matrix, RunDetail } from '../types';
-import { badCells, judgingOf, verdictOf } from '../verdict';
-import { gravestFirst } from './alert_groups';
-import { columnEnd, siteOfRow, worstRows } from './numerics_rows';
+import { badCells, judgingOf, verdictOf, type Judging } from '../verdict';
+import { columnEnd, marksOf, narrowValues, rowOfSite, siteOfRow, worstRows } from './numerics_rows';
 import { SitePanel } from './site_panel';
+import { severityOfSites, siteOf, statisticOf, Suspects } from './suspects';
 
 const mostColumns = 1200;
 const mostRows = 800;
@@ -28,13 +27,12 @@ interface Wanted {
   tall: boolean;
 }
 
-// Without a wish the noise against what the format can give, of the role with the gravest alert.
+// Without a wish what shows the gravest alert, else the noise against what the format can give.
 function wantedOf(place: Place, run: RunDetail, alerts: Alert[]): Wanted {
   const known = run.statistics.map((one) => one.name);
   const statistic = place.query.get('statistic') ?? '';
-  const gravest = gravestFirst(alerts).find((one) => one.site)?.site ?? '';
-  const role = place.query.get('role') ?? (place.query.get('site') ?? gravest).split('/').pop() ?? '';
-  const usual = ['sqnr_deficit_db', 'underflow_percent'].find((one) => known.includes(one)) ?? known[0] ?? '';
+  const role = place.query.get('role') ?? (place.query.get('site') ?? siteOf(alerts) ?? '').split('/').pop() ?? '';
+  const usual = [statisticOf(alerts), 'sqnr_deficit_db', 'underflow_percent'].find((one) => one !== null && known.includes(one)) ?? known[0] ?? '';
   const step = (name: string) => {
     const value = Number(place.query.get(name) ?? NaN);
     return Number.isInteger(value) && value > 0 ? value : undefined;
@@ -79,7 +77,8 @@ export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
   return (
     <div class={`page numerics ${site ? 'with-panel' : ''}`}>
       <div class="numerics-main" ref={holder}>
-        <Controls run={run} place={place} wanted={wanted} />
+        <Suspects run={run} alerts={alerts} />
+        <Controls run={run} place={place} wanted={wanted} alerts={alerts} />
         <p class="quiet statistic-doc">{info?.doc}{loading && current ? ' · loading…' : ''}</p>
         {error && (error.status === 404 ? <Problem error={error} /> : <ErrorBox error={error} retry={reload} />)}
         {run.statistics.length === 0 ? <NotGathered />
@@ -91,7 +90,12 @@ export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
   );
 }
 
-function Controls({ run, place, wanted }: { run: RunDetail; place: Place; wanted: Wanted }) {
+function Controls({ run, place, wanted, alerts }: { run: RunDetail; place: Place; wanted: Wanted; alerts: Alert[] }) {
+  const severities = useMemo(() => severityOfSites(alerts), [alerts]);
+  const markOf = (role: string) => {
+    const found = [...severities].filter(([site]) => site.endsWith(`/${role}`)).map(([, severity]) => severity);
+    return found.includes('critical') ? 'critical' : found.includes('warning') ? 'warning' : undefined;
+  };
   const set = (values: Record<string, string | number | null>) => go(changed(place, values), 'replace');
   const range = (name: 'from' | 'to', text: string) => (
     <label class="field">{text}
@@ -104,7 +108,7 @@ function Controls({ run, place, wanted }: { run: RunDetail; place: Place; wanted
       <Select label="Statistic" value={wanted.statistic} change={(statistic) => set({ statistic })}
         options={run.statistics.map((one) => ({ value: one.name, text: words(one.name), title: one.doc }))} />
       <Segments label="Role" value={wanted.role} change={(role) => set({ role })}
-        options={run.roles.map((role) => ({ value: role, text: role, title: roleNames[role] ?? role }))} />
+        options={run.roles.map((role) => ({ value: role, text: role, title: roleNames[role] ?? role, mark: markOf(role) }))} />
       {range('from', 'Steps')}
       {range('to', 'to')}
       {(wanted.from !== undefined || wanted.to !== undefined) && (
@@ -137,6 +141,7 @@ function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
   const measured = useMemo(() => matrix.values.some((value) => value === value), [matrix]);
   const site = place.query.get('site');
   const openRow = useMemo(() => rowOfSite(run, matrix, site), [run.sites, matrix, site]);
+  const marks = useMemo(() => marksOf(run, matrix, alerts), [run.sites, matrix, alerts]);
 
   if (matrix.rows === 0 || !measured) return <NothingMeasured statistic={header.statistic} role={header.role} />;
 
@@ -166,23 +171,13 @@ function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
     <>
       <HeatLegend scale={scale} unit={unit} aggregate={header.aggregate} />
       <p class="sr-only" data-bad-cells={bad} data-map={`${header.statistic} ${header.role}`}>{bad === 0 ? 'No cell is bad.' : `${bad} cells are bad.`}</p>
-      <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} tell={tell} open={open} zoom={zoom} />
+      <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} marks={marks} tell={tell} open={open} zoom={zoom} />
       <p class="note">
         {summary(matrix)} Click or press Enter on a cell to open its site; drag along the steps to zoom.
       </p>
-      <Worst run={run} place={place} matrix={matrix} unit={unit} />
+      <Worst run={run} place={place} matrix={matrix} unit={unit} judging={judging} />
     </>
   );
-}
-
-// Rows that are stored wide do not stretch the range of the others.
-function narrowValues(run: RunDetail, matrix: Matrix): Float32Array {
-  const sites = run.sites.filter((one) => one.role === matrix.header.role);
-  const narrow = matrix.header.rows.map(({ first, count: many }) => sites.slice(first, first + many).some((one) => isNarrow(one.rows)));
-  if (!narrow.includes(true) || !narrow.includes(false)) return matrix.values;
-  const kept = matrix.values.slice();
-  narrow.forEach((is, row) => is || kept.fill(NaN, row * matrix.columns, (row + 1) * matrix.columns));
-  return kept;
 }
 
 function summary({ header, rows, columns }: Matrix): string {
@@ -192,19 +187,20 @@ function summary({ header, rows, columns }: Matrix): string {
   return `${layers}, ${steps}.${several ? ' A cell shows the worst of what it stands for.' : ''}`;
 }
 
-function rowOfSite(run: RunDetail, matrix: Matrix, site: string | null): number | null {
-  if (!site) return null;
-  const layers = run.sites.filter((one) => one.role === matrix.header.role).map((one) => one.site);
-  const index = layers.indexOf(site);
-  const row = matrix.header.rows.findIndex((one) => index >= one.first && index < one.first + one.count);
-  return index < 0 || row < 0 ? null : row;
+interface WorstProps {
+  run: RunDetail;
+  place: Place;
+  matrix: Matrix;
+  unit: string;
+  judging: Judging;
 }
 
-function Worst({ run, place, matrix, unit }: { run: RunDetail; place: Place; matrix: Matrix; unit: string }) {
-  const worst = useMemo(() => worstRows(matrix, 8), [matrix]);
+function Worst({ run, place, matrix, unit, judging }: WorstProps) {
+  const worst = useMemo(() => worstRows(matrix, judging, 8), [matrix, judging]);
   return (
     <section class="card worst">
       <div class="card-head"><h3>Worst in these steps</h3></div>
+      {worst.length === 0 && <p class="quiet">Every layer is as good as this statistic can be.</p>}
       <ol>
         {worst.map(({ row, column, value }) => {
           const step = matrix.header.steps[column] ?? 0;

@@ -1,5 +1,8 @@
 // From rows of the heat map to sites, and which rows stand out.
-import type { Matrix, MatrixHeader, RunDetail } from '../types';
+import { isNarrow } from '../parts/badges';
+import type { Alert, Matrix, MatrixHeader, RunDetail, Severity } from '../types';
+import { badFrom, placeOf, type Judging } from '../verdict';
+import { severityOfSites } from './suspects';
 
 // The sites that a row stands for, in the order of the run.
 export function sitesOfRow(run: Pick<RunDetail, 'sites'>, header: MatrixHeader, row: number): string[] {
@@ -29,24 +32,66 @@ export interface WorstCell {
   value: number;
 }
 
-// Of each row the worst cell; of those the worst few.
-export function worstRows(matrix: Matrix, most: number): WorstCell[] {
-  const { values, rows, columns } = matrix;
-  const { aggregate } = matrix.header;
-  const sign = aggregate === 'min' ? -1 : 1;
+// Of each row the worst cell; of those the worst few. Rows with limits are judged by them and by the alerts that held,
+// and left out where they are as good as can be; the others by which way the statistic is worse.
+export function worstRows(matrix: Matrix, judging: Judging, most: number): WorstCell[] {
+  const { rows, columns } = matrix;
   const found: (WorstCell & { badness: number })[] = [];
   for (let row = 0; row < rows; ++row) {
-    let worst = -Infinity;
+    if (judging.shown && !judging.limits[row]) continue; // in high precision, where the others are not
+    const badnessAt = badnessOf(matrix, judging, row);
+    let worst = judging.limits[row] ? 0 : -Infinity;
     let at = -1;
-    for (let i = row * columns; i < (row + 1) * columns; ++i) {
-      const value = values[i] as number;
-      const badness = aggregate === 'absmax' && value < 0 ? -value : sign * value;
+    for (let column = 0; column < columns; ++column) {
+      const badness = badnessAt(column);
       if (badness > worst) {
         worst = badness;
-        at = i;
+        at = column;
       }
     }
-    if (at >= 0) found.push({ row, column: at - row * columns, value: values[at] as number, badness: worst });
+    if (at >= 0) found.push({ row, column: at, value: matrix.values[row * columns + at] as number, badness: worst });
   }
   return found.sort((a, b) => b.badness - a.badness).slice(0, most);
+}
+
+function badnessOf(matrix: Matrix, judging: Judging, row: number): (column: number) => number {
+  const { values, columns } = matrix;
+  const { aggregate } = matrix.header;
+  const sign = aggregate === 'min' ? -1 : 1;
+  const limits = judging.limits[row];
+  const forced = judging.forced.filter((one) => one.row === row);
+  return (column) => {
+    const value = values[row * columns + column] as number;
+    if (!limits) return aggregate === 'absmax' ? Math.abs(value) : sign * value;
+    const place = placeOf(value, limits, judging.statistic);
+    return forced.some((one) => column >= one.from && column <= one.to) ? Math.max(badFrom, place || 0) : place;
+  };
+}
+
+// Rows that are kept in high precision do not stretch the range of the others.
+export function narrowValues(run: Pick<RunDetail, 'sites'>, matrix: Matrix): Float32Array {
+  const sites = run.sites.filter((one) => one.role === matrix.header.role);
+  const narrow = matrix.header.rows.map(({ first, count: many }) => sites.slice(first, first + many).some((one) => isNarrow(one.rows)));
+  if (!narrow.includes(true) || !narrow.includes(false)) return matrix.values;
+  const kept = matrix.values.slice();
+  narrow.forEach((is, row) => is || kept.fill(NaN, row * matrix.columns, (row + 1) * matrix.columns));
+  return kept;
+}
+
+export function rowOfSite(run: Pick<RunDetail, 'sites'>, matrix: Matrix, site: string | null): number | null {
+  if (!site) return null;
+  const layers = run.sites.filter((one) => one.role === matrix.header.role).map((one) => one.site);
+  const index = layers.indexOf(site);
+  const row = matrix.header.rows.findIndex((one) => index >= one.first && index < one.first + one.count);
+  return index < 0 || row < 0 ? null : row;
+}
+
+// Rows of the map whose sites have alerts, whatever statistic is shown.
+export function marksOf(run: Pick<RunDetail, 'sites'>, matrix: Matrix, alerts: Alert[]): Map<number, Severity> {
+  const marks = new Map<number, Severity>();
+  for (const [site, severity] of severityOfSites(alerts)) {
+    const row = rowOfSite(run, matrix, site);
+    if (row !== null && marks.get(row) !== 'critical') marks.set(row, severity);
+  }
+  return marks;
 }

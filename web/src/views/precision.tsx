@@ -24,6 +24,7 @@ export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) 
   const shown = rows.filter((row) => row.layer.includes(filter)
     && (!onlyChanged || [...row.cells.values()].some((cell) => cell.planned !== null)));
   const moved = rows.reduce((sum, row) => sum + [...row.cells.values()].filter((cell) => cell.planned !== null).length, 0);
+  const alerted = rows.some((row) => [...row.cells.values()].some((cell) => cell.alerts.length > 0));
   if (run.sites.length === 0) {
     return <div class="page"><Empty title="This run has no plan yet"><p>It appears when the model has been built.</p></Empty></div>;
   }
@@ -55,6 +56,9 @@ export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) 
                 </tr>
               ))}
             </tbody></table>
+            {alerted && (
+              <p class="note"><span class="severity-critical">●</span> critical alert, <span class="severity-warning">●</span> warning: point at the cell to read it</p>
+            )}
             {moved > 0 && <p class="note"><span class="moved-mark">▲</span> changed from the plan while training</p>}
           </section>
           <Localized document={document} />

@@ -51,6 +51,21 @@ for (const [name, site] of Object.entries(planted).filter(([, where]) => where !
   });
 }
 
+for (const [name, site] of Object.entries(planted).filter(([, where]) => where !== '')) {
+  test(`${name}: the map as it opens shows ${site}, without a click`, { skip }, async () => {
+    const run = dash.runs.find((one) => one.name === name);
+    const { page, close } = await dash.open(`#/run/${run.id}/numerics`);
+    await page.waitForSelector('.suspects li');
+    assert.ok((await page.textContent('.suspects li >> nth=0')).includes(site), 'the line above the map names it');
+    await page.waitForFunction((role) => document.querySelector(`[data-map$=" ${role}"]`) !== null, site.split('/').pop());
+    const layer = site.slice(0, site.lastIndexOf('/'));
+    assert.ok((await coloursOfRow(page, layer)).some(isBad), `no cell of ${layer} is bad`);
+    const layout = JSON.parse(await page.locator('.heat-surface').getAttribute('data-layout'));
+    assert.ok(layout.marks.some(([row]) => layout.names[row] === layer), 'the row has a mark');
+    await close();
+  });
+}
+
 test('a healthy run in 4 bits has no bad cell, whatever is looked at', { skip }, async () => {
   const run = dash.runs.find((one) => one.name === 'healthy');
   const { page, close } = await dash.open(`#/run/${run.id}/numerics`);

@@ -50,7 +50,7 @@ test('rows of the map find their sites, and the worst come first', () => {
   const decoded = decodeMatrix(bytesOf(matrix(run, { statistic: 'sqnr_db', role: 'dy', from: 1, to: 1e9, columns: 40, rows: 30 })));
   assert.equal(siteOfRow(detail, decoded.header, 0), 'blocks.0.attention.qkv/dy');
   assert.equal(sitesOfRow(detail, decoded.header, 0).length, decoded.header.layers_per_row);
-  const worst = worstRows(decoded, 5);
+  const worst = worstRows(decoded, { statistic: 'amax', limits: [], forced: [], shown: undefined, others: 0 }, 5);
   const lowest = Math.min(...Array.from(decoded.values).filter((value) => !Number.isNaN(value)));
   assert.equal(worst[0].value, lowest);
   assert.ok(worst[0].value <= worst[1].value);
