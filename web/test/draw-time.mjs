@@ -22,6 +22,7 @@ const times = { 'numerics, as it opens': await draw(`#/run/${run}/numerics`, '[d
 for (const statistic of ['sqnr_deficit_db', 'underflow_percent', 'amax', 'saturated_percent']) {
   for (const role of ['x', 'w', 'dy']) times[`${statistic} of ${role}`] = await map(statistic, role);
 }
+times['a site, with its histogram and history'] = await draw(`#/run/${run}/numerics?role=dy&site=${encodeURIComponent('blocks.500.mlp.up/dy')}`, '.panel .u-over');
 times['precision map'] = await draw(`#/run/${run}/precision`, '.precision-grid');
 for (const [what, ms] of Object.entries(times)) console.log(`${ms.toFixed(0).padStart(6)} ms  ${what}`);
 console.log(`${browserName}: slowest ${Math.max(...Object.values(times)).toFixed(0)} ms`);
