@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "data/random_tokens.h"
 #include "io/file_io.h"
+#include "models/factory.h"
 #include "quaver/error.h"
 #include "study/calibrate.h"
 #include "train/engine_choice.h"
@@ -53,7 +54,7 @@ bool lacks_scales(const Config& config) {
     return false;
   }
   const Config resolved = resolve_shape(config, static_cast<int>(config.model.vocab));
-  const Plan plan = make_plan(precision, layer_shapes(resolved.model));
+  const Plan plan = make_plan(precision, make_model(resolved.model)->layers());
   return std::any_of(plan.rows.begin(), plan.rows.end(),
                      [](const PlanRow& row) { return row.spec.rows.policy == ScalePolicy::fixed; });
 }
@@ -123,7 +124,7 @@ class Bench {
     result_.wide = engine_->wide_format();
     result_.parameters = trainer_.model().parameters().count();
     result_.tokens_per_step = arguments_.tokens;
-    result_.flops_per_token = flops_per_token(result_.config.model, result_.config.train.context);
+    result_.flops_per_token = trainer_.model().flops_per_token(result_.config.train.context);
     result_.narrow_share = narrow_share(trainer_.format_shares());
     tell(fmt::format("{} · {} parameters · {} · {} · set up in {:.1f} s", result_.config.preset,
                      format_count(static_cast<double>(result_.parameters)), result_.config.precision.recipe,

@@ -8,7 +8,7 @@
 #include "cli/compare.h"
 #include "cli/progress.h"
 #include "cli/table.h"
-#include "models/transformer.h"
+#include "models/factory.h"
 #include "precision/recipe.h"
 #include "report/chart.h"
 #include "report/page.h"
@@ -121,16 +121,16 @@ report::HeatGrid precision_map(const Contender& contender, int vocab) {
   model.parametrization = Parametrization::automatic;
   model.init = Init::automatic;
   model.tie_head = TieHead::automatic;
-  const std::vector<LayerShape> layers = layer_shapes(resolved(model));
+  const std::vector<LayerShape> layers = make_model(resolved(model))->layers();
   const Plan plan = make_plan(contender.config.precision, layers);
   report::HeatGrid grid;
   grid.title = contender.label;
   grid.columns = {"x", "w", "dy", "x (columns)", "w (columns)", "dy (columns)"};
-  for (const LayerShape& layer : layers) {
-    grid.rows.push_back(layer.name);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    grid.rows.push_back(layers[layer].name);
     for (const bool columns : {false, true}) {
-      for (const char* role : {"/x", "/w", "/dy"}) {
-        const PlanRow& row = plan.at(layer.name + role);
+      for (const Role role : roles) {
+        const PlanRow& row = plan.rows[site_index(layer, role)];
         const QuantSpec& spec = columns ? row.spec.columns : row.spec.rows;
         grid.cells.push_back({std::string(info(spec.format).name), std::nullopt, "",
                               fmt::format("{}: {} ({})", row.site, describe(spec), row.reason)});

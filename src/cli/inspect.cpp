@@ -13,7 +13,7 @@
 #include "data/dataset.h"
 #include "data/shard.h"
 #include "io/file_io.h"
-#include "models/transformer.h"
+#include "models/factory.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
 #include "train/run.h"
@@ -38,7 +38,7 @@ void print_plan(const ConfigArguments& arguments) {
   if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
     config.model.parametrization = Parametrization::umup;
   }
-  const std::vector<LayerShape> layers = layer_shapes(resolved(config.model));
+  const std::vector<LayerShape> layers = make_model(resolved(config.model))->layers();
   const Plan plan = make_plan(config.precision, layers);
   std::size_t width = 0;
   for (const PlanRow& row : plan.rows) {

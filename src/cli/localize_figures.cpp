@@ -109,7 +109,8 @@ report::HeatGrid empty_grid(const Localization& localization, const std::string&
   report::HeatGrid grid;
   grid.title = title;
   grid.columns = {"x", "w", "dy"};
-  for (std::size_t i = 0; i < localization.sites.size(); i += 3) grid.rows.push_back(localization.sites[i].layer);
+  for (std::size_t i = 0; i < localization.sites.size(); i += roles.size())
+    grid.rows.push_back(localization.sites[i].layer);
   return grid;
 }
 

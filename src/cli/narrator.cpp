@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "models/transformer.h"
-
 namespace quaver {
 
 namespace {
@@ -36,7 +34,7 @@ RunObserver Narrator::observer() {
 void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const Config& config = trainer.config();
   trainer_ = &trainer;
-  flops_per_token_ = flops_per_token(config.model, config.train.context);
+  flops_per_token_ = trainer.model().flops_per_token(config.train.context);
   line_.narrow_percent = 100 * narrow_share(trainer.format_shares());
   if (output_ == Output::json) return;
   const MemoryUse memory = trainer.memory();

@@ -1,10 +1,8 @@
-// Resolving a model's config, and what follows from its shape alone.
 #include "models/model_config.h"
 
 #include <cmath>
 #include <fmt/format.h>
 
-#include "models/transformer.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -59,28 +57,6 @@ ModelConfig resolved(ModelConfig config) {
   }
   check_shape(config);
   return config;
-}
-
-std::vector<LayerShape> layer_shapes(const ModelConfig& config) {
-  std::vector<LayerShape> layers;
-  const Size qkv = (config.heads + 2 * config.kv_heads) * config.head_size;
-  const Size up = config.family == Family::llama ? 2 * config.ffn : config.ffn;
-  for (Size block = 0; block < config.layers; ++block) {
-    const std::string prefix = fmt::format("blocks.{}.", block);
-    layers.push_back({prefix + "attn.qkv", config.width, qkv, block, false});
-    layers.push_back({prefix + "attn.out", config.heads * config.head_size, config.width, block, false});
-    layers.push_back({prefix + "mlp.up", config.width, up, block, false});
-    layers.push_back({prefix + "mlp.down", config.ffn, config.width, block, false});
-  }
-  layers.push_back({"head", config.width, config.vocab, -1, true});
-  return layers;
-}
-
-double flops_per_token(const ModelConfig& config, Size sequence) {
-  double products = 0;
-  for (const LayerShape& layer : layer_shapes(config)) products += static_cast<double>(layer.in * layer.out);
-  const double attention = static_cast<double>(config.layers * config.heads * config.head_size * sequence);
-  return 6 * products + 6 * attention;  // causal: half of 12
 }
 
 }  // namespace quaver

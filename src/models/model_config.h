@@ -47,4 +47,7 @@ struct ModelConfig {
   Size base_width = 256;        // µnit: width at which the learning rate was chosen
 };
 
+// The config with every "0: …" and automatic choice made. Throws Error where it cannot be. vocab must be set.
+ModelConfig resolved(ModelConfig config);
+
 }  // namespace quaver

@@ -46,9 +46,10 @@ float projection_std(const ModelConfig& config) {
   return init_std(config) * depth;
 }
 
-AttentionShape attention_shape(const ModelConfig& config, const std::string& name, const LearningRates& rates) {
+AttentionShape attention_shape(const ModelConfig& config, Size block, const LearningRates& rates) {
   const bool unit = config.parametrization != Parametrization::standard;
-  return {.name = name,
+  return {.name = fmt::format("blocks.{}.attn", block),
+          .block = block,
           .width = config.width,
           .heads = config.heads,
           .kv_heads = config.kv_heads,
@@ -66,9 +67,10 @@ AttentionShape attention_shape(const ModelConfig& config, const std::string& nam
           .unit_scaled = unit};
 }
 
-MlpShape mlp_shape(const ModelConfig& config, const std::string& name, const LearningRates& rates) {
+MlpShape mlp_shape(const ModelConfig& config, Size block, const LearningRates& rates) {
   const bool unit = config.parametrization != Parametrization::standard;
-  return {.name = name,
+  return {.name = fmt::format("blocks.{}.mlp", block),
+          .block = block,
           .width = config.width,
           .hidden = config.ffn,
           .activation = config.family == Family::llama ? ActivationKind::swiglu : ActivationKind::gelu,
@@ -93,42 +95,37 @@ NormShape norm_shape(const ModelConfig& config, const std::string& name, const L
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, const Plan& plan, ScaleBook& book)
+Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
     : config_(config),
-      table_(parameters_.add({.name = "embed.weight",
-                              .kind = ParameterKind::embedding,
-                              .rows = config.vocab,
-                              .cols = config.width,
-                              .init_std = init_std(config),
-                              .learning_rate_factor = LearningRates(config).embedding})),
-      head_x_site_(book.add(plan.at("head/x"))),
-      head_dy_site_(book.add(plan.at("head/dy"))) {
+      registry_(rules),
+      table_(parameters().add({.name = "embed.weight",
+                               .kind = ParameterKind::embedding,
+                               .rows = config.vocab,
+                               .cols = config.width,
+                               .init_std = init_std(config),
+                               .learning_rate_factor = LearningRates(config).embedding})) {
   const LearningRates rates(config);
   if (config.family == Family::gpt) {
-    positions_ = &parameters_.add({.name = "positions.weight",
-                                   .kind = ParameterKind::embedding,
-                                   .rows = config.context,
-                                   .cols = config.width,
-                                   .init_std = init_std(config),
-                                   .learning_rate_factor = rates.embedding});
+    positions_ = &parameters().add({.name = "positions.weight",
+                                    .kind = ParameterKind::embedding,
+                                    .rows = config.context,
+                                    .cols = config.width,
+                                    .init_std = init_std(config),
+                                    .learning_rate_factor = rates.embedding});
   }
   for (Size block = 0; block < config.layers; ++block) {
     const std::string prefix = fmt::format("blocks.{}.", block);
-    norms_.push_back(std::make_unique<Norm>(parameters_, norm_shape(config, prefix + "norm1", rates)));
-    branches_.push_back(
-        std::make_unique<AttentionBranch>(parameters_, book, plan, attention_shape(config, prefix + "attn", rates)));
-    norms_.push_back(std::make_unique<Norm>(parameters_, norm_shape(config, prefix + "norm2", rates)));
-    branches_.push_back(std::make_unique<MlpBranch>(parameters_, book, plan, mlp_shape(config, prefix + "mlp", rates)));
+    norms_.push_back(std::make_unique<Norm>(registry_, norm_shape(config, prefix + "norm1", rates)));
+    branches_.push_back(std::make_unique<AttentionBranch>(registry_, attention_shape(config, block, rates)));
+    norms_.push_back(std::make_unique<Norm>(registry_, norm_shape(config, prefix + "norm2", rates)));
+    branches_.push_back(std::make_unique<MlpBranch>(registry_, mlp_shape(config, block, rates)));
   }
-  final_norm_ = std::make_unique<Norm>(parameters_, norm_shape(config, "norm", rates));
-  if (config.tie_head == TieHead::no) {
-    head_ = &parameters_.add({.name = "head.weight",
-                              .kind = ParameterKind::matrix,
-                              .rows = config.vocab,
-                              .cols = config.width,
-                              .init_std = init_std(config)});
-  }
-  head_weight().site = &book.add(plan.at("head/w"));
+  final_norm_ = std::make_unique<Norm>(registry_, norm_shape(config, "norm", rates));
+  head_ = std::make_unique<Head>(registry_, HeadShape{.in = config.width,
+                                                      .classes = config.vocab,
+                                                      .init_std = init_std(config),
+                                                      .unit_scaled = unit_scaled(),
+                                                      .tied = config.tie_head == TieHead::no ? nullptr : &table_});
   input_ratios_.assign(branches_.size(), 1.0);
   entry_factors_.assign(branches_.size(), 1.0F);
   streams_.resize(branches_.size() + 1);
@@ -137,12 +134,11 @@ Transformer::Transformer(const ModelConfig& config, const Plan& plan, ScaleBook&
 
 float Transformer::embedding_factor() const { return unit_scaled() && positions_ != nullptr ? root_half : 1.0F; }
 
-OpFactors Transformer::head_factors(Size tokens) const {
-  return unit_scaled() ? unit_head(config_.width, config_.vocab, tokens) : OpFactors{};
-}
-
-double Transformer::loss_gradient_ratio(Size tokens) const {
-  return unit_scaled() ? unit_loss_gradient(config_.vocab) * static_cast<double>(tokens) : 1.0;
+double Transformer::flops_per_token(Size sequence) const {
+  double products = 0;
+  for (const LayerShape& layer : layers()) products += static_cast<double>(layer.in * layer.out);
+  const double attention = static_cast<double>(config_.layers * config_.heads * config_.head_size * sequence);
+  return 6 * products + 6 * attention;  // causal: half of 12
 }
 
 ResidualFactors Transformer::residual(Size branch) const {
@@ -160,9 +156,7 @@ ResidualFactors Transformer::residual(Size branch) const {
 
 void Transformer::propagate_ratios(Step& step) {
   const Size tokens = step.tokens();
-  const OpFactors head = head_factors(tokens);
-  const double logits_ratio = loss_gradient_ratio(tokens);
-  stream_ratio_ = logits_ratio * head.input_gradient / head.output;
+  stream_ratio_ = head_->propagate_ratio(tokens);
   final_norm_->propagate_ratio(stream_ratio_, tokens);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     const double joined = stream_ratio_ / residual(static_cast<Size>(i)).add;
@@ -172,7 +166,6 @@ void Transformer::propagate_ratios(Step& step) {
   const float embedding = unit_scaled() ? unit_embedding_gradient(config_.vocab, tokens) : 1.0F;
   table_.gradient_ratio = static_cast<float>(stream_ratio_ * embedding / embedding_factor());
   if (positions_ != nullptr) positions_->gradient_ratio = table_.gradient_ratio;
-  if (head_ != nullptr) head_->gradient_ratio = static_cast<float>(logits_ratio * head.weight_gradient / head.output);
 }
 
 void Transformer::check_tokens(std::span<const std::int32_t> tokens) const {
@@ -225,12 +218,12 @@ void Transformer::forward_norms_before(Step& step) {
   const View out = step.scratch(config_.width);
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     const Arena::Scope branch_scope(step.arena);
-    add_norm(i, *norms_[i], branches_[i]->first().input(step, Linear::Producer::can_repeat));
+    add_norm(i, *norms_[i], branches_[i]->first().input(step, Linear::Producer::can_requantize));
     branches_[i]->forward(step, out);
     branch_out = out;
     joined = residual(static_cast<Size>(i));
   }
-  add_norm(branches_.size(), *final_norm_, head_x_ = step.saved(head_x_site_, config_.width));
+  add_norm(branches_.size(), *final_norm_, head_->input(step));
 }
 
 void Transformer::forward_norms_after(Step& step) {
@@ -256,7 +249,7 @@ void Transformer::forward_norms_after(Step& step) {
                         .residual = stream,
                         .sum = stream,
                         .stats = final_norm_->stats(step),
-                        .out = head_x_ = step.saved(head_x_site_, config_.width),
+                        .out = head_->input(step),
                         .casting = step.casting});
 }
 
@@ -314,22 +307,8 @@ void Transformer::run_loss(Step& step, const TokenBatch& batch, const StepVariab
   forward(step, batch.inputs);
   if (step.pass == Pass::calibrate) propagate_ratios(step);
   const bool train = step.pass != Pass::evaluate;
-  const OpFactors head = head_factors(step.tokens());
   const View dx = train ? step.scratch(config_.width) : View{};
-  step.engine.cross_entropy({.x = head_x_,
-                             .w = head_weight().quantized,
-                             .logits_gradient = train ? &head_dy_site_ : nullptr,
-                             .targets = batch.targets,
-                             .logit_factor = head.output,
-                             .gradient_factor = static_cast<float>(loss_gradient_ratio(step.tokens())),
-                             .gradient_scale = &variables->gradient_scale,
-                             .input_factor = head.input_gradient,
-                             .weight_factor = head.weight_gradient,
-                             .loss_sum = loss_sum,
-                             .x_gradient = dx,
-                             .weight_gradient = train ? head_weight().gradient : View{},
-                             .accumulators = step.accumulators,
-                             .casting = step.casting});
+  head_->loss(step, batch.targets, &variables->gradient_scale, loss_sum, dx);
   if (train) backward(step, batch.inputs, dx);
 }
 
@@ -347,7 +326,7 @@ void Transformer::calibrate_unit_factors(Step& step) {
   const auto loss_sum = step.engine.allocate(sizeof(double));
   loss(step, {std::span(tokens).first(count), std::span(tokens).last(count)}, 1,
        reinterpret_cast<double*>(loss_sum.get()));
-  parameters_.clear_gradients(step.engine);
+  parameters().clear_gradients(step.engine);
 }
 
 std::vector<float> Transformer::unit_factors() {
@@ -379,11 +358,7 @@ void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> to
   step.arena.reset();
   upload(step, StepVariables{step.micro_step, 1});
   forward(step, upload(step, tokens));
-  step.engine.matmul({.a = {slice_rows(head_x_.rows_matrix(), step.tokens() - 1, 1), false},
-                      .b = head_weight().quantized.rows(),
-                      .out = logits,
-                      .alpha = head_factors(step.tokens()).output,
-                      .accumulator = step.accumulators.forward});
+  head_->last_logits(step, logits);
 }
 
 }  // namespace quaver

@@ -8,19 +8,10 @@
 
 #include "models/model_config.h"
 #include "nn/branch.h"
+#include "nn/head.h"
 #include "nn/norm.h"
-#include "precision/plan.h"
 
 namespace quaver {
-
-// The config with every "0: …" and automatic choice made. Throws Error where it cannot be. vocab must be set.
-ModelConfig resolved(ModelConfig config);
-
-// The linear layers of a model of this shape, in the order they run.
-std::vector<LayerShape> layer_shapes(const ModelConfig& config);
-
-// Floating-point operations of one token's forward and backward pass at this sequence length.
-double flops_per_token(const ModelConfig& config, Size sequence);
 
 // A batch of token sequences, [batch × sequence] each.
 struct TokenBatch {
@@ -30,12 +21,18 @@ struct TokenBatch {
 
 class Transformer {
  public:
-  // Takes a resolved config. Parameters have no memory until parameters().allocate().
-  Transformer(const ModelConfig& config, const Plan& plan, ScaleBook& book);
+  // Takes a resolved config. Parameters have no memory until parameters().allocate(), and sites no formats until a plan
+  // is applied to the book.
+  explicit Transformer(const ModelConfig& config, const ScaleRules& rules = {});
 
   const ModelConfig& config() const { return config_; }
-  Parameters& parameters() { return parameters_; }
-  const Parameters& parameters() const { return parameters_; }
+  Parameters& parameters() { return registry_.parameters(); }
+  const Parameters& parameters() const { return registry_.parameters(); }
+  const std::vector<LayerShape>& layers() const { return registry_.layers(); }  // in the order they run
+  ScaleBook& book() { return registry_.book(); }
+
+  // Floating-point operations of one token's forward and backward pass at this sequence length.
+  double flops_per_token(Size sequence) const;
 
   // Adds the summed loss of the batch to *loss_sum; with Pass::train also adds the gradients of loss_scale times the
   // mean loss (times each parameter's gradient_ratio) to the parameters' gradients.
@@ -58,11 +55,8 @@ class Transformer {
   bool unit_scaled() const { return config_.parametrization != Parametrization::standard; }
   bool norms_after_branches() const { return config_.parametrization == Parametrization::munit; }
   float embedding_factor() const;
-  OpFactors head_factors(Size tokens) const;
-  double loss_gradient_ratio(Size tokens) const;  // stored over true gradient of the logits
   ResidualFactors residual(Size branch) const;
   float join_factor(std::size_t branch) const { return static_cast<float>(stream_ratio_ / input_ratios_[branch]); }
-  Parameter& head_weight() { return head_ != nullptr ? *head_ : table_; }
 
   class OutputGradients;
 
@@ -81,16 +75,13 @@ class Transformer {
   void backward_norms_after(Step& step, View gradient, View dx);
 
   ModelConfig config_;
-  Parameters parameters_;
+  Registry registry_;
   Parameter& table_;
   Parameter* positions_ = nullptr;
   std::vector<std::unique_ptr<Branch>> branches_;
   std::vector<std::unique_ptr<Norm>> norms_;
   std::unique_ptr<Norm> final_norm_;
-  Parameter* head_ = nullptr;  // null where the head is tied to the embedding
-  Site& head_x_site_;
-  Site& head_dy_site_;
-  QuantizedTensor head_x_;
+  std::unique_ptr<Head> head_;
   std::vector<View> streams_;         // the residual stream before each branch, and at the end
   std::vector<View> branch_outputs_;  // kept only where norms come after branches
   std::vector<float> entry_factors_;  // on the gradient that enters each branch, where norms come after branches

@@ -50,7 +50,7 @@ class Transformer::OutputGradients {
   QuantizedTensor& of(std::size_t branch) {
     Linear& layer = branches_[branch]->last();
     if (is_stream(branch)) {
-      return layer.output_gradient(QuantizedTensor(layer.output_gradient_site(), stream_, step_.one));
+      return layer.output_gradient(QuantizedTensor(layer.sites().dy, stream_, step_.one));
     }
     std::byte* next = memory_[branch % 2];
     return layer.output_gradient(place(branch, [&](std::size_t piece) {
@@ -63,15 +63,12 @@ class Transformer::OutputGradients {
  private:
   static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-  bool is_stream(std::size_t branch) const {
-    return step_.takes_as_is(branches_[branch]->last().output_gradient_site(), stream_);
-  }
+  bool is_stream(std::size_t branch) const { return step_.takes_as_is(branches_[branch]->last().sites().dy, stream_); }
 
   template <class Take>
   QuantizedTensor place(std::size_t branch, Take take) const {
     Linear& layer = branches_[branch]->last();
-    return {
-        layer.output_gradient_site(), step_.tokens(), layer.shape().out, Copies::both, step_.engine.sharing(), take};
+    return {layer.sites().dy, step_.tokens(), layer.shape().out, Copies::both, step_.engine.sharing(), take};
   }
 
   Step& step_;
@@ -96,7 +93,7 @@ void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
                                    .add = at_end ? 1.0F : join_factor(i),
                                    .gradient = gradient,
                                    .branch_gradient = i > 0 ? &output_gradients.of(i - 1) : nullptr,
-                                   .out = at_end ? nullptr : branches_[i]->first().input_again(step),
+                                   .out = at_end ? nullptr : branches_[i]->first().requantized_input(step),
                                    .gradients = norm.gradients(step.tokens()),
                                    .casting = step.casting});
     if (!at_end) branches_[i]->first().weight_gradient(step);
@@ -131,7 +128,7 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
     step.engine.norm_add_backward(join);
     if (step.pass == Pass::calibrate) {
       join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site(), step.engine);
-      join.input_gradient = gradient;  // already joined: only the branch's gradient is to be cast again
+      join.input_gradient = gradient;  // already joined: only the branch's gradient is to be requantized
       join.next = {};
       join.add = 1;
       step.engine.norm_add_backward(join);

@@ -2,27 +2,27 @@
 
 namespace quaver {
 
-AttentionBranch::AttentionBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const AttentionShape& shape)
+AttentionBranch::AttentionBranch(Registry& registry, const AttentionShape& shape)
     : shape_(shape),
-      qkv_(parameters, book, plan,
-           {.name = shape.name + ".qkv",
-            .in = shape.width,
-            .out = (shape.heads + 2 * shape.kv_heads) * shape.head_size,
-            .bias = shape.bias || shape.qkv_bias,
-            .init_std = shape.init_std,
-            .learning_rate_factor = shape.qkv_learning_rate,
-            .unit_scaled = shape.unit_scaled}),
-      out_(parameters, book, plan,
-           {.name = shape.name + ".out",
-            .in = shape.heads * shape.head_size,
-            .out = shape.width,
-            .bias = shape.bias,
-            .init_std = shape.out_init_std,
-            .learning_rate_factor = shape.out_learning_rate,
-            .unit_scaled = shape.unit_scaled}) {
+      qkv_(registry, {.name = shape.name + ".qkv",
+                      .in = shape.width,
+                      .out = (shape.heads + 2 * shape.kv_heads) * shape.head_size,
+                      .block = shape.block,
+                      .bias = shape.bias || shape.qkv_bias,
+                      .init_std = shape.init_std,
+                      .learning_rate_factor = shape.qkv_learning_rate,
+                      .unit_scaled = shape.unit_scaled}),
+      out_(registry, {.name = shape.name + ".out",
+                      .in = shape.heads * shape.head_size,
+                      .out = shape.width,
+                      .block = shape.block,
+                      .bias = shape.bias,
+                      .init_std = shape.out_init_std,
+                      .learning_rate_factor = shape.out_learning_rate,
+                      .unit_scaled = shape.unit_scaled}) {
   if (!shape.qk_norm) return;
   const auto gain = [&](const std::string& name) {
-    return &parameters.add(
+    return &registry.parameters().add(
         {.name = shape.name + name, .kind = ParameterKind::vector, .rows = 1, .cols = shape.head_size, .init_mean = 1});
   };
   query_gain_ = gain(".q_norm.weight");
@@ -68,8 +68,8 @@ void AttentionBranch::forward(Step& step, View out) {
 void AttentionBranch::backward(Step& step, View dx) {
   const View result_gradient = step.scratch(result_.cols);
   out_.input_gradient(step, result_gradient);
-  if (QuantizedTensor* again = out_.input_again(step)) {
-    step.engine.quantize(result_, *again, step.casting.unobserved(), factors_[0]);
+  if (QuantizedTensor* requantized = out_.requantized_input(step)) {
+    step.engine.quantize(result_, *requantized, step.casting.unobserved(), factors_[0]);
   }
   out_.weight_gradient(step);
   const View qkv_gradient = step.scratch(raw_.cols);

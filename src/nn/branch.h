@@ -31,6 +31,7 @@ class Branch {
 
 struct AttentionShape {
   std::string name;
+  Size block = -1;
   Size width = 0;
   Size heads = 0;
   Size kv_heads = 0;
@@ -50,7 +51,7 @@ struct AttentionShape {
 
 class AttentionBranch final : public Branch {
  public:
-  AttentionBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const AttentionShape& shape);
+  AttentionBranch(Registry& registry, const AttentionShape& shape);
 
   Linear& first() override { return qkv_; }
   Linear& last() override { return out_; }
@@ -80,6 +81,7 @@ class AttentionBranch final : public Branch {
 
 struct MlpShape {
   std::string name;
+  Size block = -1;
   Size width = 0;
   Size hidden = 0;
   ActivationKind activation = ActivationKind::gelu;
@@ -95,7 +97,7 @@ struct MlpShape {
 
 class MlpBranch final : public Branch {
  public:
-  MlpBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const MlpShape& shape);
+  MlpBranch(Registry& registry, const MlpShape& shape);
 
   Linear& first() override { return up_; }
   Linear& last() override { return down_; }

@@ -2,20 +2,27 @@
 
 namespace quaver {
 
-Linear::Linear(Parameters& parameters, ScaleBook& book, const Plan& plan, const LinearShape& shape)
+namespace {
+
+Parameter& own_weight(Parameters& parameters, const LinearShape& shape) {
+  return parameters.add({.name = shape.name + ".weight",
+                         .kind = ParameterKind::matrix,
+                         .rows = shape.out,
+                         .cols = shape.in,
+                         .init_std = shape.init_std,
+                         .learning_rate_factor = shape.learning_rate_factor});
+}
+
+}  // namespace
+
+Linear::Linear(Registry& registry, const LinearShape& shape)
     : shape_(shape),
-      x_site_(book.add(plan.at(shape.name + "/x"))),
-      dy_site_(book.add(plan.at(shape.name + "/dy"))),
-      weight_(parameters.add({.name = shape.name + ".weight",
-                              .kind = ParameterKind::matrix,
-                              .rows = shape.out,
-                              .cols = shape.in,
-                              .init_std = shape.init_std,
-                              .learning_rate_factor = shape.learning_rate_factor})) {
-  weight_.site = &book.add(plan.at(shape.name + "/w"));
+      sites_(registry.add({shape.name, shape.in, shape.out, shape.block, shape.high_precision})),
+      weight_(shape.tied != nullptr ? *shape.tied : own_weight(registry.parameters(), shape)) {
+  weight_.site = &sites_.w;
   if (shape.bias) {
-    bias_ =
-        &parameters.add({.name = shape.name + ".bias", .kind = ParameterKind::vector, .rows = 1, .cols = shape.out});
+    bias_ = &registry.parameters().add(
+        {.name = shape.name + ".bias", .kind = ParameterKind::vector, .rows = 1, .cols = shape.out});
   }
 }
 
@@ -24,44 +31,44 @@ OpFactors Linear::factors(Size tokens) const {
 }
 
 QuantizedTensor& Linear::input(Step& step, Producer producer) {
-  again_ = producer == Producer::can_repeat && step.casts_again(x_site_);
-  if (repeats(step)) {
-    return x_ = step.saved(x_site_, shape_.in, again_ ? Copies::rows_only : Copies::both);
+  again_ = producer == Producer::can_requantize && step.requantizes(sites_.x);
+  if (recomputes(step)) {
+    return x_ = step.saved(sites_.x, shape_.in, again_ ? Copies::rows_only : Copies::both);
   }
-  return x_ = again_ ? step.scratch(x_site_, shape_.in, Copies::rows_only) : step.operand(x_site_, shape_.in);
+  return x_ = again_ ? step.scratch(sites_.x, shape_.in, Copies::rows_only) : step.operand(sites_.x, shape_.in);
 }
 
-bool Linear::repeats(const Step& step) const {
-  return shape_.can_repeat && step.memory == Memory::small && step.pass != Pass::evaluate;
+bool Linear::recomputes(const Step& step) const {
+  return shape_.can_recompute && step.memory == Memory::small && step.pass != Pass::evaluate;
 }
 
 QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
   again_ = false;
-  if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(x_site_, wide)) {
-    if (!step.takes_as_is(x_site_, wide)) step.look_at(x_site_, wide);
-    return x_ = QuantizedTensor(x_site_, wide, step.one);
+  if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(sites_.x, wide)) {
+    if (!step.takes_as_is(sites_.x, wide)) step.look_at(sites_.x, wide);
+    return x_ = QuantizedTensor(sites_.x, wide, step.one);
   }
-  step.engine.quantize(wide, input(step, Producer::can_repeat), step.casting, factor);
+  step.engine.quantize(wide, input(step, Producer::can_requantize), step.casting, factor);
   return x_;
 }
 
 QuantizedTensor& Linear::output_gradient_from(Step& step, View wide, float factor) {
-  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(dy_site_, wide)) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(sites_.dy, wide)) {
     if (bias_ != nullptr) step.engine.sum_columns(wide, bias_->gradient);
-    return dy_ = QuantizedTensor(dy_site_, wide, step.one);
+    return dy_ = QuantizedTensor(sites_.dy, wide, step.one);
   }
   step.engine.quantize(wide, output_gradient(step), step.casting, factor);
   return dy_;
 }
 
-QuantizedTensor* Linear::input_again(Step& step) {
+QuantizedTensor* Linear::requantized_input(Step& step) {
   if (!again_) return nullptr;
-  x_ = step.scratch(x_site_, shape_.in, Copies::columns_only);
+  x_ = step.scratch(sites_.x, shape_.in, Copies::columns_only);
   return &x_;
 }
 
 QuantizedTensor& Linear::output_gradient(Step& step) {
-  return output_gradient(step.scratch(dy_site_, shape_.out, Copies::both));
+  return output_gradient(step.scratch(sites_.dy, shape_.out, Copies::both));
 }
 
 QuantizedTensor& Linear::output_gradient(QuantizedTensor dy) {

@@ -2,9 +2,8 @@
 // nothing here depends on the precision.
 #pragma once
 
-#include "nn/parameter.h"
+#include "nn/registry.h"
 #include "nn/step.h"
-#include "precision/scale_book.h"
 #include "precision/unit_scaling.h"
 
 namespace quaver {
@@ -13,34 +12,37 @@ struct LinearShape {
   std::string name;
   Size in = 0;
   Size out = 0;
+  Size block = -1;              // number of the block it lies in, −1 outside the stack
+  bool high_precision = false;  // unless the plan's patterns say otherwise
   bool bias = false;
   float init_std = 0.02F;
   float learning_rate_factor = 1;
   bool unit_scaled = false;
-  bool can_repeat = false;  // its product may be made again in backward
+  bool can_recompute = false;  // its GEMM may be made again in backward
+  Parameter* tied = nullptr;   // whose weight it shares; null: it has its own
 };
 
 class Linear {
  public:
-  Linear(Parameters& parameters, ScaleBook& book, const Plan& plan, const LinearShape& shape);
+  // Registers the layer, its sites and its parameters.
+  Linear(Registry& registry, const LinearShape& shape);
 
-  // Where the producer puts x. Producer::can_repeat says that its backward pass offers to cast x once more.
-  enum class Producer : std::uint8_t { cannot_repeat, can_repeat };
-  QuantizedTensor& input(Step& step, Producer producer = Producer::cannot_repeat);
+  // Where the producer puts x. Producer::can_requantize says that its backward pass offers to cast x once more.
+  enum class Producer : std::uint8_t { casts_once, can_requantize };
+  QuantizedTensor& input(Step& step, Producer producer = Producer::casts_once);
   // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else and
   // there is no factor. (One of unit scaling is still to be found while it is 1.)
   QuantizedTensor& input_from(Step& step, View wide, float factor);
   // The same for dy, its columns summed.
   QuantizedTensor& output_gradient_from(Step& step, View wide, float factor);
   // Where the producer's backward pass casts x once more; null where that is not needed.
-  QuantizedTensor* input_again(Step& step);
+  QuantizedTensor* requantized_input(Step& step);
   QuantizedTensor& output_gradient(Step& step);          // where the producer puts dy
   QuantizedTensor& output_gradient(QuantizedTensor dy);  // the same in memory of the caller's choice
-  Site& output_gradient_site() const { return dy_site_; }
 
   void forward(Step& step, View y);
-  // Whether y is not kept, and forward called again in backward: before x is cast again.
-  bool repeats(const Step& step) const;
+  // Whether y is not kept, and forward called again in backward: before x is requantized.
+  bool recomputes(const Step& step) const;
   void input_gradient(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
   void weight_gradient(Step& step);          // dw += dyᵀ·x, when x is there
 
@@ -49,11 +51,12 @@ class Linear {
 
   OpFactors factors(Size tokens) const;
   const LinearShape& shape() const { return shape_; }
+  const LayerSites& sites() const { return sites_; }
+  Parameter& weight() const { return weight_; }
 
  private:
   LinearShape shape_;
-  Site& x_site_;
-  Site& dy_site_;
+  LayerSites sites_;
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   QuantizedTensor x_;

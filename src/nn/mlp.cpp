@@ -10,25 +10,25 @@ Size up_width(const MlpShape& shape) {
 
 }  // namespace
 
-MlpBranch::MlpBranch(Parameters& parameters, ScaleBook& book, const Plan& plan, const MlpShape& shape)
+MlpBranch::MlpBranch(Registry& registry, const MlpShape& shape)
     : shape_(shape),
-      up_(parameters, book, plan,
-          {.name = shape.name + ".up",
-           .in = shape.width,
-           .out = up_width(shape),
-           .bias = shape.bias,
-           .init_std = shape.init_std,
-           .learning_rate_factor = shape.up_learning_rate,
-           .unit_scaled = shape.unit_scaled,
-           .can_repeat = true}),
-      down_(parameters, book, plan,
-            {.name = shape.name + ".down",
-             .in = shape.hidden,
-             .out = shape.width,
-             .bias = shape.bias,
-             .init_std = shape.out_init_std,
-             .learning_rate_factor = shape.down_learning_rate,
-             .unit_scaled = shape.unit_scaled}) {}
+      up_(registry, {.name = shape.name + ".up",
+                     .in = shape.width,
+                     .out = up_width(shape),
+                     .block = shape.block,
+                     .bias = shape.bias,
+                     .init_std = shape.init_std,
+                     .learning_rate_factor = shape.up_learning_rate,
+                     .unit_scaled = shape.unit_scaled,
+                     .can_recompute = true}),
+      down_(registry, {.name = shape.name + ".down",
+                       .in = shape.hidden,
+                       .out = shape.width,
+                       .block = shape.block,
+                       .bias = shape.bias,
+                       .init_std = shape.out_init_std,
+                       .learning_rate_factor = shape.down_learning_rate,
+                       .unit_scaled = shape.unit_scaled}) {}
 
 OpFactors MlpBranch::factors() const {
   if (!shape_.unit_scaled) return {shape_.activation_scale, shape_.activation_scale, 1};
@@ -36,20 +36,20 @@ OpFactors MlpBranch::factors() const {
 }
 
 void MlpBranch::forward(Step& step, View out) {
-  const bool kept = step.pass != Pass::evaluate && !up_.repeats(step);
+  const bool kept = step.pass != Pass::evaluate && !up_.recomputes(step);
   hidden_ = kept ? step.saved(up_width(shape_)) : step.scratch(up_width(shape_));
   up_.forward(step, hidden_);
   step.engine.activation({.kind = shape_.activation,
                           .x = hidden_,
                           .factor = factors().output,
                           .limit = shape_.activation_clip,
-                          .out = down_.input(step, Linear::Producer::can_repeat),
+                          .out = down_.input(step, Linear::Producer::can_requantize),
                           .casting = step.casting});
   down_.forward(step, out);
 }
 
 void MlpBranch::backward(Step& step, View dx) {
-  if (up_.repeats(step)) {
+  if (up_.recomputes(step)) {
     hidden_ = step.scratch(up_width(shape_));
     up_.forward(step, hidden_);
   }
@@ -62,7 +62,7 @@ void MlpBranch::backward(Step& step, View dx) {
                                    .factor = factors().input_gradient,
                                    .limit = shape_.activation_clip,
                                    .in_gradient = up_.output_gradient(step),
-                                   .out = down_.input_again(step),
+                                   .out = down_.requantized_input(step),
                                    .casting = step.casting});
   down_.weight_gradient(step);
   up_.input_gradient(step, dx);

@@ -2,20 +2,20 @@
 
 namespace quaver {
 
-Norm::Norm(Parameters& parameters, const NormShape& shape)
+Norm::Norm(Registry& registry, const NormShape& shape)
     : shape_(shape),
-      gain_(parameters.add({.name = shape.name + ".weight",
-                            .kind = ParameterKind::vector,
-                            .rows = 1,
-                            .cols = shape.width,
-                            .init_mean = 1,
-                            .learning_rate_factor = shape.learning_rate_factor})) {
+      gain_(registry.parameters().add({.name = shape.name + ".weight",
+                                       .kind = ParameterKind::vector,
+                                       .rows = 1,
+                                       .cols = shape.width,
+                                       .init_mean = 1,
+                                       .learning_rate_factor = shape.learning_rate_factor})) {
   if (shape.kind == NormKind::layer) {
-    shift_ = &parameters.add({.name = shape.name + ".bias",
-                              .kind = ParameterKind::vector,
-                              .rows = 1,
-                              .cols = shape.width,
-                              .learning_rate_factor = shape.learning_rate_factor});
+    shift_ = &registry.parameters().add({.name = shape.name + ".bias",
+                                         .kind = ParameterKind::vector,
+                                         .rows = 1,
+                                         .cols = shape.width,
+                                         .learning_rate_factor = shape.learning_rate_factor});
   }
 }
 

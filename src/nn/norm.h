@@ -1,7 +1,7 @@
 // The parameters of a layer or RMS norm, and what backward needs of its last pass.
 #pragma once
 
-#include "nn/parameter.h"
+#include "nn/registry.h"
 #include "nn/step.h"
 #include "precision/unit_scaling.h"
 
@@ -18,7 +18,7 @@ struct NormShape {
 
 class Norm {
  public:
-  Norm(Parameters& parameters, const NormShape& shape);
+  Norm(Registry& registry, const NormShape& shape);
 
   NormParameters parameters() const;
   NormGradients gradients(Size tokens) const;

@@ -77,8 +77,8 @@ struct Step {
     engine.quantize(wide, copy, casting);
   }
 
-  // Whether the columns of an operand whose producer can cast it again are made in backward.
-  bool casts_again(const Site& site) const {
+  // Whether the columns of an operand whose producer can requantize it are made in backward.
+  bool requantizes(const Site& site) const {
     const QuantSpec& spec = site.spec.columns;
     const bool one_pass = spec.block == block::tensor && spec.policy != ScalePolicy::current;
     const bool wanted = memory == Memory::small || (memory == Memory::balanced && one_pass);

@@ -49,14 +49,12 @@ void look_for_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
                                 .detail = usable ? "" : fmt::format(": {:g}", entry.site.scale)});
 }
 
-// Where non-finite values began. Forward runs through the book's blocks from first to last and then the head, wherever
-// the book has that; backward the other way round.
+// Where non-finite values began. Forward runs through the book's layers from first to last, backward the other way
+// round.
 const ScaleEntry* origin_of_nonfinite(const ScaleBook& book) {
   std::vector<const ScaleEntry*> order;
-  for (const bool head : {false, true}) {
-    for (const auto& entry : book.entries()) {
-      if (entry->site.name.starts_with("head") == head && entry->last_step.nonfinite > 0) order.push_back(entry.get());
-    }
+  for (const auto& entry : book.entries()) {
+    if (entry->last_step.nonfinite > 0) order.push_back(entry.get());
   }
   const auto is_forward = [](const ScaleEntry* entry) { return entry->site.role != Role::dy; };
   const auto first = std::find_if(order.begin(), order.end(), is_forward);

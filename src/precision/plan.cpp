@@ -1,7 +1,6 @@
 #include "precision/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <set>
@@ -11,8 +10,6 @@
 namespace quaver {
 
 namespace {
-
-constexpr std::array<Role, 3> roles{Role::x, Role::w, Role::dy};
 
 struct Override {
   std::string layer;  // pattern
@@ -50,7 +47,7 @@ struct Choice {
 };
 
 Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
-  if (layer.kept_wide) return {std::string(wide_recipe_for(config.recipe)), "kept wide by default"};
+  if (layer.high_precision) return {std::string(wide_recipe_for(config.recipe)), "kept wide by default"};
   const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
   if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
   return {config.recipe, "recipe"};
@@ -84,6 +81,8 @@ std::string_view name_of(Role role) {
   return "dy";
 }
 
+std::string site_name(std::string_view layer, Role role) { return fmt::format("{}/{}", layer, name_of(role)); }
+
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
   std::size_t n = 0;
@@ -116,6 +115,13 @@ void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy) {
   agree(dy.columns, x.columns);
 }
 
+void agree_on_rotation(Plan& plan) {
+  for (std::size_t layer = 0; site_index(layer, Role::x) < plan.rows.size(); ++layer) {
+    const auto spec = [&](Role role) -> SiteSpec& { return plan.rows[site_index(layer, role)].spec; };
+    agree_on_rotation(spec(Role::x), spec(Role::w), spec(Role::dy));
+  }
+}
+
 const PlanRow& Plan::at(std::string_view site) const {
   for (const PlanRow& row : rows) {
     if (row.site == site) return row;
@@ -137,16 +143,14 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
         entry.used = true;
         choice = {entry.recipe, "pattern \"" + entry.text + "\""};
       }
-      PlanRow row{layer.name + "/" + std::string(name_of(role)), layer.name, role, choice.recipe, choice.reason, {}};
+      PlanRow row{site_name(layer.name, role), layer.name, role, choice.recipe, choice.reason, {}};
       row.spec = make_recipe(choice.recipe, config).of(role);
       check_sides(row);
       plan.rows.push_back(std::move(row));
     }
   }
   complain_of_unused(overrides, layers);
-  for (std::size_t i = 0; i < plan.rows.size(); i += roles.size()) {
-    agree_on_rotation(plan.rows[i].spec, plan.rows[i + 1].spec, plan.rows[i + 2].spec);
-  }
+  agree_on_rotation(plan);
   return plan;
 }
 
@@ -183,10 +187,11 @@ std::map<std::string, double> flops_by_format(const Plan& plan, const std::vecto
     shares[std::string(info(wider(a.format, b.format)).name)] += flops;
     total += flops;
   };
-  for (const LayerShape& layer : layers) {
-    const SiteSpec& x = plan.at(layer.name + "/x").spec;
-    const SiteSpec& w = plan.at(layer.name + "/w").spec;
-    const SiteSpec& dy = plan.at(layer.name + "/dy").spec;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerShape& layer = layers[i];
+    const SiteSpec& x = plan.rows.at(site_index(i, Role::x)).spec;
+    const SiteSpec& w = plan.rows.at(site_index(i, Role::w)).spec;
+    const SiteSpec& dy = plan.rows.at(site_index(i, Role::dy)).spec;
     const double flops = static_cast<double>(layer.in) * static_cast<double>(layer.out);
     add(x.rows, w.rows, flops);
     add(dy.rows, w.columns, flops);

@@ -2,6 +2,7 @@
 // edited by patterns in the config. A pattern that matches nothing is an error.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,14 +12,23 @@
 
 namespace quaver {
 
-// A linear layer as the plan sees it.
+// A linear layer as it registers itself (nn/registry.h).
 struct LayerShape {
   std::string name;  // "blocks.3.mlp.up"
   Size in = 0;
   Size out = 0;
-  Size block = -1;         // number of the block it lies in, −1 outside the stack
-  bool kept_wide = false;  // the head: wide unless a pattern says otherwise
+  Size block = -1;              // number of the block it lies in, −1 outside the stack
+  bool high_precision = false;  // the head: in high precision unless a pattern says otherwise
 };
+
+// Sites have one order everywhere (plan, scale book, samples, store): layer by layer as they register, x, w, dy of
+// each.
+inline constexpr std::array<Role, 3> roles{Role::x, Role::w, Role::dy};
+constexpr std::size_t site_index(std::size_t layer, Role role) {
+  return roles.size() * layer + static_cast<std::size_t>(role);
+}
+constexpr std::size_t layer_index(std::size_t site) { return site / roles.size(); }
+std::string site_name(std::string_view layer, Role role);  // "blocks.3.mlp.up/x"
 
 struct PlanRow {
   std::string site;  // "blocks.3.mlp.up/x"
@@ -40,6 +50,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
 // Both operands of a product must be rotated, or neither. Where patterns or a widened site left one alone, its rotation
 // is dropped: the product is exact without it.
 void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy);
+void agree_on_rotation(Plan& plan);
 
 // "*" any characters, "?" one; the whole name must match.
 bool matches(std::string_view pattern, std::string_view name);

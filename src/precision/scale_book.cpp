@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "quaver/error.h"
 
@@ -25,16 +24,14 @@ ScaleEntry& ScaleBook::entry(std::string_view site) {
   throw Error("the scale book has no site '" + std::string(site) + "'", "the plan lists the sites of this model");
 }
 
-std::vector<std::size_t> ScaleBook::places_of(const Plan& plan) const {
-  std::unordered_map<std::string_view, std::size_t> places;
-  for (std::size_t i = 0; i < entries_.size(); ++i) places[entries_[i]->site.name] = i;
-  std::vector<std::size_t> order;
-  for (const PlanRow& row : plan.rows) {
-    const auto found = places.find(row.site);
-    if (found == places.end()) throw Error("the model has no site " + row.site, "the plan belongs to another model");
-    order.push_back(found->second);
+void ScaleBook::apply(const Plan& plan) {
+  const auto same = [](const std::unique_ptr<ScaleEntry>& entry, const PlanRow& row) {
+    return entry->site.name == row.site;
+  };
+  if (!std::equal(entries_.begin(), entries_.end(), plan.rows.begin(), plan.rows.end(), same)) {
+    throw Error("the plan's sites are not the model's", "make the plan from the layers of this model");
   }
-  return order;
+  for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i]->site.spec = plan.rows[i].spec;
 }
 
 namespace {

@@ -58,11 +58,13 @@ class ScaleBook {
   explicit ScaleBook(ScaleRules rules = {}) : rules_(rules) {}
 
   Site& add(const PlanRow& row);
+
+  // Stores every site as the plan says, before anything was cast: no change is logged. Throws Error where the plan has
+  // other sites, or in another order.
+  void apply(const Plan& plan);
+
   ScaleEntry& entry(std::string_view site);
   const std::vector<std::unique_ptr<ScaleEntry>>& entries() const { return entries_; }
-
-  // For each row of the plan, where its site is among the entries. Throws Error where the book has no such site.
-  std::vector<std::size_t> places_of(const Plan& plan) const;
 
   // Keeps what casts with full statistics have just seen, before others add to it.
   void take_samples();

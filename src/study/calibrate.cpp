@@ -124,14 +124,12 @@ PercentileEffect effect_of(const SiteRange& range, double percentile, int margin
 
 namespace {
 
-void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibration,
-                const std::vector<std::size_t>& places) {
+void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibration) {
   calibration.steps.push_back(trainer.steps_done());
   calibration.losses.push_back(result.loss);
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < calibration.sites.size(); ++i) {
     SiteRange& range = calibration.sites[i];
-    const CastStatistics seen =
-        range.role == Role::w ? weight_statistics(trainer, range.site, {}) : result.seen[places[i]];
+    const CastStatistics seen = range.role == Role::w ? weight_statistics(trainer, range.site, {}) : result.seen[i];
     range.seen.merge(seen);
     range.batch_amax.push_back(seen.amax);
   }
@@ -140,14 +138,13 @@ void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibr
 // One batch with every site in high precision. A GPU makes the logits' gradient in place and gathers statistics of it
 // only where it is cast: a site that was not seen so is cast with a current scale from then on, which does not change
 // the values that statistics are of.
-ProbeResult probe_ranges(Trainer& trainer, Size batch, const Calibration& calibration,
-                         const std::vector<std::size_t>& places, std::vector<SiteSpec>& specs) {
+ProbeResult probe_ranges(Trainer& trainer, Size batch, const Calibration& calibration, std::vector<SiteSpec>& specs) {
   const ProbeResult result = trainer.probe(specs, batch, ProbeWhat::gradients);
   bool unseen = false;
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
     const SiteRange& range = calibration.sites[i];
-    SiteSpec& spec = specs[places[i]];
-    if (range.role == Role::w || !wants_scale(range.spec) || result.seen[places[i]].count > 0) continue;
+    SiteSpec& spec = specs[i];
+    if (range.role == Role::w || !wants_scale(range.spec) || result.seen[i].count > 0) continue;
     if (!is_wide(spec.rows)) continue;
     spec = make_recipe("fp8-current", {}).of(range.role);
     unseen = true;
@@ -165,7 +162,7 @@ void choose_scale(SiteRange& range, const CalibrateOptions& options) {
 Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   Trainer& trainer = subject.trainer();
   const PrecisionConfig precision = aimed_at(subject);
-  const Plan plan = make_plan(precision, layer_shapes(trainer.config().model));
+  const Plan plan = make_plan(precision, trainer.model().layers());
   Calibration calibration;
   calibration.recipe = precision.recipe;
   calibration.source = subject.source;
@@ -175,16 +172,15 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.first_step = trainer.steps_done();
   calibration.tokens = options.batches * subject.tokens_per_batch();
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
-  const std::vector<std::size_t> places = trainer.book().places_of(plan);
-  std::vector<SiteSpec> specs = specs_of(trainer, wide_plan(plan, {}));
+  std::vector<SiteSpec> specs = specs_of(wide_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
   const Size total = options.batches + std::max<Size>(0, warmup);
   Size done = 0;
   for (Size batch = 0; batch < options.batches; ++batch) {
     const Size at = options.batches > 1 ? warmup * batch / (options.batches - 1) : warmup;
     for (; trainer.steps_done() - calibration.first_step < at; options.progress.at(++done, total)) trainer.step();
-    const ProbeResult result = probe_ranges(trainer, next_batch(trainer, batch), calibration, places, specs);
-    take_batch(trainer, result, calibration, places);
+    const ProbeResult result = probe_ranges(trainer, next_batch(trainer, batch), calibration, specs);
+    take_batch(trainer, result, calibration);
     options.progress.at(++done, total);
   }
   calibration.last_step = trainer.steps_done();

@@ -10,6 +10,7 @@
 
 #include "engine/cuda_module.h"
 #include "engine/nvml.h"
+#include "models/factory.h"
 #include "quaver/error.h"
 #include "study/estimate_time.h"
 #include "train/engine_choice.h"
@@ -269,13 +270,8 @@ class Fitting {
 };
 
 double narrow_share_of(const Config& config) {
-  const std::vector<LayerShape> layers = layer_shapes(config.model);
+  const std::vector<LayerShape> layers = make_model(config.model)->layers();
   return narrow_share(flops_by_format(make_plan(config.precision, layers), layers));
-}
-
-Size parameters_of(const Config& config) {
-  ScaleBook book(scale_rules(config));
-  return Transformer(config.model, make_plan(config.precision, layer_shapes(config.model)), book).parameters().count();
 }
 
 // A model of two layers must fit where its steps are to be measured.
@@ -336,9 +332,10 @@ Estimate estimate(const Config& config, const EstimateOptions& options) {
   result.host_needed = target.is_gpu() ? program + result.plan.checkpoint : result.needed;
   if (!result.fits()) result.change = Fitting(result.config, target).mildest();
   const TrainConfig& train = result.config.train;
-  result.parameters = parameters_of(result.config);
+  const auto model = make_model(result.config.model);
+  result.parameters = model->parameters().count();
   result.tokens_per_step = train.accumulation * train.batch * train.context;
-  result.flops_per_token = flops_per_token(result.config.model, train.context);
+  result.flops_per_token = model->flops_per_token(train.context);
   result.narrow_share = narrow_share_of(result.config);
   add_time(result, target, options);
   return result;

@@ -31,7 +31,7 @@ class Search {
   Search(Subject& subject, const LocalizeOptions& options)
       : subject_(subject),
         options_(options),
-        layers_(layer_shapes(subject.trainer().config().model)),
+        layers_(subject.trainer().model().layers()),
         wide_(wide_plan(subject.plan, subject.config.precision)) {
     make_units();
   }
@@ -53,7 +53,7 @@ class Search {
     for (std::size_t i = 0; i < subject_.plan.rows.size(); ++i) {
       const PlanRow& row = subject_.plan.rows[i];
       if (!is_narrow_anywhere(row.spec)) continue;
-      const std::string block = block_of(layers_[i / 3]);
+      const std::string block = block_of(layers_[layer_index(i)]);
       const std::string unit = options_.grouping == Grouping::site    ? row.site
                                : options_.grouping == Grouping::layer ? row.layer
                                                                       : block;
@@ -79,9 +79,7 @@ class Search {
     for (const std::size_t unit : units) {
       for (const std::size_t row : units_[unit].rows) plan.rows[row] = subject_.plan.rows[row];
     }
-    for (std::size_t i = 0; i < plan.rows.size(); i += 3) {
-      agree_on_rotation(plan.rows[i].spec, plan.rows[i + 1].spec, plan.rows[i + 2].spec);
-    }
+    agree_on_rotation(plan);
     return plan;
   }
 
@@ -130,7 +128,7 @@ class Search {
     for (const LayerShape& layer : layers_) all += static_cast<double>(layer.in) * static_cast<double>(layer.out);
     for (std::size_t i = 0; i < wide_.rows.size(); ++i) {
       const PlanRow& row = wide_.rows[i];
-      const LayerShape& layer = layers_[i / 3];
+      const LayerShape& layer = layers_[layer_index(i)];
       SiteSensitivity site{.site = row.site, .layer = row.layer, .role = row.role, .recipe = row.recipe};
       site.effect.batches = options_.batches;
       site.sqnr_db = std::nan("");
@@ -217,15 +215,17 @@ class Search {
     PrecisionConfig bare = subject_.config.precision;
     bare.layers.clear();
     const Plan own = make_plan(bare, layers_);
-    for (std::size_t i = 0; i < plan.rows.size(); i += 3) {
-      const auto differs = [&](std::size_t row) { return plan.rows[row].recipe != own.rows[row].recipe; };
-      const auto same = [&](std::size_t row) { return plan.rows[row].recipe == plan.rows[i].recipe; };
-      if (differs(i) && differs(i + 1) && differs(i + 2) && same(i + 1) && same(i + 2)) {
-        result.layers[plan.rows[i].layer] = plan.rows[i].recipe;
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      const auto row = [&](Role role) -> const PlanRow& { return plan.rows[site_index(layer, role)]; };
+      const std::string& recipe = row(Role::x).recipe;
+      const auto differs = [&](Role role) { return row(role).recipe != own.rows[site_index(layer, role)].recipe; };
+      const auto differs_alike = [&](Role role) { return differs(role) && row(role).recipe == recipe; };
+      if (std::ranges::all_of(roles, differs_alike)) {
+        result.layers[layers_[layer].name] = recipe;
         continue;
       }
-      for (std::size_t row = i; row < i + 3; ++row) {
-        if (differs(row)) result.layers[plan.rows[row].site] = plan.rows[row].recipe;
+      for (const Role role : roles) {
+        if (differs(role)) result.layers[row(role).site] = row(role).recipe;
       }
     }
   }

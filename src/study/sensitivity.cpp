@@ -96,7 +96,7 @@ Baseline::Baseline(Subject& subject, Size first, Size batches)
 
 ProbeResult Baseline::probe(const Plan& plan, Size batch) const {
   Trainer& trainer = subject_.trainer();
-  return trainer.probe(specs_of(trainer, plan), first_batch_ + batch, ProbeWhat::gradients);
+  return trainer.probe(specs_of(plan), first_batch_ + batch, ProbeWhat::gradients);
 }
 
 double Baseline::loss() const { return mean_of(losses_).value; }

@@ -38,7 +38,7 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
   run.data = std::move(data);
   run.engine = make_engine(run.config, notice);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
-  subject->plan = make_plan(config.precision, layer_shapes(run.trainer->config().model));
+  subject->plan = make_plan(config.precision, run.trainer->model().layers());
   subject->source = fmt::format("{}, seed {}", config.preset, config.train.seed);
   return subject;
 }
@@ -48,7 +48,7 @@ std::unique_ptr<Subject> open_subject(const std::filesystem::path& directory, co
   auto subject = std::make_unique<Subject>();
   subject->run = open_run(directory, flags, step, notice);
   subject->config = subject->run->config;
-  subject->plan = make_plan(subject->config.precision, layer_shapes(subject->trainer().config().model));
+  subject->plan = make_plan(subject->config.precision, subject->trainer().model().layers());
   subject->source = fmt::format("{} at step {}", directory.string(), subject->trainer().steps_done());
   return subject;
 }
@@ -58,9 +58,9 @@ void StudyProgress::at(Size done, Size total) const {
   if (told) told(done, total);
 }
 
-std::vector<SiteSpec> specs_of(Trainer& trainer, const Plan& plan) {
+std::vector<SiteSpec> specs_of(const Plan& plan) {
   std::vector<SiteSpec> specs;
-  for (const auto& entry : trainer.book().entries()) specs.push_back(plan.at(entry->site.name).spec);
+  for (const PlanRow& row : plan.rows) specs.push_back(row.spec);
   return specs;
 }
 

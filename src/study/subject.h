@@ -44,8 +44,8 @@ struct StudyProgress {
   void at(Size done, Size total) const;  // throws StudyInterrupted
 };
 
-// One spec per site in the scale book's order, as Trainer::probe takes them.
-std::vector<SiteSpec> specs_of(Trainer& trainer, const Plan& plan);
+// One spec per site, as Trainer::probe takes them.
+std::vector<SiteSpec> specs_of(const Plan& plan);
 
 // The plan with every site in the wide recipe.
 Plan wide_plan(const Plan& plan, const PrecisionConfig& options);

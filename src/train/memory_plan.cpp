@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "models/factory.h"
 #include "optim/optimizer.h"
-#include "precision/plan.h"
 #include "train/engine_choice.h"
 #include "train/resolved_config.h"
 
@@ -45,11 +45,11 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
     const std::size_t now = engine->allocated_bytes();
     return static_cast<Size>(now - std::exchange(counted, now));
   };
-  const Plan plan = make_plan(config.precision, layer_shapes(config.model));
-  ScaleBook book(scale_rules(config));
-  Transformer model(config.model, plan, book);
+  const auto built = make_model(config.model, scale_rules(config));
+  Transformer& model = *built;
+  model.book().apply(make_plan(config.precision, model.layers()));
   Optimizer optimizer(config.optim, model.parameters());
-  for (const auto& entry : book.entries()) {  // known from the start, unlike delayed ones
+  for (const auto& entry : model.book().entries()) {  // known from the start, unlike delayed ones
     if (entry->site.spec.rows.policy == ScalePolicy::fixed) entry->site.scale = 1;
   }
   MemoryPlan memory;

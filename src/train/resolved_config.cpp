@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "models/transformer.h"
 #include "train/training_data.h"
 
 namespace quaver {

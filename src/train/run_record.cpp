@@ -44,12 +44,10 @@ SiteState state_of(const SiteSpec& spec, const std::string& recipe, const std::s
           .reason = reason};
 }
 
-// The plan's rows and the book's entries name the same sites; the store has them in the plan's order, in which layers
-// run.
-std::vector<SiteDescription> sites_of(const Trainer& trainer, const std::vector<std::size_t>& order) {
+std::vector<SiteDescription> sites_of(const Trainer& trainer) {
   std::vector<SiteDescription> sites;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto& entry = trainer.book().entries()[order[i]];
+  for (std::size_t i = 0; i < trainer.plan().rows.size(); ++i) {
+    const auto& entry = trainer.book().entries()[i];
     const PlanRow& row = trainer.plan().rows[i];
     const bool as_planned = row.spec == entry->site.spec;
     const std::string reason = as_planned || entry->changes.empty() ? row.reason : entry->changes.back().reason;
@@ -79,8 +77,7 @@ Size tokens_per_step(const Config& config) {
   return config.train.batch * config.train.accumulation * config.train.context;
 }
 
-RunDescription describe(const Trainer& trainer, const std::vector<std::size_t>& order, const fs::path& directory,
-                        const std::string& environment_json) {
+RunDescription describe(const Trainer& trainer, const fs::path& directory, const std::string& environment_json) {
   const Config& config = trainer.config();
   RunDescription run;
   run.id = run_id(directory);
@@ -95,7 +92,7 @@ RunDescription describe(const Trainer& trainer, const std::vector<std::size_t>& 
   run.environment_json = environment_json;
   run.steps = static_cast<std::uint64_t>(config.train.steps);
   run.tokens_per_step = static_cast<std::uint64_t>(tokens_per_step(config));
-  run.sites = sites_of(trainer, order);
+  run.sites = sites_of(trainer);
   run.statistics = statistics();
   run.memory = memory_of(trainer.memory());
   for (const auto& [format, share] : trainer.format_shares()) run.shares.emplace_back(format, share);
@@ -137,10 +134,10 @@ std::string run_id(const fs::path& directory) {
 
 RunRecord::RunRecord(const Trainer& trainer, const fs::path& directory, const std::string& environment_json,
                      std::function<void(const std::string&)> warning)
-    : trainer_(trainer), order_(trainer.book().places_of(trainer.plan())) {
+    : trainer_(trainer) {
   const fs::path store = store_of(trainer.config(), directory);
   if (store.empty()) return;
-  recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, order_, directory, environment_json),
+  recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, directory, environment_json),
                                             static_cast<std::uint64_t>(trainer.steps_done()), std::move(warning));
   for (const auto& entry : trainer.book().entries()) changes_seen_.push_back(entry->changes.size());
   narrow_share_ = quaver::narrow_share(trainer.format_shares());
@@ -203,15 +200,11 @@ void RunRecord::checkpoint_time(Size step, double seconds) {
 void RunRecord::numerics(const NumericsSample& sample) {
   if (recorder_ == nullptr) return;
   std::vector<float> figures;
-  std::vector<Binades> binades;
-  figures.reserve(order_.size() * statistic_count);
-  binades.reserve(order_.size());
-  for (const std::size_t index : order_) {
-    const SiteFigures& site = sample.sites[index];
+  figures.reserve(sample.sites.size() * statistic_count);
+  for (const SiteFigures& site : sample.sites) {
     figures.insert(figures.end(), site.values.begin(), site.values.end());
-    binades.push_back(sample.binades[index]);
   }
-  recorder_->numerics(sample.step, figures, std::move(binades));
+  recorder_->numerics(sample.step, figures, sample.binades);
 }
 
 void RunRecord::changes(const ScaleBook& book) {

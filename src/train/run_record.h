@@ -53,7 +53,6 @@ class RunRecord {
 
  private:
   const Trainer& trainer_;
-  std::vector<std::size_t> order_;           // of the plan: places in the scale book
   std::unique_ptr<RunRecorder> recorder_;    // null: not recorded
   std::vector<std::size_t> changes_seen_;    // of each entry of the book
   double narrow_share_ = 0;                  // of the products' operations in 8 bits and fewer

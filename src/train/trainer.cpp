@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <numeric>
-#include <unordered_map>
 
 #include "io/file_io.h"
+#include "models/factory.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/resolved_config.h"
@@ -58,10 +58,11 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
       data_(data),
       engine_(engine),
       notice_(std::move(notice)),
-      plan_(make_plan(config_.precision, layer_shapes(config_.model))),
-      book_(scale_rules(config_)),
+      model_(make_model(config_.model, scale_rules(config_))),
+      plan_(make_plan(config_.precision, model_->layers())),
+      book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)) {
-  model_ = std::make_unique<Transformer>(config_.model, plan_, book_);
+  book_.apply(plan_);
   optimizer_ = std::make_unique<Optimizer>(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   load_scales();
@@ -346,14 +347,15 @@ void Trainer::change_site(const std::string& site, const SiteSpec& spec, const s
   set_spec(site, spec, reason);
   // What meets it in a product may have been rotated to match.
   const std::string layer = site.substr(0, site.rfind('/'));
-  SiteSpec x = book_.entry(layer + "/x").site.spec;
-  SiteSpec w = book_.entry(layer + "/w").site.spec;
-  SiteSpec dy = book_.entry(layer + "/dy").site.spec;
+  const auto name = [&](Role role) { return site_name(layer, role); };
+  SiteSpec x = book_.entry(name(Role::x)).site.spec;
+  SiteSpec w = book_.entry(name(Role::w)).site.spec;
+  SiteSpec dy = book_.entry(name(Role::dy)).site.spec;
   agree_on_rotation(x, w, dy);
   const std::string why = "no longer rotated: " + site + " is not";
-  set_spec(layer + "/x", x, why);
-  set_spec(layer + "/w", w, why);
-  set_spec(layer + "/dy", dy, why);
+  set_spec(name(Role::x), x, why);
+  set_spec(name(Role::w), w, why);
+  set_spec(name(Role::dy), dy, why);
   plan_memory();
 }
 
@@ -382,7 +384,7 @@ void Trainer::apply_plan(const Plan& plan, const std::string& reason) {
 }
 
 bool Trainer::change_plan_from(const Config& trained, const std::string& reason) {
-  const Plan then = make_plan(trained.precision, layer_shapes(config_.model));
+  const Plan then = make_plan(trained.precision, model_->layers());
   const bool same = std::equal(then.rows.begin(), then.rows.end(), plan_.rows.begin(), plan_.rows.end(),
                                [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
   if (!same) apply_plan(plan_, reason + config_.precision.recipe);
@@ -396,7 +398,7 @@ void Trainer::switch_recipe_when_due() {
   switched_ = true;
   PrecisionConfig later = precision;
   later.recipe = precision.switch_to;
-  apply_plan(make_plan(later, layer_shapes(config_.model)), "switch to " + precision.switch_to);
+  apply_plan(make_plan(later, model_->layers()), "switch to " + precision.switch_to);
   notice_(fmt::format("step {}: the rest of the run uses {}", step_, precision.switch_to));
 }
 
@@ -455,11 +457,9 @@ MemoryUse Trainer::memory() const {
 }
 
 std::map<std::string, double> Trainer::format_shares() const {
-  std::unordered_map<std::string_view, const SiteSpec*> specs;
-  for (const Site* site : sites_) specs[site->name] = &site->spec;
   Plan now = plan_;
-  for (PlanRow& row : now.rows) row.spec = *specs.at(row.site);
-  return flops_by_format(now, layer_shapes(config_.model));
+  for (std::size_t i = 0; i < sites_.size(); ++i) now.rows[i].spec = sites_[i]->spec;
+  return flops_by_format(now, model_->layers());
 }
 
 }  // namespace quaver

@@ -64,7 +64,7 @@ enum class ProbeWhat : std::uint8_t { loss, gradients };
 struct ProbeResult {
   double loss = 0;
   std::vector<std::vector<float>> gradients;  // true ones, one per parameter in the model's order; on the host
-  std::vector<CastStatistics> seen;           // in full, one per site in the scale book's order
+  std::vector<CastStatistics> seen;           // in full, one per site
 };
 
 struct MemoryUse {
@@ -100,7 +100,7 @@ class Trainer {
   // evaluation. Nothing about the run changes.
   double loss_sum(const TokenBatch& tokens, Size batch);
 
-  // One micro-batch of the training data with the sites stored otherwise (one spec for each, in the scale book's order;
+  // One micro-batch of the training data with the sites stored otherwise (one spec for each, in their order;
   // operands of a product must agree on rotation). Sites whose spec is not their own take current scales. Nothing about
   // the run changes.
   ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what);
@@ -145,6 +145,7 @@ class Trainer {
   ScaleBook& book() { return book_; }
   const ScaleBook& book() const { return book_; }
   Transformer& model() { return *model_; }
+  const Transformer& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   Engine& engine() { return engine_; }
   MemoryUse memory() const;
@@ -190,13 +191,13 @@ class Trainer {
   const TrainingData& data_;
   Engine& engine_;
   Notice notice_;
+  std::unique_ptr<Transformer> model_;
   Plan plan_;
-  ScaleBook book_;
+  ScaleBook& book_;                // of the model
   std::vector<Site*> sites_;       // of the book
   std::uint64_t generation_ = 0;   // of what a micro-step's operations are
   std::uint64_t generations_ = 0;  // that there have been
   std::ptrdiff_t known_scales_ = -1;
-  std::unique_ptr<Transformer> model_;
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   Arena arena_;

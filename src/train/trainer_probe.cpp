@@ -81,7 +81,7 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
   if (specs.size() != sites_.size()) {
     throw Error("a probe names the formats of " + std::to_string(specs.size()) + " sites, the model has " +
                     std::to_string(sites_.size()),
-                "give one for each site, in the scale book's order");
+                "give one for each site, in their order");
   }
   engine_.collect(sites_);
   std::vector<ProbedSite> before;

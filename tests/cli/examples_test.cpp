@@ -10,7 +10,7 @@
 
 #include "config/check.h"
 #include "config/load.h"
-#include "models/transformer.h"
+#include "models/factory.h"
 #include "precision/plan.h"
 
 namespace quaver {
@@ -33,7 +33,8 @@ TEST_P(Example, IsAConfigToTrainFrom) {
   Config config = load_config({.files = {GetParam()}, .texts = {}, .flags = {}});
   EXPECT_NO_THROW(check(config, Purpose::training));
   config.model.vocab = 320;
-  EXPECT_NO_THROW(make_plan(config.precision, layer_shapes(resolved(config.model)))) << "a pattern matches no layer";
+  EXPECT_NO_THROW(make_plan(config.precision, make_model(resolved(config.model))->layers()))
+      << "a pattern matches no layer";
 }
 
 // Its run has the file's name, so that the commands in its comment find it.

@@ -51,7 +51,7 @@ TEST(Narrator, TellsRatesPerSecondAndSumsOverSteps) {
     if (object["event"] == "step") steps.push_back(object);
   }
   ASSERT_EQ(steps.size(), 2U);
-  const double flops = flops_per_token(own.trainer.config().model, 32);
+  const double flops = own.trainer.model().flops_per_token(32);
   EXPECT_EQ(steps[0]["step"], 1);
   EXPECT_EQ(steps[0]["steps"], 100);
   EXPECT_EQ(steps[0]["loss"], 2.5);

@@ -29,8 +29,8 @@ TEST_P(UnitScaling, TensorsHaveUnitStandardDeviation) {
   precision.recipe = "fp8-unit";
   SmallModel model(config, precision, 4, 128);
   model.loss(Pass::train, Detail::full);
-  model.book.end_step(0);
-  for (const auto& entry : model.book.entries()) {
+  model.transformer->book().end_step(0);
+  for (const auto& entry : model.transformer->book().entries()) {
     if (entry->site.role == Role::w) continue;
     const double std = entry->last_step.std();
     EXPECT_GE(std, 0.8) << entry->site.name;

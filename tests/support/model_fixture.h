@@ -12,8 +12,9 @@ namespace quaver::test {
 
 struct SmallModel {
   SmallModel(ModelConfig model, PrecisionConfig precision, Size batch_, Size sequence_)
-      : batch(batch_), sequence(sequence_), config(resolved(model)), plan(make_plan(precision, layer_shapes(config))) {
-    transformer = std::make_unique<Transformer>(config, plan, book);
+      : batch(batch_), sequence(sequence_), config(resolved(model)) {
+    transformer = std::make_unique<Transformer>(config);
+    transformer->book().apply(make_plan(precision, transformer->layers()));
     transformer->parameters().allocate(*engine, Format::f32);
     transformer->parameters().initialize(*engine, 11);
     const Casting casting{.seed = 3};
@@ -34,7 +35,7 @@ struct SmallModel {
       Step calibration{*engine, *arena, batch, sequence};
       calibration.casting.seed = 3;
       transformer->calibrate_unit_factors(calibration);
-      for (const auto& entry : book.entries()) entry->site.seen = {};
+      for (const auto& entry : transformer->book().entries()) entry->site.seen = {};
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::uint32_t word = random_word({5, 0, 0}, i);
@@ -58,8 +59,6 @@ struct SmallModel {
   Size batch;
   Size sequence;
   ModelConfig config;
-  Plan plan;
-  ScaleBook book;
   std::unique_ptr<Engine> engine = make_cpu_engine(2);
   std::unique_ptr<Transformer> transformer;
   std::shared_ptr<std::byte> memory;
