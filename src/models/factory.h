@@ -1,11 +1,12 @@
 // The model that a config describes. Nothing outside models/ names a family of models.
 #pragma once
 
-#include "models/transformer.h"
+#include "models/model.h"
+#include "models/model_config.h"
 
 namespace quaver {
 
-// Takes a resolved config. Without memory: cheap enough to be built for its layers alone.
-std::unique_ptr<Transformer> make_model(const ModelConfig& config, const ScaleRules& rules = {});
+// Takes a resolved config. The model has no memory yet: it is cheap enough to be built for its layers alone.
+std::unique_ptr<Model> make_model(const ModelConfig& config, const ScaleRules& rules = {});
 
 }  // namespace quaver

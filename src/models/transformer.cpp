@@ -96,8 +96,8 @@ NormShape norm_shape(const ModelConfig& config, const std::string& name, const L
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
-    : config_(config),
-      registry_(rules),
+    : LanguageModel(rules),
+      config_(config),
       table_(parameters().add({.name = "embed.weight",
                                .kind = ParameterKind::embedding,
                                .rows = config.vocab,
@@ -115,30 +115,28 @@ Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
   }
   for (Size block = 0; block < config.layers; ++block) {
     const std::string prefix = fmt::format("blocks.{}.", block);
-    norms_.push_back(std::make_unique<Norm>(registry_, norm_shape(config, prefix + "norm1", rates)));
-    branches_.push_back(std::make_unique<AttentionBranch>(registry_, attention_shape(config, block, rates)));
-    norms_.push_back(std::make_unique<Norm>(registry_, norm_shape(config, prefix + "norm2", rates)));
-    branches_.push_back(std::make_unique<MlpBranch>(registry_, mlp_shape(config, block, rates)));
+    norms_.push_back(std::make_unique<Norm>(registry(), norm_shape(config, prefix + "norm1", rates)));
+    branches_.push_back(std::make_unique<AttentionBranch>(registry(), attention_shape(config, block, rates)));
+    norms_.push_back(std::make_unique<Norm>(registry(), norm_shape(config, prefix + "norm2", rates)));
+    branches_.push_back(std::make_unique<MlpBranch>(registry(), mlp_shape(config, block, rates)));
   }
-  final_norm_ = std::make_unique<Norm>(registry_, norm_shape(config, "norm", rates));
-  head_ = std::make_unique<Head>(registry_, HeadShape{.in = config.width,
-                                                      .classes = config.vocab,
-                                                      .init_std = init_std(config),
-                                                      .unit_scaled = unit_scaled(),
-                                                      .tied = config.tie_head == TieHead::no ? nullptr : &table_});
+  final_norm_ = std::make_unique<Norm>(registry(), norm_shape(config, "norm", rates));
+  head_ = std::make_unique<Head>(registry(), HeadShape{.in = config.width,
+                                                       .classes = config.vocab,
+                                                       .init_std = init_std(config),
+                                                       .unit_scaled = is_unit_scaled(),
+                                                       .tied = config.tie_head == TieHead::no ? nullptr : &table_});
   input_ratios_.assign(branches_.size(), 1.0);
   entry_factors_.assign(branches_.size(), 1.0F);
   streams_.resize(branches_.size() + 1);
   branch_outputs_.resize(branches_.size());
 }
 
-float Transformer::embedding_factor() const { return unit_scaled() && positions_ != nullptr ? root_half : 1.0F; }
+float Transformer::embedding_factor() const { return is_unit_scaled() && positions_ != nullptr ? root_half : 1.0F; }
 
 double Transformer::flops_per_token(Size sequence) const {
-  double products = 0;
-  for (const LayerShape& layer : layers()) products += static_cast<double>(layer.in * layer.out);
   const double attention = static_cast<double>(config_.layers * config_.heads * config_.head_size * sequence);
-  return 6 * products + 6 * attention;  // causal: half of 12
+  return Model::flops_per_token(sequence) + 6 * attention;  // causal: half of 12
 }
 
 ResidualFactors Transformer::residual(Size branch) const {
@@ -163,7 +161,7 @@ void Transformer::propagate_ratios(Step& step) {
     input_ratios_[i] = branches_[i]->propagate_ratio(joined * entry_factors_[i], step);
     norms_[i]->propagate_ratio(norms_after_branches() ? joined : input_ratios_[i], tokens);
   }
-  const float embedding = unit_scaled() ? unit_embedding_gradient(config_.vocab, tokens) : 1.0F;
+  const float embedding = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, tokens) : 1.0F;
   table_.gradient_ratio = static_cast<float>(stream_ratio_ * embedding / embedding_factor());
   if (positions_ != nullptr) positions_->gradient_ratio = table_.gradient_ratio;
 }
@@ -178,12 +176,14 @@ void Transformer::check_tokens(std::span<const std::int32_t> tokens) const {
   }
 }
 
+void Transformer::check_length(Size sequence) const {
+  if (sequence <= config_.context) return;
+  throw Error(
+      fmt::format("a sequence of {} tokens is longer than the model's context of {}", sequence, config_.context),
+      "lower train.context or raise model.context");
+}
+
 void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
-  if (step.sequence > config_.context) {
-    throw Error(
-        fmt::format("a sequence of {} tokens is longer than the model's context of {}", step.sequence, config_.context),
-        "lower train.context or raise model.context");
-  }
   streams_[0] = step.saved(config_.width);
   step.engine.embed({.tokens = tokens,
                      .sequence = step.sequence,
@@ -253,22 +253,6 @@ void Transformer::forward_norms_after(Step& step) {
                         .casting = step.casting});
 }
 
-// Tokens and what else differs between micro-steps go into engine memory first, so that the rest can be repeated.
-std::span<const std::int32_t> Transformer::upload(Step& step, std::span<const std::int32_t> tokens) {
-  std::byte* memory = step.arena.take_saved(tokens.size_bytes());
-  step.engine.upload(tokens.data(), memory, tokens.size_bytes());
-  return {reinterpret_cast<const std::int32_t*>(memory), tokens.size()};
-}
-
-StepVariables* Transformer::upload(Step& step, const StepVariables& variables) {
-  std::byte* memory = step.arena.take_saved(sizeof(variables));
-  step.engine.upload(&variables, memory, sizeof(variables));
-  auto* uploaded = reinterpret_cast<StepVariables*>(memory);
-  step.casting.micro_step = &uploaded->micro_step;
-  step.one = &uploaded->one;
-  return uploaded;
-}
-
 Size Transformer::count_targets(std::span<const std::int32_t> targets) const {
   Size counted = 0;
   for (const std::int32_t target : targets) {
@@ -278,38 +262,27 @@ Size Transformer::count_targets(std::span<const std::int32_t> targets) const {
   return counted;
 }
 
-void Transformer::loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum) {
-  check_tokens(batch.inputs);
-  const Size counted = std::max<Size>(1, count_targets(batch.targets));
-  step.arena.reset();
-  const StepVariables variables{step.micro_step, loss_scale / static_cast<float>(counted)};
-  StepVariables* uploaded = upload(step, variables);
-  const TokenBatch on_device{upload(step, batch.inputs), upload(step, batch.targets)};
-  propagate_ratios(step);
-  const auto pass = [&] { run_loss(step, on_device, uploaded, loss_sum); };
-  if (step.pass == Pass::calibrate) return pass();
-  step.engine.repeat(repetition_key(step), pass);
+Size Transformer::check(const Step& step, const Batch& batch) const {
+  const auto* tokens = std::get_if<TokenBatch>(&batch);
+  if (tokens == nullptr) throw Error("a language model was given rows of features", "give it sequences of tokens");
+  check_length(step.sequence);
+  check_tokens(tokens->inputs);
+  return count_targets(tokens->targets);
 }
 
-// All that the operations of a pass depend on, besides the model itself.
-std::uint64_t Transformer::repetition_key(const Step& step) {
-  std::uint64_t key = step.generation;
-  const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * 0x100000001B3U + 0x9E3779B97F4A7C15U; };
-  mix(static_cast<std::uint64_t>(step.batch));
-  mix(static_cast<std::uint64_t>(step.sequence));
-  mix(static_cast<std::uint64_t>(step.pass));
-  mix(static_cast<std::uint64_t>(step.casting.detail));
-  mix(step.casting.observe ? 1 : 0);
-  return key;
+Batch Transformer::blank_batch(const Step& step, BatchStorage& storage) const {
+  storage.inputs.assign(static_cast<std::size_t>(step.tokens()), 0);
+  return TokenBatch{storage.inputs, storage.inputs};
 }
 
-void Transformer::run_loss(Step& step, const TokenBatch& batch, const StepVariables* variables, double* loss_sum) {
-  forward(step, batch.inputs);
+void Transformer::run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) {
+  const auto& tokens = std::get<TokenBatch>(batch);
+  forward(step, tokens.inputs);
   if (step.pass == Pass::calibrate) propagate_ratios(step);
   const bool train = step.pass != Pass::evaluate;
   const View dx = train ? step.scratch(config_.width) : View{};
-  head_->loss(step, batch.targets, &variables->gradient_scale, loss_sum, dx);
-  if (train) backward(step, batch.inputs, dx);
+  head_->loss(step, tokens.targets, gradient_scale, loss_sum, dx);
+  if (train) backward(step, tokens.inputs, dx);
 }
 
 void Transformer::calibrate_unit_factors(Step& step) {
@@ -324,14 +297,14 @@ void Transformer::calibrate_unit_factors(Step& step) {
     tokens[i] = static_cast<std::int32_t>(words[i] % static_cast<std::uint32_t>(config_.vocab));
   }
   const auto loss_sum = step.engine.allocate(sizeof(double));
-  loss(step, {std::span(tokens).first(count), std::span(tokens).last(count)}, 1,
+  loss(step, TokenBatch{std::span(tokens).first(count), std::span(tokens).last(count)}, 1,
        reinterpret_cast<double*>(loss_sum.get()));
   parameters().clear_gradients(step.engine);
 }
 
 std::vector<float> Transformer::unit_factors() {
   std::vector<float> all;
-  if (!unit_scaled()) return all;
+  if (!is_unit_scaled()) return all;
   for (const auto& branch : branches_) {
     for (const float factor : branch->unit_factors()) all.push_back(factor);
   }
@@ -349,15 +322,16 @@ void Transformer::set_unit_factors(std::span<const float> factors) {
   for (const auto& branch : branches_) {
     for (float& factor : branch->unit_factors()) factor = factors[next++];
   }
-  if (unit_scaled())
+  if (is_unit_scaled())
     std::copy(factors.begin() + static_cast<std::ptrdiff_t>(next), factors.end(), entry_factors_.begin());
 }
 
 void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) {
+  check_length(step.sequence);
   check_tokens(tokens);
   step.arena.reset();
-  upload(step, StepVariables{step.micro_step, 1});
-  forward(step, upload(step, tokens));
+  step.begin({step.micro_step, 1});
+  forward(step, step.uploaded(tokens));
   head_->last_logits(step, logits);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "models/model.h"
 #include "models/model_config.h"
 #include "nn/branch.h"
 #include "nn/head.h"
@@ -13,46 +14,32 @@
 
 namespace quaver {
 
-// A batch of token sequences, [batch × sequence] each.
-struct TokenBatch {
-  std::span<const std::int32_t> inputs;
-  std::span<const std::int32_t> targets;  // negative: no loss there
-};
-
-class Transformer {
+class Transformer final : public LanguageModel {
  public:
-  // Takes a resolved config. Parameters have no memory until parameters().allocate(), and sites no formats until a plan
-  // is applied to the book.
+  // Takes a resolved config.
   explicit Transformer(const ModelConfig& config, const ScaleRules& rules = {});
 
   const ModelConfig& config() const { return config_; }
-  Parameters& parameters() { return registry_.parameters(); }
-  const Parameters& parameters() const { return registry_.parameters(); }
-  const std::vector<LayerShape>& layers() const { return registry_.layers(); }  // in the order they run
-  ScaleBook& book() { return registry_.book(); }
+  Size vocab() const override { return config_.vocab; }
+  Batch blank_batch(const Step& step, BatchStorage& storage) const override;
+  double flops_per_token(Size sequence) const override;
+  void next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) override;
 
-  // Floating-point operations of one token's forward and backward pass at this sequence length.
-  double flops_per_token(Size sequence) const;
-
-  // Adds the summed loss of the batch to *loss_sum; with Pass::train also adds the gradients of loss_scale times the
-  // mean loss (times each parameter's gradient_ratio) to the parameters' gradients.
-  void loss(Step& step, const TokenBatch& batch, float loss_scale, double* loss_sum);
-
-  // Logits of the token that follows the sequence, [1 × vocab]. step.batch must be 1.
-  void next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits);
-
-  // Unit-scaled models: measures, on random tokens, the constants that give attention's tensors, and gradients behind a
-  // norm, unit variance. Part of
-  // initialisation; the weights' gradients are overwritten. They belong to the model and are saved with it.
-  void calibrate_unit_factors(Step& step);
-  std::vector<float> unit_factors();
-  void set_unit_factors(std::span<const float> factors);  // throws Error when the number is wrong
+  // Measured on random tokens: the constants that give attention's tensors, and gradients behind a norm, unit variance.
+  bool is_unit_scaled() const override { return config_.parametrization != Parametrization::standard; }
+  void calibrate_unit_factors(Step& step) override;
+  std::vector<float> unit_factors() override;
+  void set_unit_factors(std::span<const float> factors) override;
 
   // Sets every parameter's gradient_ratio for batches of this shape.
   void propagate_ratios(Step& step);
 
+ protected:
+  Size check(const Step& step, const Batch& batch) const override;
+  void prepare(Step& step) override { propagate_ratios(step); }
+  void run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) override;
+
  private:
-  bool unit_scaled() const { return config_.parametrization != Parametrization::standard; }
   bool norms_after_branches() const { return config_.parametrization == Parametrization::munit; }
   float embedding_factor() const;
   ResidualFactors residual(Size branch) const;
@@ -60,12 +47,9 @@ class Transformer {
 
   class OutputGradients;
 
+  void check_length(Size sequence) const;
   void check_tokens(std::span<const std::int32_t> tokens) const;
   Size count_targets(std::span<const std::int32_t> targets) const;
-  static std::span<const std::int32_t> upload(Step& step, std::span<const std::int32_t> tokens);
-  static StepVariables* upload(Step& step, const StepVariables& variables);
-  static std::uint64_t repetition_key(const Step& step);
-  void run_loss(Step& step, const TokenBatch& batch, const StepVariables* variables, double* loss_sum);
   void forward(Step& step, std::span<const std::int32_t> tokens);
   void forward_norms_before(Step& step);
   void forward_norms_after(Step& step);
@@ -75,7 +59,6 @@ class Transformer {
   void backward_norms_after(Step& step, View gradient, View dx);
 
   ModelConfig config_;
-  Registry registry_;
   Parameter& table_;
   Parameter* positions_ = nullptr;
   std::vector<std::unique_ptr<Branch>> branches_;

@@ -13,7 +13,7 @@ void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, Vie
   } else {
     backward_norms_before(step, gradient, head_gradient);
   }
-  const float unit = unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
+  const float unit = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
   step.engine.embed_backward({.tokens = tokens,
                               .sequence = step.sequence,
                               .gradient = gradient,

@@ -36,6 +36,23 @@ struct Step {
 
   Size tokens() const { return batch * sequence; }
 
+  // At the start of a pass: what differs between micro-steps goes into engine memory, where casts find it.
+  StepVariables* begin(const StepVariables& variables) {
+    auto* device = reinterpret_cast<StepVariables*>(arena.take_saved(sizeof(variables)));
+    engine.upload(&variables, device, sizeof(variables));
+    casting.micro_step = &device->micro_step;
+    one = &device->one;
+    return device;
+  }
+
+  // The values in engine memory, until the arena is reset.
+  template <class Value>
+  std::span<const Value> uploaded(std::span<const Value> values) {
+    std::byte* device = arena.take_saved(values.size_bytes());
+    engine.upload(values.data(), device, values.size_bytes());
+    return {reinterpret_cast<const Value*>(device), values.size()};
+  }
+
   // A wide matrix that backward reads again, and one that ends with its scope.
   View saved(Size cols) { return arena.saved(tokens(), cols, engine.wide_format()); }
   View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.wide_format()); }

@@ -100,7 +100,7 @@ Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const
   }
   for (Size i = 0; i < batches; ++i) {
     windows.fill(i, inputs, targets);
-    result.nats += trainer.loss_sum({inputs, targets}, i);
+    result.nats += trainer.loss_sum(TokenBatch{inputs, targets}, i);
     for (const std::int32_t target : targets) {
       if (target == not_predicted) continue;
       ++result.tokens;

@@ -12,25 +12,23 @@ namespace quaver {
 namespace {
 
 // Wide operands are copied to be looked at.
-bool looks_closely(const Config& config) {
-  return config.train.statistics_every > 0 || config.train.shadow_every > 0 ||
-         config.model.parametrization != Parametrization::standard;
+bool looks_closely(const Config& config, const Model& model) {
+  return config.train.statistics_every > 0 || config.train.shadow_every > 0 || model.is_unit_scaled();
 }
 
-void dry_passes(Transformer& model, const Config& config, SizingEngine& engine, Arena& arena) {
-  const auto tokens = static_cast<std::size_t>(config.train.batch * config.train.context);
-  const std::vector<std::int32_t> zeros(tokens, 0);
+void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena& arena) {
+  BatchStorage storage;
   double ignored = 0;
   const auto pass = [&](Pass kind, Detail detail) {
     Step step{engine, arena, config.train.batch, config.train.context, kind};
     step.memory = config.train.memory;
     step.casting.detail = detail;
     step.accumulators = accumulators_for(config.precision.accumulator, engine);
-    model.loss(step, {zeros, zeros}, 1, &ignored);
+    model.loss(step, model.blank_batch(step, storage), 1, &ignored);
   };
   pass(Pass::train, Detail::counts);
   pass(Pass::evaluate, Detail::counts);
-  if (looks_closely(config)) pass(Pass::train, Detail::full);
+  if (looks_closely(config, model)) pass(Pass::train, Detail::full);
 }
 
 Size copied_bytes(const CodeMatrix& moment) {
@@ -38,15 +36,15 @@ Size copied_bytes(const CodeMatrix& moment) {
   return moment.code_bytes() + 4 * scales;
 }
 
-MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide) {
+MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model) {
   const auto engine = make_sizing_engine(hardware, wide);
   std::size_t counted = 0;
   const auto count = [&] {  // bytes allocated since it was last asked
     const std::size_t now = engine->allocated_bytes();
     return static_cast<Size>(now - std::exchange(counted, now));
   };
-  const auto built = make_model(config.model, scale_rules(config));
-  Transformer& model = *built;
+  const std::unique_ptr<Model> built = make_model(config);
+  Model& model = *built;
   model.book().apply(make_plan(config.precision, model.layers()));
   Optimizer optimizer(config.optim, model.parameters());
   for (const auto& entry : model.book().entries()) {  // known from the start, unlike delayed ones
@@ -77,7 +75,9 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
 
 }  // namespace
 
-ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& engine) {
+std::unique_ptr<Model> model_of(const Config& config) { return make_model(config.model, scale_rules(config)); }
+
+ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine) {
   Arena measure;
   dry_passes(model, config, engine, measure);
   const ArenaPlan plan{measure.peak(), measure.peak_saved()};
@@ -88,13 +88,13 @@ ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& eng
   return plan;
 }
 
-MemoryPlan plan_memory(const Config& config, const Hardware& hardware) {
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model) {
   const Format wide = gpu_wide_format(config.precision.recipe);
-  const MemoryPlan first = plan_recipe(config, hardware, wide);
+  const MemoryPlan first = plan_recipe(config, hardware, wide, make_model);
   if (config.precision.switch_to.empty()) return first;
   Config later = config;
   later.precision.recipe = config.precision.switch_to;
-  const MemoryPlan second = plan_recipe(later, hardware, wide);
+  const MemoryPlan second = plan_recipe(later, hardware, wide, make_model);
   return second.engine_total() > first.engine_total() ? second : first;
 }
 

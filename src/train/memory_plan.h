@@ -2,11 +2,17 @@
 // on an engine that counts instead of computing. It needs neither the memory nor the device.
 #pragma once
 
+#include <functional>
+
 #include "config/config.h"
 #include "engine/sizing_engine.h"
-#include "models/transformer.h"
+#include "models/model.h"
 
 namespace quaver {
+
+// Builds a model, without memory, for a config: the one that its model section describes unless said otherwise.
+using ModelFactory = std::function<std::unique_ptr<Model>(const Config&)>;
+std::unique_ptr<Model> model_of(const Config& config);
 
 // Bytes by purpose.
 struct MemoryPlan {
@@ -32,9 +38,9 @@ struct ArenaPlan {
   std::size_t bytes = 0;
   std::size_t saved = 0;  // of them kept for backward
 };
-ArenaPlan plan_arena(Transformer& model, const Config& config, SizingEngine& engine);
+ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine);
 
 // The whole run. `config` as resolve_shape gives it.
-MemoryPlan plan_memory(const Config& config, const Hardware& hardware);
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model = model_of);
 
 }  // namespace quaver

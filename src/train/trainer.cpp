@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "io/file_io.h"
-#include "models/factory.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/resolved_config.h"
@@ -41,24 +40,27 @@ LossScale make_loss_scale(const PrecisionConfig& precision) {
 }
 
 // Unit-scaled weights have unit variance whatever the learning rate, so their decay does not follow it.
-double decay_of(const Config& config, double learning_rate, double schedule) {
-  if (config.model.parametrization == Parametrization::standard) return learning_rate * config.optim.weight_decay;
-  return schedule * config.optim.weight_decay / 1024;
+double decay_of(const OptimConfig& optim, const Model& model, double learning_rate, double schedule) {
+  return model.is_unit_scaled() ? schedule * optim.weight_decay / 1024 : learning_rate * optim.weight_decay;
 }
 
-double peak_learning_rate(const Config& config) {
-  const bool standard = config.model.parametrization == Parametrization::standard;
-  return standard ? config.optim.learning_rate : config.optim.unit_learning_rate;
+double peak_learning_rate(const OptimConfig& optim, const Model& model) {
+  return model.is_unit_scaled() ? optim.unit_learning_rate : optim.learning_rate;
 }
 
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
-    : config_(resolve(config, data.vocab)),
-      data_(data),
+    : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice)) {}
+
+Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
+                 Notice notice)
+    : config_(std::move(config)),
+      make_model_(std::move(make_model)),
+      batches_(std::move(batches)),
       engine_(engine),
       notice_(std::move(notice)),
-      model_(make_model(config_.model, scale_rules(config_))),
+      model_(make_model_(config_)),
       plan_(make_plan(config_.precision, model_->layers())),
       book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)) {
@@ -73,7 +75,7 @@ Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine,
   model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
   model_->parameters().quantize_all(engine_, weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
-  if (config_.model.parametrization != Parametrization::standard) {
+  if (model_->is_unit_scaled()) {
     Step step = make_step(Pass::train);
     model_->calibrate_unit_factors(step);
     abandon_step();
@@ -129,7 +131,7 @@ void Trainer::check_memory() const {
   const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
                                                        : static_cast<Size>(engine_.free_memory());
   const Hardware hardware = engine_.hardware();
-  const MemoryPlan plan = quaver::plan_memory(config_, hardware);
+  const MemoryPlan plan = quaver::plan_memory(config_, hardware, make_model_);
   const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
     return some.engine_total() - static_cast<Size>(engine_.workspace_bytes());
   };
@@ -138,7 +140,7 @@ void Trainer::check_memory() const {
   Config smaller = config_;
   do {
     smaller.train.batch /= 2;
-  } while (smaller.train.batch > 0 && needed_by(quaver::plan_memory(smaller, hardware)) > limit);
+  } while (smaller.train.batch > 0 && needed_by(quaver::plan_memory(smaller, hardware, make_model_)) > limit);
   const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
   throw Error(
       fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations, {:.2f} "
@@ -181,11 +183,7 @@ bool Trainer::is_sampled(Size step) const {
   return due(config_.train.statistics_every) || due(config_.train.shadow_every);
 }
 
-void Trainer::restart_loader() {
-  loader_.reset();
-  loader_ = std::make_unique<PrefetchLoader>(*data_.train, static_cast<std::uint64_t>(batch_index()),
-                                             config_.train.batch, config_.train.context);
-}
+void Trainer::restart_loader() { batches_->start(static_cast<std::uint64_t>(batch_index()), batch_shape()); }
 
 void Trainer::skip_batches(Size count) {
   skipped_batches_ += count;
@@ -210,14 +208,14 @@ double Trainer::micro_steps(StepReport& report) {
   note_first_scales();
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const auto asked = Clock::now();
-    const PrefetchLoader::Batch batch = loader_->next();
+    const Batch batch = batches_->next();
     report.data_seconds += seconds_since(asked);
     const bool sampled = report.sampled && micro == 0;  // one micro-batch tells as much as all of them
     Step step = make_step(Pass::train);
     step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
     step.max_logit = &device_tally()->max_logit;
-    model_->loss(step, {batch.inputs, batch.targets}, loss_scale_.value(), &device_tally()->loss_sum);
+    model_->loss(step, batch, loss_scale_.value(), &device_tally()->loss_sum);
     if (sampled) look_closely();
   }
   engine_.collect(sites_);
@@ -265,7 +263,7 @@ StepReport Trainer::step() {
   }
   const auto measured = Clock::now();
   const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
-  report.learning_rate = peak_learning_rate(config_) * schedule;
+  report.learning_rate = peak_learning_rate(config_.optim, *model_) * schedule;
   const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
   const GradientSummary summary = optimizer_->measure(engine_, unscale);
   if (report.sampled) {
@@ -282,7 +280,7 @@ StepReport Trainer::step() {
     const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
     optimizer_->update(engine_, {.step = step_,
                                  .learning_rate = report.learning_rate,
-                                 .decay = decay_of(config_, report.learning_rate, schedule),
+                                 .decay = decay_of(config_.optim, *model_, report.learning_rate, schedule),
                                  .unscale = unscale,
                                  .casting = &weights});
   }
@@ -403,43 +401,40 @@ void Trainer::switch_recipe_when_due() {
 }
 
 std::optional<double> Trainer::evaluate(Size batches) {
-  if (data_.valid == nullptr) return std::nullopt;
-  const Size batch = config_.train.batch;
-  const Size context = config_.train.context;
-  const auto tokens = static_cast<std::size_t>(batch * context);
-  const std::uint64_t windows = data_.valid->windows(context);
-  if (windows > 0) batches = std::min(batches, (static_cast<Size>(windows) + batch - 1) / batch);
-  std::vector<std::int32_t> inputs(tokens);
-  std::vector<std::int32_t> targets(tokens);
+  const BatchShape shape = batch_shape();
+  batches = batches_->validation_batches(batches, shape);
+  if (batches == 0) return std::nullopt;
+  BatchStorage storage;
   reset_tally();
   for (Size i = 0; i < batches; ++i) {
-    data_.valid->fill(static_cast<std::uint64_t>(i), batch, context, inputs.data(), targets.data());
-    add_evaluation_loss({inputs, targets}, i);
+    add_evaluation_loss(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
   }
-  return read_loss_sum() / static_cast<double>(batches * batch * context);
+  return read_loss_sum() / static_cast<double>(batches * shape.batch * shape.sequence);
 }
 
-double Trainer::loss_sum(const TokenBatch& tokens, Size batch) {
+double Trainer::loss_sum(const Batch& batch, Size index) {
   reset_tally();
-  add_evaluation_loss(tokens, batch);
+  add_evaluation_loss(batch, index);
   return read_loss_sum();
 }
 
-void Trainer::add_evaluation_loss(const TokenBatch& tokens, Size batch) {
+void Trainer::add_evaluation_loss(const Batch& batch, Size index) {
   Step step = make_step(Pass::evaluate);
-  step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + batch);
-  model_->loss(step, tokens, 1, &device_tally()->loss_sum);
+  step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
+  model_->loss(step, batch, 1, &device_tally()->loss_sum);
 }
 
 std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+  auto* language = dynamic_cast<LanguageModel*>(model_.get());
+  if (language == nullptr) throw Error("this model predicts no tokens", "sample from a language model");
   const auto context = static_cast<std::size_t>(config_.train.context);
   if (tokens.size() > context) tokens = tokens.last(context);
-  std::vector<float> logits(static_cast<std::size_t>(config_.model.vocab));
+  std::vector<float> logits(static_cast<std::size_t>(language->vocab()));
   Step step = make_step(Pass::evaluate);
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
   const auto memory = engine_.allocate(logits.size() * sizeof(float));
-  model_->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, config_.model.vocab});
+  language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
   engine_.download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }

@@ -11,12 +11,10 @@
 #include <vector>
 
 #include "config/config.h"
-#include "data/loader.h"
-#include "models/transformer.h"
 #include "numerics/figures.h"
 #include "optim/optimizer.h"
 #include "precision/loss_scale.h"
-#include "precision/scale_book.h"
+#include "train/batch_source.h"
 #include "train/checkpoint_store.h"
 #include "train/memory_plan.h"
 #include "train/training_data.h"
@@ -86,6 +84,9 @@ class Trainer {
   // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does
   // not fit into memory, saying by how much.
   Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
+
+  // Any model on any batches. The config is complete, and its model section is the factory's business.
+  Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSource> batches, Engine& engine, Notice notice);
   ~Trainer();
 
   // Throws what reading the data throws; the trainer is then as it was before the step.
@@ -96,9 +97,9 @@ class Trainer {
   // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
   std::optional<double> evaluate(Size batches);
 
-  // Sum over a micro-batch of its tokens' losses; targets below 0 have none. `batch` numbers it among those of an
+  // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an
   // evaluation. Nothing about the run changes.
-  double loss_sum(const TokenBatch& tokens, Size batch);
+  double loss_sum(const Batch& batch, Size index);
 
   // One micro-batch of the training data with the sites stored otherwise (one spec for each, in their order;
   // operands of a product must agree on rotation). Sites whose spec is not their own take current scales. Nothing about
@@ -113,7 +114,7 @@ class Trainer {
   // The figures of every site at the step just finished, after one that was sampled.
   NumericsSample numerics() const;
 
-  // Logits of the token after `tokens` (the last `context` of them).
+  // Logits of the token after `tokens` (the last `context` of them). Throws Error where the model is no language model.
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
   // The content points into the trainer's own copy: valid until the next snapshot.
@@ -144,8 +145,8 @@ class Trainer {
   const Plan& plan() const { return plan_; }
   ScaleBook& book() { return book_; }
   const ScaleBook& book() const { return book_; }
-  Transformer& model() { return *model_; }
-  const Transformer& model() const { return *model_; }
+  Model& model() { return *model_; }
+  const Model& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   Engine& engine() { return engine_; }
   MemoryUse memory() const;
@@ -172,7 +173,8 @@ class Trainer {
   Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
   void reset_tally();
   double read_loss_sum();
-  void add_evaluation_loss(const TokenBatch& tokens, Size batch);
+  void add_evaluation_loss(const Batch& batch, Size index);
+  BatchShape batch_shape() const { return {config_.train.batch, config_.train.context}; }
   double micro_steps(StepReport& report);
   void abandon_step();
   void look_closely();
@@ -188,10 +190,11 @@ class Trainer {
   Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }
 
   Config config_;
-  const TrainingData& data_;
+  ModelFactory make_model_;
+  std::unique_ptr<BatchSource> batches_;
   Engine& engine_;
   Notice notice_;
-  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<Model> model_;
   Plan plan_;
   ScaleBook& book_;                // of the model
   std::vector<Site*> sites_;       // of the book
@@ -203,7 +206,6 @@ class Trainer {
   Arena arena_;
   std::size_t arena_saved_ = 0;
   std::shared_ptr<std::byte> arena_memory_;
-  std::unique_ptr<PrefetchLoader> loader_;
   Size step_ = 0;
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast

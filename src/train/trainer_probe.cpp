@@ -107,11 +107,8 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
 }
 
 ProbeResult Trainer::run_probe(Size batch, ProbeWhat what) {
-  const auto tokens = static_cast<std::size_t>(config_.train.batch * config_.train.context);
-  std::vector<std::int32_t> inputs(tokens);
-  std::vector<std::int32_t> targets(tokens);
-  data_.train->fill(static_cast<std::uint64_t>(batch), config_.train.batch, config_.train.context, inputs.data(),
-                    targets.data());
+  BatchStorage storage;
+  const Batch probed = batches_->training_batch(static_cast<std::uint64_t>(batch), batch_shape(), storage);
   const bool gradients = what == ProbeWhat::gradients;
   reset_tally();
   model_->parameters().clear_gradients(engine_);
@@ -119,10 +116,10 @@ ProbeResult Trainer::run_probe(Size batch, ProbeWhat what) {
   step.casting.detail = Detail::full;
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
-  model_->loss(step, {inputs, targets}, loss_scale_.value(), &device_tally()->loss_sum);
+  model_->loss(step, probed, loss_scale_.value(), &device_tally()->loss_sum);
   engine_.collect(sites_);
   ProbeResult result;
-  result.loss = read_loss_sum() / static_cast<double>(tokens);
+  result.loss = read_loss_sum() / static_cast<double>(step.tokens());
   if (!gradients) return result;
   for (const Parameter& parameter : model_->parameters().all()) {
     std::vector<float>& gradient = result.gradients.emplace_back(static_cast<std::size_t>(parameter.count()));

@@ -27,7 +27,7 @@ struct SmallModel {
     double ignored = 0;
     for (const Detail detail : {Detail::counts, Detail::full}) {
       dry.casting.detail = detail;
-      transformer->loss(dry, {inputs, targets}, 1, &ignored);
+      transformer->loss(dry, TokenBatch{inputs, targets}, 1, &ignored);
     }
     memory = engine->allocate(measure.peak());
     arena = std::make_unique<Arena>(memory.get(), measure.peak());
@@ -50,7 +50,7 @@ struct SmallModel {
     Step step{*engine, *arena, batch, sequence, pass};
     step.casting = {.seed = 3, .step = 1, .detail = detail, .observe = pass == Pass::train};
     double sum = 0;
-    transformer->loss(step, {inputs, targets}, 1, &sum);
+    transformer->loss(step, TokenBatch{inputs, targets}, 1, &sum);
     return sum / static_cast<double>(batch * sequence);
   }
 

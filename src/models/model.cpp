@@ -1,0 +1,60 @@
+#include "models/model.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+Batch uploaded(Step& step, const Batch& batch) {
+  if (const auto* tokens = std::get_if<TokenBatch>(&batch)) {
+    const auto inputs = step.uploaded(tokens->inputs);
+    return TokenBatch{inputs, step.uploaded(tokens->targets)};
+  }
+  const auto& rows = std::get<FeatureBatch>(batch);
+  const auto features = step.uploaded(rows.features);
+  return FeatureBatch{features, step.uploaded(rows.classes)};
+}
+
+// All that the operations of a pass depend on, besides the model itself.
+std::uint64_t replay_key(const Step& step) {
+  std::uint64_t key = step.generation;
+  const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * 0x100000001B3U + 0x9E3779B97F4A7C15U; };
+  mix(static_cast<std::uint64_t>(step.batch));
+  mix(static_cast<std::uint64_t>(step.sequence));
+  mix(static_cast<std::uint64_t>(step.pass));
+  mix(static_cast<std::uint64_t>(step.casting.detail));
+  mix(step.casting.observe ? 1 : 0);
+  return key;
+}
+
+}  // namespace
+
+// The batch and what else differs between micro-steps go into engine memory first, so that the rest can be replayed.
+void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_sum) {
+  const Size counted = std::max<Size>(1, check(step, batch));
+  step.arena.reset();
+  const StepVariables* variables = step.begin({step.micro_step, loss_scale / static_cast<float>(counted)});
+  const Batch on_device = uploaded(step, batch);
+  prepare(step);
+  const auto pass = [&] { run(step, on_device, &variables->gradient_scale, loss_sum); };
+  if (step.pass == Pass::calibrate) return pass();
+  step.engine.repeat(replay_key(step), pass);
+}
+
+double Model::flops_per_token(Size) const {
+  double products = 0;
+  for (const LayerShape& layer : layers()) products += static_cast<double>(layer.in * layer.out);
+  return 6 * products;
+}
+
+void Model::set_unit_factors(std::span<const float> factors) {
+  if (factors.empty()) return;
+  throw Error(fmt::format("{} unit-scaling factors were given, and this model has none", factors.size()),
+              "the checkpoint belongs to a model of another shape");
+}
+
+}  // namespace quaver

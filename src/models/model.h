@@ -1,0 +1,97 @@
+// A model as the trainer, the planner of memory, the studies and the verbs see it: parameters and layers, the loss of a
+// batch, and state of its own. How it computes is its own business; which family it is, only models/ and config know.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "nn/registry.h"
+#include "nn/step.h"
+
+namespace quaver {
+
+// Token sequences, [batch × sequence] each.
+struct TokenBatch {
+  std::span<const std::int32_t> inputs;
+  std::span<const std::int32_t> targets;  // negative: no loss there
+};
+
+// One row of features and a class each; step.sequence is 1.
+struct FeatureBatch {
+  std::span<const float> features;        // [batch × width], row by row
+  std::span<const std::int32_t> classes;  // negative: no loss there
+};
+
+using Batch = std::variant<TokenBatch, FeatureBatch>;
+
+// Memory for a batch whose maker has none of its own.
+struct BatchStorage {
+  std::vector<std::int32_t> inputs;
+  std::vector<float> features;
+  std::vector<std::int32_t> targets;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // Parameters have no memory until parameters().allocate(), and sites no formats until a plan of the layers is applied
+  // to the book.
+  Parameters& parameters() { return registry_.parameters(); }
+  const Parameters& parameters() const { return registry_.parameters(); }
+  const std::vector<LayerShape>& layers() const { return registry_.layers(); }  // in the order they run
+  ScaleBook& book() { return registry_.book(); }
+  const ScaleBook& book() const { return registry_.book(); }
+
+  // Adds the summed loss of the batch to *loss_sum, in engine memory; unless the pass evaluates, also adds the
+  // gradients of loss_scale times the mean loss (times each parameter's gradient_ratio) to the parameters' gradients.
+  // Throws Error where the batch is not one for this model.
+  void loss(Step& step, const Batch& batch, float loss_scale, double* loss_sum);
+
+  // A batch of the step's shape whose values do not matter: for dry runs.
+  virtual Batch blank_batch(const Step& step, BatchStorage& storage) const = 0;
+
+  // Floating-point operations of one token's forward and backward pass at this sequence length; of one row's where
+  // there are no tokens.
+  virtual double flops_per_token(Size sequence) const;
+
+  // Unit-scaled models: constants that give tensors unit variance, measured as part of initialization and saved with
+  // the model. The weights' gradients are overwritten.
+  virtual bool is_unit_scaled() const { return false; }
+  virtual void calibrate_unit_factors(Step&) {}
+  virtual std::vector<float> unit_factors() { return {}; }
+  virtual void set_unit_factors(std::span<const float> factors);  // throws Error when the number is wrong
+
+ protected:
+  explicit Model(const ScaleRules& rules) : registry_(rules) {}
+
+  // How many rows of the batch have a loss. Throws Error where the batch does not fit the model.
+  virtual Size check(const Step& step, const Batch& batch) const = 0;
+  // Before a pass, outside of what a CUDA graph captures.
+  virtual void prepare(Step&) {}
+  // The pass, over a batch in engine memory: forward, loss and, unless it evaluates, backward. Calls operations of the
+  // engine only, so that they can be captured and replayed.
+  virtual void run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) = 0;
+
+  Registry& registry() { return registry_; }
+
+ private:
+  Registry registry_;
+};
+
+// A model that continues a sequence of tokens: what sampling needs.
+class LanguageModel : public Model {
+ public:
+  virtual Size vocab() const = 0;
+  // Logits of the token that follows the sequence, [1 × vocab]. step.batch must be 1.
+  virtual void next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) = 0;
+
+ protected:
+  using Model::Model;
+};
+
+}  // namespace quaver
