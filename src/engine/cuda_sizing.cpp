@@ -21,7 +21,7 @@ class CudaSizing final : public SizingEngine {
   Accumulators accumulators() const override { return cuda::gpu_accumulators(); }
 
   void quantize(View x, QuantizedTensor& out, const Casting& casting, float) override {
-    if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;
+    if (out.is_own_codes()) return;
     const bool fp8 = is_narrow(out.site().spec.rows.format);
     if (cuda::can_fuse(out, casting, wide_format()) && (fp8 || x.format == wide_format())) return;
     cast(out, casting);

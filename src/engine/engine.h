@@ -97,6 +97,9 @@ struct AddNorm {
   View stats;  // [tokens × 2]: mean and 1/std, kept for backward
   QuantizedTensor& out;
   const Casting& casting;
+
+  // Nothing is added, and the sum stays where it is.
+  bool sum_is_residual() const { return branch.empty() && sum.data == residual.data; }
 };
 // gradient = keep · next + add · (d norm(sum)/d sum)ᵀ · out_gradient, cast into branch_gradient too
 struct AddNormBackward {
@@ -108,8 +111,8 @@ struct AddNormBackward {
   float keep = 1;
   float add = 1;
   View gradient;                               // may be `next`'s own memory
-  QuantizedTensor* branch_gradient = nullptr;  // may be `gradient` itself; null where no branch ends here
-  QuantizedTensor* out = nullptr;              // where given: norm(sum), cast once more (and not observed again)
+  QuantizedTensor* branch_gradient = nullptr;  // is_own_codes(): `gradient` itself; null where no branch ends here
+  QuantizedTensor* out = nullptr;              // where given: norm(sum) is requantized (and not observed again)
   NormGradients gradients;
   const Casting& casting;
 };
@@ -172,6 +175,8 @@ struct PrepareHeads {
   float eps = 1e-5F;
   View in;
   View out;
+
+  bool is_in_place() const { return in.data == out.data; }  // values are not touched then
 };
 struct PrepareHeadsBackward {
   PrepareHeads forward;  // `in` as it was; `out` is not read
@@ -222,7 +227,7 @@ struct ActivationBackward {
   float factor = 1;
   float limit = 0;
   QuantizedTensor& in_gradient;
-  QuantizedTensor* out = nullptr;  // where given: the forward pass's result, cast once more (and not observed again)
+  QuantizedTensor* out = nullptr;  // where given: the forward pass's result is requantized (and not observed again)
   const Casting& casting;
 };
 

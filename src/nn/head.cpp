@@ -20,13 +20,15 @@ double Head::loss_gradient_ratio(Size tokens) const {
   return shape_.unit_scaled ? unit_loss_gradient(shape_.classes) * static_cast<double>(tokens) : 1.0;
 }
 
-QuantizedTensor& Head::input(Step& step) { return x_ = step.saved(layer_.sites().x, shape_.in); }
+QuantizedTensor& Head::input(Step& step) {
+  return x_.place(step.saved(layer_.sites().x, shape_.in), step.columns_cast());
+}
 
 void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* gradient_scale, double* loss_sum,
                 View dx) {
   const bool train = step.pass != Pass::evaluate;
   const OpFactors factor = factors(step.tokens());
-  step.engine.cross_entropy({.x = x_,
+  step.engine.cross_entropy({.x = x_.tensor(),
                              .w = layer_.weight().quantized,
                              .logits_gradient = train ? &layer_.sites().dy : nullptr,
                              .targets = targets,
@@ -40,10 +42,11 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
                              .weight_gradient = train ? layer_.weight().gradient : View{},
                              .accumulators = step.accumulators,
                              .casting = step.casting});
+  x_.release();
 }
 
 void Head::last_logits(Step& step, View logits) {
-  step.engine.matmul({.a = {slice_rows(x_.rows_matrix(), step.tokens() - 1, 1), false},
+  step.engine.matmul({.a = {slice_rows(x_.rows().matrix, step.tokens() - 1, 1), false},
                       .b = layer_.weight().quantized.rows(),
                       .out = logits,
                       .alpha = factors(step.tokens()).output,

@@ -37,7 +37,7 @@ class Head {
 
   HeadShape shape_;
   Linear layer_;
-  QuantizedTensor x_;
+  PassOperand x_;
 };
 
 }  // namespace quaver

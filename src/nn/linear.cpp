@@ -31,50 +31,50 @@ OpFactors Linear::factors(Size tokens) const {
 }
 
 QuantizedTensor& Linear::input(Step& step, Producer producer) {
-  again_ = producer == Producer::can_requantize && step.requantizes(sites_.x);
-  if (recomputes(step)) {
-    return x_ = step.saved(sites_.x, shape_.in, again_ ? Copies::rows_only : Copies::both);
-  }
-  return x_ = again_ ? step.scratch(sites_.x, shape_.in, Copies::rows_only) : step.operand(sites_.x, shape_.in);
+  const bool requantized = producer == Producer::can_requantize && step.requantizes(sites_.x);
+  const ColumnsCast columns = requantized ? ColumnsCast::requantized : step.columns_cast();
+  const Copies copies = requantized ? Copies::rows_only : Copies::both;
+  if (recomputes(step)) return x_.place(step.saved(sites_.x, shape_.in, copies), columns);
+  return x_.place(requantized ? step.scratch(sites_.x, shape_.in, copies) : step.operand(sites_.x, shape_.in), columns);
 }
 
 bool Linear::recomputes(const Step& step) const {
   return shape_.can_recompute && step.memory == Memory::small && step.pass != Pass::evaluate;
 }
 
-QuantizedTensor& Linear::input_from(Step& step, View wide, float factor) {
-  again_ = false;
-  if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(sites_.x, wide)) {
-    if (!step.takes_as_is(sites_.x, wide)) step.look_at(sites_.x, wide);
-    return x_ = QuantizedTensor(sites_.x, wide, step.one);
+QuantizedTensor& Linear::input_from(Step& step, View matrix, float factor) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(sites_.x, matrix)) {
+    if (!step.takes_as_is(sites_.x, matrix)) step.look_at(sites_.x, matrix);
+    return x_.place(QuantizedTensor(sites_.x, matrix, step.one), step.columns_cast());
   }
-  step.engine.quantize(wide, input(step, Producer::can_requantize), step.casting, factor);
-  return x_;
+  QuantizedTensor& x = input(step, Producer::can_requantize);
+  step.engine.quantize(matrix, x, step.casting, factor);
+  return x;
 }
 
-QuantizedTensor& Linear::output_gradient_from(Step& step, View wide, float factor) {
-  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(sites_.dy, wide)) {
-    if (bias_ != nullptr) step.engine.sum_columns(wide, bias_->gradient);
-    return dy_ = QuantizedTensor(sites_.dy, wide, step.one);
+QuantizedTensor& Linear::output_gradient_from(Step& step, View matrix, float factor) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(sites_.dy, matrix)) {
+    if (bias_ != nullptr) step.engine.sum_columns(matrix, bias_->gradient);
+    return dy_.place(QuantizedTensor(sites_.dy, matrix, step.one), ColumnsCast::with_rows);
   }
-  step.engine.quantize(wide, output_gradient(step), step.casting, factor);
-  return dy_;
+  QuantizedTensor& dy = output_gradient(step);
+  step.engine.quantize(matrix, dy, step.casting, factor);
+  return dy;
 }
 
 QuantizedTensor* Linear::requantized_input(Step& step) {
-  if (!again_) return nullptr;
-  x_ = step.scratch(sites_.x, shape_.in, Copies::columns_only);
-  return &x_;
+  if (!x_.awaits_requantization()) return nullptr;
+  return &x_.requantize(step.scratch(sites_.x, shape_.in, Copies::columns_only));
 }
 
 QuantizedTensor& Linear::output_gradient(Step& step) {
   return output_gradient(step.scratch(sites_.dy, shape_.out, Copies::both));
 }
 
-QuantizedTensor& Linear::output_gradient(QuantizedTensor dy) {
-  dy_ = dy;
-  if (bias_ != nullptr) dy_.column_sums = bias_->gradient;
-  return dy_;
+QuantizedTensor& Linear::output_gradient(const QuantizedTensor& dy) {
+  QuantizedTensor& placed = dy_.place(dy, ColumnsCast::with_rows);
+  if (bias_ != nullptr) placed.column_sums = bias_->gradient;
+  return placed;
 }
 
 void Linear::forward(Step& step, View y) {
@@ -84,6 +84,7 @@ void Linear::forward(Step& step, View y) {
                       .bias = bias_ != nullptr ? bias_->weight : View{},
                       .alpha = factors(step.tokens()).output,
                       .accumulator = step.accumulators.forward});
+  if (!recomputes(step)) x_.drop_rows();
 }
 
 void Linear::input_gradient(Step& step, View dx) {
@@ -101,6 +102,8 @@ void Linear::weight_gradient(Step& step) {
                       .alpha = factors(step.tokens()).weight_gradient,
                       .accumulate = true,
                       .accumulator = step.accumulators.weight_gradient});
+  x_.release();
+  dy_.release();
 }
 
 double Linear::propagate_ratio(double ratio_at_output, Size tokens) {

@@ -1,7 +1,9 @@
 // A linear layer, y = x·wᵀ + b. It owns three sites; producers write its input and its output gradient into them, so
-// nothing here depends on the precision.
+// nothing here depends on the precision. A pass goes: input, forward; output_gradient, input_gradient,
+// requantized_input, weight_gradient, which ends it. Debug builds assert it (PassOperand).
 #pragma once
 
+#include "nn/pass_operand.h"
 #include "nn/registry.h"
 #include "nn/step.h"
 #include "precision/unit_scaling.h"
@@ -30,15 +32,15 @@ class Linear {
   // Where the producer puts x. Producer::can_requantize says that its backward pass offers to cast x once more.
   enum class Producer : std::uint8_t { casts_once, can_requantize };
   QuantizedTensor& input(Step& step, Producer producer = Producer::casts_once);
-  // x is factor · wide, which backward finds unchanged: cast, or used as it is where the site asks for nothing else and
-  // there is no factor. (One of unit scaling is still to be found while it is 1.)
-  QuantizedTensor& input_from(Step& step, View wide, float factor);
+  // x is factor · matrix, which backward finds unchanged: cast, or its own codes where the site asks for nothing else
+  // and there is no factor. (One of unit scaling is still to be found while it is 1.)
+  QuantizedTensor& input_from(Step& step, View matrix, float factor);
   // The same for dy, its columns summed.
-  QuantizedTensor& output_gradient_from(Step& step, View wide, float factor);
+  QuantizedTensor& output_gradient_from(Step& step, View matrix, float factor);
   // Where the producer's backward pass casts x once more; null where that is not needed.
   QuantizedTensor* requantized_input(Step& step);
-  QuantizedTensor& output_gradient(Step& step);          // where the producer puts dy
-  QuantizedTensor& output_gradient(QuantizedTensor dy);  // the same in memory of the caller's choice
+  QuantizedTensor& output_gradient(Step& step);                 // where the producer puts dy
+  QuantizedTensor& output_gradient(const QuantizedTensor& dy);  // the same in memory of the caller's choice
 
   void forward(Step& step, View y);
   // Whether y is not kept, and forward called again in backward: before x is requantized.
@@ -59,9 +61,8 @@ class Linear {
   LayerSites sites_;
   Parameter& weight_;
   Parameter* bias_ = nullptr;
-  QuantizedTensor x_;
-  QuantizedTensor dy_;
-  bool again_ = false;  // x's columns are still to be cast
+  PassOperand x_;
+  PassOperand dy_;
 };
 
 }  // namespace quaver

@@ -147,9 +147,7 @@ Size Parameters::weight_bytes() const {
 Size Parameters::quantized_bytes() const {
   Size total = 0;
   for (const Parameter& parameter : list_) {
-    if (parameter.quantized.valid() && parameter.quantized.rows_matrix().codes != parameter.weight.data) {
-      total += parameter.quantized.bytes();
-    }
+    if (parameter.quantized.valid() && !parameter.quantized.is_own_codes()) total += parameter.quantized.bytes();
   }
   return total;
 }

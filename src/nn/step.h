@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "nn/pass_operand.h"
 
 namespace quaver {
 
@@ -77,6 +78,9 @@ struct Step {
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
     return {site, tokens(), cols, copies, engine.sharing(), lender()};
   }
+
+  // When the columns of x are cast whose producer does not requantize it.
+  ColumnsCast columns_cast() const { return pass == Pass::evaluate ? ColumnsCast::never : ColumnsCast::with_rows; }
 
   // Whether a wide matrix is its own codes in this site: nothing to cast …
   bool is_own_codes(const Site& site, const View& wide) const {

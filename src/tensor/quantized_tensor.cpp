@@ -14,7 +14,7 @@ Size side_bytes(const CodeMatrix& matrix) {
 }  // namespace
 
 QuantizedTensor::QuantizedTensor(Site& site, View wide, float* one)
-    : site_(&site), rows_count_(wide.rows), cols_count_(wide.cols) {
+    : site_(&site), own_codes_(true), rows_count_(wide.rows), cols_count_(wide.cols) {
   rows_ = {site.spec.rows, wide.rows, wide.cols, static_cast<std::byte*>(wide.data), nullptr, one};
 }
 

@@ -50,10 +50,12 @@ class QuantizedTensor {
     if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take_columns);
   }
 
-  // A tensor whose codes are an existing wide matrix: no cast, no copy.
+  // A tensor whose codes are an existing matrix in high precision: no cast, no copy. Casting that matrix into it does
+  // nothing.
   QuantizedTensor(Site& site, View wide, float* one);
 
   bool valid() const { return site_ != nullptr; }
+  bool is_own_codes() const { return own_codes_; }
   Size rows_count() const { return rows_count_; }
   Size cols_count() const { return cols_count_; }
   Site& site() const { return *site_; }
@@ -86,6 +88,7 @@ class QuantizedTensor {
   }
 
   Site* site_ = nullptr;
+  bool own_codes_ = false;
   Size rows_count_ = 0;
   Size cols_count_ = 0;
   CodeMatrix rows_;

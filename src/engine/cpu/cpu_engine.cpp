@@ -51,7 +51,7 @@ const float* rows_as_floats(const View& x, Size first, Size count, float* buffer
 }
 
 void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
-  if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;  // the tensor is this very matrix
+  if (out.is_own_codes()) return;
   SiteWriter(workspace_, out, casting).write([&](Size first, Size rows, float* tile, int) {
     const float* values = rows_as_floats(x, first, rows, tile);
     if (values != tile || factor != 1.0F) {

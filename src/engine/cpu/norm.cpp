@@ -107,7 +107,7 @@ void CpuEngine::add_norm(const AddNorm& op) {
       if (!op.branch.empty()) {
         combine_row(x, op.branch.f32() + row * d, op.keep, op.add, d, op.sum.f32() + row * d);
         x = op.sum.f32() + row * d;
-      } else if (op.sum.data != op.residual.data) {
+      } else if (!op.sum_is_residual()) {
         std::copy_n(x, d, op.sum.f32() + row * d);
       }
       stats[row] = row_stats(x, d, op.norm.kind, op.norm.eps);

@@ -108,7 +108,7 @@ void CudaEngine::fill_zero(View x) {
 }
 
 void CudaEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
-  if (out.rows_matrix().codes == static_cast<std::byte*>(x.data)) return;  // the tensor is this very matrix
+  if (out.is_own_codes()) return;
   const bool fp8 = is_narrow(out.site().spec.rows.format);
   if (can_fuse(out, casting) && (fp8 || x.format == wide_)) {
     return cast_fused(gpu_, x, factor, fused_target(out, casting));

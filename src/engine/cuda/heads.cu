@@ -368,7 +368,7 @@ const float2* RotaryTables::find(Gpu& gpu, Size sequence, Size head_size, float 
 }
 
 void prepare_heads(Gpu& gpu, RotaryTables& tables, const PrepareHeads& op) {
-  const bool in_place = op.in.data == op.out.data;
+  const bool in_place = op.is_in_place();
   if (in_place && !has_norm(op) && !(op.theta > 0)) return;
   with_wide(op.out.format, [&]<class T>(T) {
     HeadShape shape = shape_of(op.layout, in_place ? Heads::turned : Heads::all, op.out.format);

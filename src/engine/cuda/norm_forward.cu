@@ -163,7 +163,7 @@ void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
   args.branch = static_cast<const T*>(op.branch.data);
   args.keep = op.keep;
   args.add = op.add;
-  const bool keeps_residual = op.branch.empty() && op.sum.data == op.residual.data;
+  const bool keeps_residual = op.sum_is_residual();
   args.sum = keeps_residual ? nullptr : static_cast<T*>(op.sum.data);
   args.stats = static_cast<float2*>(op.stats.data);
   args.gain = op.norm.gain.f32();
