@@ -1,6 +1,5 @@
 #include "optim/optimizer.h"
 
-#include <cmath>
 #include <fmt/format.h>
 #include <map>
 
@@ -10,14 +9,6 @@
 namespace quaver {
 
 namespace {
-
-QuantSpec moment_spec(MomentFormat format, ParameterKind kind) {
-  if (kind == ParameterKind::vector || format == MomentFormat::f32) return {.format = Format::f32};
-  // Stochastic: a moment changes by less than the distance of two codes, and rounding to the nearest would freeze it.
-  if (format == MomentFormat::bf16) return {.format = Format::bf16, .rounding = Rounding::stochastic};
-  return {
-      .format = Format::e4m3, .block = block::b1x128, .policy = ScalePolicy::current, .rounding = Rounding::stochastic};
-}
 
 double multiplier_for(const std::map<std::string, double>& patterns, const std::string& name) {
   double multiplier = 1;
@@ -52,50 +43,61 @@ Clip engine_clip(ClipMode mode) {
   return Clip::value;
 }
 
-Size scale_count(const CodeMatrix& matrix) {
-  return matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
-}
-
 Size aligned(Size bytes) { return (bytes + 255) / 256 * 256; }
 
-Size moment_bytes(const CodeMatrix& matrix) {
-  return aligned(matrix.code_bytes()) + aligned((scale_count(matrix) + 4) * 4);
-}
+// Block scales follow the tensor's own, which takes the place of four.
+Size scale_bytes(const OptimizerSlot& slot) { return aligned((slot.scale_count() + 4) * 4); }
 
-void place(CodeMatrix& matrix, std::byte*& next, Engine& engine) {
-  matrix.codes = next;
-  next += aligned(matrix.code_bytes());
+Size slot_bytes(const OptimizerSlot& slot) { return aligned(slot.values.code_bytes()) + scale_bytes(slot); }
+
+void place(OptimizerSlot& slot, std::byte*& next, Engine& engine) {
+  CodeMatrix& values = slot.values;
+  values.codes = next;
+  next += aligned(values.code_bytes());
   auto* floats = reinterpret_cast<float*>(next);
-  matrix.tensor_scale = floats;
+  values.tensor_scale = floats;
   const float one = 1;
-  engine.upload(&one, matrix.tensor_scale, sizeof(one));
-  matrix.block_scales = scale_count(matrix) > 0 ? floats + 4 : nullptr;
-  next += aligned((scale_count(matrix) + 4) * 4);
+  engine.upload(&one, values.tensor_scale, sizeof(one));
+  values.block_scales = slot.scale_count() > 0 ? floats + 4 : nullptr;
+  next += scale_bytes(slot);
 }
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters) : config_(config), parameters_(parameters) {
+Size OptimizerSlot::scale_count() const {
+  return values.has_block_scales() ? values.scale_rows() * values.scale_cols() : 0;
+}
+
+Size OptimizerSlot::stored_bytes() const { return values.code_bytes() + 4 * scale_count(); }
+
+Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of) : config_(config) {
   check_patterns("optim.learning_rate_of", config.learning_rate_of, parameters);
   check_patterns("optim.weight_decay_of", config.weight_decay_of, parameters);
   for (Parameter& parameter : parameters.all()) {
     OptimizerState state;
     state.parameter = &parameter;
-    state.moment1.spec = moment_spec(config.moments, parameter.kind);
-    state.moment1.rows = parameter.rows;
-    state.moment1.cols = parameter.cols;
-    state.moment2_root = state.moment1;
+    state.slots = slots_of(parameter);
     state.learning_rate_factor =
         parameter.learning_rate_factor * multiplier_for(config.learning_rate_of, parameter.name);
     const bool decays = parameter.kind != ParameterKind::vector;
     state.decay_factor = decays ? multiplier_for(config.weight_decay_of, parameter.name) : 0.0;
-    states_.push_back(state);
+    states_.push_back(std::move(state));
   }
 }
 
 Size Optimizer::planned_bytes() const {
   Size total = 0;
-  for (const OptimizerState& state : states_) total += moment_bytes(state.moment1) + moment_bytes(state.moment2_root);
+  for (const OptimizerState& state : states_) {
+    for (const OptimizerSlot& slot : state.slots) total += slot_bytes(slot);
+  }
+  return total;
+}
+
+Size Optimizer::stored_bytes() const {
+  Size total = 0;
+  for (const OptimizerState& state : states_) {
+    for (const OptimizerSlot& slot : state.slots) total += slot.stored_bytes();
+  }
   return total;
 }
 
@@ -103,15 +105,14 @@ void Optimizer::allocate(Engine& engine) {
   memory_ = engine.allocate(static_cast<std::size_t>(planned_bytes()));
   std::byte* next = memory_.get();
   for (OptimizerState& state : states_) {
-    place(state.moment1, next, engine);
-    place(state.moment2_root, next, engine);
+    for (OptimizerSlot& slot : state.slots) place(slot, next, engine);
   }
-  figures_ = engine.allocate(sizeof(GradientSummary) +
-                             states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
+  statistics_ = engine.allocate(sizeof(GradientSummary) +
+                                states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
 }
 
 UpdateStatistics* Optimizer::device_updates() const {
-  return reinterpret_cast<UpdateStatistics*>(figures_.get() + sizeof(GradientSummary));
+  return reinterpret_cast<UpdateStatistics*>(statistics_.get() + sizeof(GradientSummary));
 }
 
 double* Optimizer::device_squares() const { return reinterpret_cast<double*>(device_updates() + states_.size()); }
@@ -146,33 +147,15 @@ GradientSummary Optimizer::measure(Engine& engine, float unscale) {
 void Optimizer::update(Engine& engine, const OptimizerStep& step) {
   if (summary_.nonfinite != 0) return;
   ++updates_;
-  const double t = static_cast<double>(updates_);
-  const Rounding rounding = config_.master == MasterWeights::f32 ? Rounding::nearest_even : Rounding::stochastic;
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    OptimizerState& state = states_[i];
-    Parameter& parameter = *state.parameter;
-    const float value_limit =
-        config_.clip == ClipMode::value ? static_cast<float>(config_.clip_limit) * parameter.gradient_ratio : 0.0F;
-    engine.adamw(
-        {.weight = parameter.weight,
-         .gradient = parameter.gradient,
-         .moment1 = state.moment1,
-         .moment2_root = state.moment2_root,
+    const float ratio = states_[i].parameter->gradient_ratio;
+    update_parameter(
+        engine, states_[i],
+        {.step = step,
          .gradient_factor = device_factors() + i,
          .summary = device_summary(),
-         .value_limit = value_limit,
-         .learning_rate = static_cast<float>(step.learning_rate * state.learning_rate_factor),
-         .beta1 = static_cast<float>(config_.beta1),
-         .beta2 = static_cast<float>(config_.beta2),
-         .epsilon = static_cast<float>(config_.epsilon),
-         .decay = static_cast<float>(step.decay * state.decay_factor),
-         .bias_correction1 = static_cast<float>(1 - std::pow(config_.beta1, t)),
-         .bias_correction2 = static_cast<float>(1 - std::pow(config_.beta2, t)),
-         .rounding = rounding,
-         .random = {step.casting->seed, static_cast<std::uint32_t>(step.step), stream_of(parameter.name.c_str())},
-         .statistics = device_updates() + i,
-         .quantized = parameter.quantized.valid() ? &parameter.quantized : nullptr,
-         .casting = step.casting});
+         .value_limit = config_.clip == ClipMode::value ? static_cast<float>(config_.clip_limit) * ratio : 0.0F,
+         .statistics = device_updates() + i});
   }
   std::vector<UpdateStatistics> updates(states_.size());
   engine.download(device_updates(), updates.data(), updates.size() * sizeof(UpdateStatistics));

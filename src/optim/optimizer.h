@@ -1,6 +1,9 @@
-// AdamW over a model's parameters: moments in their storage formats, learning rates and decay by pattern, clipping.
+// Optimizers over a model's parameters. What they share is here: learning rates and decay by pattern, norm and clipping
+// of the gradients, memory, statistics of the updates. An optimizer says what state it keeps of a parameter as named
+// slots; checkpoints and the memory plan follow from them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +21,19 @@ struct OptimizerStep {
   const Casting* casting;    // of the weights into their sites
 };
 
-// Moments and update figures of one parameter.
+// State of one parameter, in its storage format.
+struct OptimizerSlot {
+  std::string name;  // of its tensor in checkpoints, behind the parameter's: "m"
+  CodeMatrix values;
+
+  Size scale_count() const;   // of blocks; 0: none
+  Size stored_bytes() const;  // codes and block scales
+};
+
+// Slots and update statistics of one parameter.
 struct OptimizerState {
   Parameter* parameter = nullptr;
-  CodeMatrix moment1;
-  CodeMatrix moment2_root;  // √v: halves the range that v needs, and is what the update divides by
+  std::vector<OptimizerSlot> slots;
   double learning_rate_factor = 1;
   double decay_factor = 1;
   UpdateStatistics update;  // of the last update, on the host
@@ -30,8 +41,9 @@ struct OptimizerState {
 
 class Optimizer {
  public:
-  // Throws Error when a pattern of the config matches no parameter.
-  Optimizer(const OptimConfig& config, Parameters& parameters);
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
   void allocate(Engine& engine);
 
@@ -44,25 +56,47 @@ class Optimizer {
   std::vector<double> gradient_squares(Engine& engine) const;
 
   std::vector<OptimizerState>& states() { return states_; }
-  Size planned_bytes() const;
+  Size planned_bytes() const;  // of the slots in engine memory
+  Size stored_bytes() const;   // of the slots in a checkpoint
 
   // Updates that took effect: Adam's bias correction counts these, not the skipped ones.
   Size updates() const { return updates_; }
   void restore_updates(Size updates) { updates_ = updates; }
 
+ protected:
+  using SlotsOf = std::function<std::vector<OptimizerSlot>(const Parameter&)>;
+  // Throws Error when a pattern of the config matches no parameter.
+  Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of);
+
+  // What an update reads and fills beside the parameter and its slots. Pointers lie in engine memory.
+  struct Update {
+    const OptimizerStep& step;
+    const float* gradient_factor;  // unscales and clips
+    const GradientSummary* summary;
+    float value_limit;  // clip by value after unscaling; 0: none
+    UpdateStatistics* statistics;
+  };
+  // Moves the weight and casts it into its site.
+  virtual void update_parameter(Engine& engine, OptimizerState& state, const Update& update) = 0;
+
+  const OptimConfig& config() const { return config_; }
+
  private:
   OptimConfig config_;
-  Parameters& parameters_;
   std::vector<OptimizerState> states_;
   GradientSummary summary_;  // as last downloaded
   Size updates_ = 0;
-  std::shared_ptr<std::byte> memory_;   // moments
-  std::shared_ptr<std::byte> figures_;  // GradientSummary, then UpdateStatistics, squares and factors of all parameters
+  std::shared_ptr<std::byte> memory_;  // slots
+  std::shared_ptr<std::byte>
+      statistics_;  // GradientSummary, then UpdateStatistics, squares and factors of all parameters
 
-  GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(figures_.get()); }
+  GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(statistics_.get()); }
   UpdateStatistics* device_updates() const;
   double* device_squares() const;
   float* device_factors() const;
 };
+
+// The optimizer that the config describes.
+std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, Parameters& parameters);
 
 }  // namespace quaver

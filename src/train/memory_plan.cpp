@@ -31,11 +31,6 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
   if (looks_closely(config, model)) pass(Pass::train, Detail::full);
 }
 
-Size copied_bytes(const CodeMatrix& moment) {
-  const Size scales = moment.has_block_scales() ? moment.scale_rows() * moment.scale_cols() : 0;
-  return moment.code_bytes() + 4 * scales;
-}
-
 MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model) {
   const auto engine = make_sizing_engine(hardware, wide);
   std::size_t counted = 0;
@@ -46,7 +41,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   const std::unique_ptr<Model> built = make_model(config);
   Model& model = *built;
   model.book().apply(make_plan(config.precision, model.layers()));
-  Optimizer optimizer(config.optim, model.parameters());
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(config.optim, model.parameters());
   for (const auto& entry : model.book().entries()) {  // known from the start, unlike delayed ones
     if (entry->site.spec.rows.policy == ScalePolicy::fixed) entry->site.scale = 1;
   }
@@ -54,7 +49,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   model.parameters().allocate(*engine, master_format(config));
   memory.weights = model.parameters().weight_bytes();
   memory.gradients = count() - memory.weights;
-  optimizer.allocate(*engine);
+  optimizer->allocate(*engine);
   memory.optimizer = count();
   const Casting casting{.seed = config.train.seed};
   model.parameters().quantize_all(*engine, casting);
@@ -62,14 +57,11 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   const ArenaPlan arena = plan_arena(model, config, *engine);
   memory.activations = static_cast<Size>(arena.saved);
   memory.scratch = static_cast<Size>(arena.bytes - arena.saved);
-  optimizer.measure(*engine, 1);
-  optimizer.update(*engine, {.casting = &casting});
+  optimizer->measure(*engine, 1);
+  optimizer->update(*engine, {.casting = &casting});
   memory.workspace = static_cast<Size>(engine->workspace_bytes());
   memory.passing = static_cast<Size>(engine->passing_bytes());
-  memory.checkpoint = memory.weights;
-  for (const OptimizerState& state : optimizer.states()) {
-    memory.checkpoint += copied_bytes(state.moment1) + copied_bytes(state.moment2_root);
-  }
+  memory.checkpoint = memory.weights + optimizer->stored_bytes();
   return memory;
 }
 

@@ -65,7 +65,7 @@ Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSo
       book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)) {
   book_.apply(plan_);
-  optimizer_ = std::make_unique<Optimizer>(config_.optim, model_->parameters());
+  optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   load_scales();
   engine_.publish(sites_);

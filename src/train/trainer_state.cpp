@@ -61,22 +61,21 @@ std::vector<std::int64_t> shape_of(Size rows, Size cols, ParameterKind kind) {
   return {rows, cols};
 }
 
-Size scale_count(const CodeMatrix& matrix) {
-  return matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
+std::string tensor_name(const Parameter& parameter, const OptimizerSlot& slot) {
+  return parameter.name + "." + slot.name;
 }
 
-void add_moment(std::vector<TensorEntry>& out, const std::string& name, const CodeMatrix& moment, ParameterKind kind,
-                HostCopy& copy) {
-  out.push_back({name, dtype_of(moment.spec.format), shape_of(moment.rows, moment.cols, kind),
-                 copy.take(moment.codes, moment.code_bytes())});
-  if (scale_count(moment) == 0) return;
+void add_slot(std::vector<TensorEntry>& out, const Parameter& parameter, const OptimizerSlot& slot, HostCopy& copy) {
+  const CodeMatrix& values = slot.values;
+  const std::string name = tensor_name(parameter, slot);
+  out.push_back({name, dtype_of(values.spec.format), shape_of(values.rows, values.cols, parameter.kind),
+                 copy.take(values.codes, values.code_bytes())});
+  if (slot.scale_count() == 0) return;
   out.push_back({name + ".scale",
                  "F32",
-                 {moment.scale_rows(), moment.scale_cols()},
-                 copy.take(moment.block_scales, scale_count(moment) * 4)});
+                 {values.scale_rows(), values.scale_cols()},
+                 copy.take(values.block_scales, slot.scale_count() * 4)});
 }
-
-Size moment_bytes(const CodeMatrix& moment) { return moment.code_bytes() + scale_count(moment) * 4; }
 
 void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string& name, const char* dtype, void* to,
                  Size bytes) {
@@ -89,10 +88,12 @@ void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string&
   engine.upload(tensor.data.data(), to, tensor.data.size());
 }
 
-void copy_moment(Engine& engine, const SafetensorsFile& file, const std::string& name, const CodeMatrix& moment) {
-  copy_tensor(engine, file, name, dtype_of(moment.spec.format), moment.codes, moment.code_bytes());
-  if (scale_count(moment) > 0) {
-    copy_tensor(engine, file, name + ".scale", "F32", moment.block_scales, scale_count(moment) * 4);
+void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& parameter, const OptimizerSlot& slot) {
+  const CodeMatrix& values = slot.values;
+  const std::string name = tensor_name(parameter, slot);
+  copy_tensor(engine, file, name, dtype_of(values.spec.format), values.codes, values.code_bytes());
+  if (slot.scale_count() > 0) {
+    copy_tensor(engine, file, name + ".scale", "F32", values.block_scales, slot.scale_count() * 4);
   }
 }
 
@@ -158,12 +159,8 @@ TrainerState parse_state(std::string_view text, std::uint64_t step, std::string_
 }
 
 CheckpointContent Trainer::snapshot() {
-  Size bytes = model_->parameters().weight_bytes();
-  for (const OptimizerState& state : optimizer_->states()) {
-    bytes += moment_bytes(state.moment1) + moment_bytes(state.moment2_root);
-  }
   engine_.collect(sites_);
-  HostCopy copy(engine_, snapshot_, bytes);
+  HostCopy copy(engine_, snapshot_, model_->parameters().weight_bytes() + optimizer_->stored_bytes());
   CheckpointContent content;
   for (const Parameter& parameter : model_->parameters().all()) {
     content.model.push_back({parameter.name, dtype_of(parameter.weight.format),
@@ -171,9 +168,7 @@ CheckpointContent Trainer::snapshot() {
                              copy.take(parameter.weight.data, parameter.weight.bytes())});
   }
   for (const OptimizerState& state : optimizer_->states()) {
-    const Parameter& parameter = *state.parameter;
-    add_moment(content.optimizer, parameter.name + ".m", state.moment1, parameter.kind, copy);
-    add_moment(content.optimizer, parameter.name + ".v_root", state.moment2_root, parameter.kind, copy);
+    for (const OptimizerSlot& slot : state.slots) add_slot(content.optimizer, *state.parameter, slot, copy);
   }
   content.state = to_json(TrainerState{.step = step_,
                                        .updates = optimizer_->updates(),
@@ -196,9 +191,8 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     copy_tensor(engine_, checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
                 parameter.weight.bytes());
   }
-  for (OptimizerState& moments : optimizer_->states()) {
-    copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".m", moments.moment1);
-    copy_moment(engine_, checkpoint.optimizer(), moments.parameter->name + ".v_root", moments.moment2_root);
+  for (const OptimizerState& kept : optimizer_->states()) {
+    for (const OptimizerSlot& slot : kept.slots) copy_slot(engine_, checkpoint.optimizer(), *kept.parameter, slot);
   }
   step_ = state.step;
   optimizer_->restore_updates(state.updates);
