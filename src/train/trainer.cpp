@@ -5,7 +5,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <numeric>
 
 #include "io/file_io.h"
 #include "optim/schedule.h"
@@ -63,13 +62,15 @@ Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSo
       model_(make_model_(config_)),
       plan_(make_plan(config_.precision, model_->layers())),
       book_(model_->book()),
-      loss_scale_(make_loss_scale(config_.precision)) {
+      loss_scale_(make_loss_scale(config_.precision)),
+      tally_(engine),
+      noise_(config_.train.accumulation) {
   book_.apply(plan_);
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   load_scales();
   engine_.publish(sites_);
-  tally_memory_ = engine_.allocate(sizeof(Tally));
+  check_memory();
   plan_memory();
   model_->parameters().allocate(engine_, master_format(config_));
   model_->parameters().initialize(engine_, config_.train.seed);
@@ -114,19 +115,6 @@ void Trainer::load_scales() {
   }
 }
 
-// A dry run of a training step over an arena without memory tells how much a real one needs.
-void Trainer::plan_memory() {
-  const auto sizing = make_sizing_engine(engine_.hardware(), engine_.wide_format());
-  const ArenaPlan plan = plan_arena(*model_, config_, *sizing);
-  generation_ = ++generations_;
-  if (plan.bytes <= arena_.capacity()) return;
-  arena_memory_.reset();
-  if (arena_.capacity() == 0) check_memory();
-  arena_memory_ = engine_.allocate(plan.bytes);
-  arena_ = Arena(arena_memory_.get(), plan.bytes);
-  arena_saved_ = plan.saved;
-}
-
 void Trainer::check_memory() const {
   const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
                                                        : static_cast<Size>(engine_.free_memory());
@@ -156,21 +144,13 @@ void Trainer::check_memory() const {
 }
 
 Step Trainer::make_step(Pass pass) {
-  Step step{engine_, arena_, config_.train.batch, config_.train.context, pass};
+  Step step{engine_, memory_.arena(), config_.train.batch, config_.train.context, pass};
   step.memory = config_.train.memory;
   step.casting.seed = config_.train.seed;
   step.casting.observe = pass != Pass::evaluate;
   step.accumulators = accumulators_for(config_.precision.accumulator, engine_);
-  step.generation = generation_;
+  step.generation = memory_.generation();
   return step;
-}
-
-// The first cast of a site without a scale takes the tensor's own amax, which is another operation.
-void Trainer::note_first_scales() {
-  const auto known = std::count_if(sites_.begin(), sites_.end(), [](const Site* site) { return site->scale != 0; });
-  if (known == known_scales_) return;
-  known_scales_ = known;
-  generation_ = ++generations_;
 }
 
 // Weights are cast once a step; their streams are those of the step that cast them.
@@ -190,22 +170,17 @@ void Trainer::skip_batches(Size count) {
   restart_loader();
 }
 
-void Trainer::reset_tally() {
-  tally_ = {0, -std::numeric_limits<float>::infinity()};
-  engine_.upload(&tally_, tally_memory_.get(), sizeof(tally_));
-}
-
 double Trainer::read_loss_sum() {
-  engine_.download(tally_memory_.get(), &tally_, sizeof(tally_));
-  return tally_.loss_sum;
+  tally_.read();
+  return tally_.loss_sum();
 }
 
 double Trainer::micro_steps(StepReport& report) {
   const auto start = Clock::now();
-  reset_tally();
+  tally_.reset();
   model_->parameters().clear_gradients(engine_);
   engine_.publish(sites_);
-  note_first_scales();
+  memory_.note_scales(sites_);
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const auto asked = Clock::now();
     const Batch batch = batches_->next();
@@ -214,8 +189,8 @@ double Trainer::micro_steps(StepReport& report) {
     Step step = make_step(Pass::train);
     step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
-    step.max_logit = &device_tally()->max_logit;
-    model_->loss(step, batch, loss_scale_.value(), &device_tally()->loss_sum);
+    step.max_logit = tally_.device_max_logit();
+    model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
     if (sampled) look_closely();
   }
   engine_.collect(sites_);
@@ -237,16 +212,10 @@ void Trainer::abandon_step() {
 void Trainer::look_closely() {
   engine_.collect(sites_);
   book_.take_samples();
-  first_squares_.clear();
+  noise_.take_first({});
   if (config_.train.accumulation < 2) return;
   optimizer_->measure(engine_, 1.0F / loss_scale_.value());
-  first_squares_ = optimizer_->gradient_squares(engine_);
-}
-
-double Trainer::overall_snr() const {
-  if (first_squares_.empty()) return std::numeric_limits<double>::quiet_NaN();
-  return signal_to_noise(std::accumulate(first_squares_.begin(), first_squares_.end(), 0.0),
-                         std::accumulate(mean_squares_.begin(), mean_squares_.end(), 0.0));
+  noise_.take_first(optimizer_->gradient_squares(engine_));
 }
 
 StepReport Trainer::step() {
@@ -267,8 +236,8 @@ StepReport Trainer::step() {
   const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
   const GradientSummary summary = optimizer_->measure(engine_, unscale);
   if (report.sampled) {
-    mean_squares_ = optimizer_->gradient_squares(engine_);
-    report.gradient_snr = overall_snr();
+    noise_.take_mean(optimizer_->gradient_squares(engine_));
+    report.gradient_snr = noise_.overall();
   }
   report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {
@@ -305,7 +274,7 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
   report.step = step_;
   report.gradient_norm = summary.norm;
   report.tokens = config_.train.accumulation * config_.train.batch * config_.train.context;
-  report.max_logit = tally_.max_logit;
+  report.max_logit = tally_.max_logit();
   for (const auto& entry : book_.entries()) {
     report.saturated += entry->last_step.saturated;
     report.underflowed += entry->last_step.underflowed;
@@ -405,7 +374,7 @@ std::optional<double> Trainer::evaluate(Size batches) {
   batches = batches_->validation_batches(batches, shape);
   if (batches == 0) return std::nullopt;
   BatchStorage storage;
-  reset_tally();
+  tally_.reset();
   for (Size i = 0; i < batches; ++i) {
     add_evaluation_loss(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
   }
@@ -413,7 +382,7 @@ std::optional<double> Trainer::evaluate(Size batches) {
 }
 
 double Trainer::loss_sum(const Batch& batch, Size index) {
-  reset_tally();
+  tally_.reset();
   add_evaluation_loss(batch, index);
   return read_loss_sum();
 }
@@ -421,7 +390,7 @@ double Trainer::loss_sum(const Batch& batch, Size index) {
 void Trainer::add_evaluation_loss(const Batch& batch, Size index) {
   Step step = make_step(Pass::evaluate);
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
-  model_->loss(step, batch, 1, &device_tally()->loss_sum);
+  model_->loss(step, batch, 1, tally_.device_loss_sum());
 }
 
 std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
@@ -446,8 +415,8 @@ MemoryUse Trainer::memory() const {
   use.quantized_weights = parameters.quantized_bytes();
   use.gradients = parameters.count() * 4;
   use.optimizer = optimizer_->planned_bytes();
-  use.activations = static_cast<Size>(arena_saved_);
-  use.scratch = static_cast<Size>(arena_.capacity() - arena_saved_);
+  use.activations = memory_.saved();
+  use.scratch = memory_.capacity() - memory_.saved();
   return use;
 }
 

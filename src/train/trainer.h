@@ -16,7 +16,9 @@
 #include "precision/loss_scale.h"
 #include "train/batch_source.h"
 #include "train/checkpoint_store.h"
-#include "train/memory_plan.h"
+#include "train/gradient_noise.h"
+#include "train/step_memory.h"
+#include "train/tally.h"
 #include "train/training_data.h"
 
 namespace quaver {
@@ -154,31 +156,20 @@ class Trainer {
   std::map<std::string, double> format_shares() const;
 
  private:
-  // What a step adds up on the device.
-  struct Tally {
-    double loss_sum = 0;
-    float max_logit = 0;
-  };
-
-  void plan_memory();
+  void plan_memory() { memory_.plan(*model_, config_, engine_); }
   void check_memory() const;
   Step make_step(Pass pass);
   bool is_sampled(Size step) const;
   void look_at_weights_again();
   void enter_specs(std::span<const SiteSpec> specs);
   ProbeResult run_probe(Size batch, ProbeWhat what);
-  double signal_to_noise(double first_square, double mean_square) const;
-  void note_first_scales();
   Casting weight_casting(Detail detail = Detail::counts) const;
-  Tally* device_tally() const { return reinterpret_cast<Tally*>(tally_memory_.get()); }
-  void reset_tally();
   double read_loss_sum();
   void add_evaluation_loss(const Batch& batch, Size index);
   BatchShape batch_shape() const { return {config_.train.batch, config_.train.context}; }
   double micro_steps(StepReport& report);
   void abandon_step();
   void look_closely();
-  double overall_snr() const;
   void load_scales();
   std::vector<std::string> import_scales();
   void switch_recipe_when_due();
@@ -196,28 +187,19 @@ class Trainer {
   Notice notice_;
   std::unique_ptr<Model> model_;
   Plan plan_;
-  ScaleBook& book_;                // of the model
-  std::vector<Site*> sites_;       // of the book
-  std::uint64_t generation_ = 0;   // of what a micro-step's operations are
-  std::uint64_t generations_ = 0;  // that there have been
-  std::ptrdiff_t known_scales_ = -1;
+  ScaleBook& book_;           // of the model
+  std::vector<Site*> sites_;  // of the book
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
-  Arena arena_;
-  std::size_t arena_saved_ = 0;
-  std::shared_ptr<std::byte> arena_memory_;
+  StepMemory memory_;
   Size step_ = 0;
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   bool switched_ = false;
-  std::shared_ptr<std::byte> tally_memory_;
-  Tally tally_;  // of the last step, on the host
+  Tally tally_;
   std::vector<std::byte> snapshot_;
   std::map<std::string, double> notes_;
-
-  // Of the last sampled step: squared norms of each parameter's gradient, of its first micro-batch and of their mean.
-  std::vector<double> first_squares_;
-  std::vector<double> mean_squares_;
+  GradientNoise noise_;  // of the last sampled step
 
   struct Shadow {
     Size step = 0;

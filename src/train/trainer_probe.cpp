@@ -92,8 +92,8 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
     if (specs[i] != site.spec) site.scale = 0;  // it was another format's: the cast takes the tensor's own amax
     site.seen = {};
   }
-  const std::size_t room = arena_.capacity();
-  const std::uint64_t generation = generation_;
+  const Size room = memory_.capacity();
+  const std::uint64_t generation = memory_.generation();
   enter_specs(specs);
   ProbeResult result = run_probe(batch, what);
   for (std::size_t i = 0; i < sites_.size(); ++i) {
@@ -102,7 +102,7 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
   }
   enter_specs(own);
   for (std::size_t i = 0; i < sites_.size(); ++i) sites_[i]->seen = before[i].seen;
-  if (arena_.capacity() == room) generation_ = generation;  // recorded micro-steps are still good
+  if (memory_.capacity() == room) memory_.return_to(generation);
   return result;
 }
 
@@ -110,13 +110,13 @@ ProbeResult Trainer::run_probe(Size batch, ProbeWhat what) {
   BatchStorage storage;
   const Batch probed = batches_->training_batch(static_cast<std::uint64_t>(batch), batch_shape(), storage);
   const bool gradients = what == ProbeWhat::gradients;
-  reset_tally();
+  tally_.reset();
   model_->parameters().clear_gradients(engine_);
   Step step = make_step(gradients ? Pass::train : Pass::evaluate);
   step.casting.detail = Detail::full;
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
-  model_->loss(step, probed, loss_scale_.value(), &device_tally()->loss_sum);
+  model_->loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
   engine_.collect(sites_);
   ProbeResult result;
   result.loss = read_loss_sum() / static_cast<double>(step.tokens());
@@ -145,16 +145,6 @@ GradientAgreement Trainer::shadow_check() {
   return all.agreement();
 }
 
-// ‖E[g]‖² and the summed variance of one micro-batch's gradient, from the norms of the first one and of the mean of
-// all.
-double Trainer::signal_to_noise(double first_square, double mean_square) const {
-  const auto n = static_cast<double>(config_.train.accumulation);
-  const double noise = (first_square - mean_square) * n / (n - 1);
-  const double signal = mean_square - noise / n;
-  if (!(noise > 0)) return std::numeric_limits<double>::quiet_NaN();
-  return std::sqrt(std::max(0.0, signal) / noise);
-}
-
 double Trainer::embedding_rms() const {
   for (const OptimizerState& state : optimizer_->states()) {
     if (state.parameter->kind != ParameterKind::embedding || state.update.count == 0) continue;
@@ -180,9 +170,7 @@ NumericsSample Trainer::numerics() const {
       figures[Statistic::unmoved_percent] =
           static_cast<float>(100.0 * static_cast<double>(update.unmoved) / static_cast<double>(update.count));
     }
-    if (i < first_squares_.size()) {
-      figures[Statistic::gradient_snr] = static_cast<float>(signal_to_noise(first_squares_[i], mean_squares_[i]));
-    }
+    if (noise_.knows(i)) figures[Statistic::gradient_snr] = static_cast<float>(noise_.of(i));
     if (shadow_.step == step_ && i < shadow_.parameters.size()) {
       figures[Statistic::shadow_cosine] = static_cast<float>(shadow_.parameters[i].cosine);
       figures[Statistic::shadow_error] = static_cast<float>(shadow_.parameters[i].error);

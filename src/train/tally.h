@@ -1,0 +1,42 @@
+// What the micro-steps of a step add up in engine memory: the summed loss, and attention's largest logit.
+#pragma once
+
+#include <limits>
+#include <memory>
+
+#include "engine/engine.h"
+
+namespace quaver {
+
+class Tally {
+ public:
+  explicit Tally(Engine& engine) : engine_(engine), memory_(engine.allocate(sizeof(Sums))) {}
+
+  void reset() {
+    sums_ = {0, -std::numeric_limits<float>::infinity()};
+    engine_.upload(&sums_, memory_.get(), sizeof(sums_));
+  }
+  // Waits for the device.
+  void read() { engine_.download(memory_.get(), &sums_, sizeof(sums_)); }
+
+  // As last read.
+  double loss_sum() const { return sums_.loss; }
+  float max_logit() const { return sums_.max_logit; }
+
+  // In engine memory.
+  double* device_loss_sum() const { return &device()->loss; }
+  float* device_max_logit() const { return &device()->max_logit; }
+
+ private:
+  struct Sums {
+    double loss = 0;
+    float max_logit = 0;
+  };
+  Sums* device() const { return reinterpret_cast<Sums*>(memory_.get()); }
+
+  Engine& engine_;
+  std::shared_ptr<std::byte> memory_;
+  Sums sums_;  // on the host
+};
+
+}  // namespace quaver
