@@ -1,6 +1,7 @@
 // How much the store costs: the trainer's thread for each sample of numerics, the writing itself, and the reader for a
 // picture. The store it measures on is made first, in a folder of its own that is removed at the end.
-//   bench_store [--layers=100] [--samples=1000] [--folder=/tmp/quaver-bench-store] [--keep=yes] [Google Benchmark's flags]
+//   bench_store [--layers=100] [--samples=1000] [--folder=/tmp/quaver-bench-store] [--keep=yes] [Google Benchmark's
+//   flags]
 // --layers=1000 --samples=10000 is the size the store is designed for: 12 sites per layer, 18 statistics, about 10 GB.
 // --keep=yes leaves the store, for `quaver dash` and web/test/draw-time.mjs.
 #include <algorithm>
@@ -154,9 +155,10 @@ void view(benchmark::State& state) {
 void zoomed_view(benchmark::State& state) {
   const StoreReader reader(store_path());
   for (auto _ : state) {
-    const NumericsView found = reader.numerics(
-        "bench",
-        {.statistic = "underflow_percent", .role = "dy", .from = settings.samples / 2, .to = settings.samples * 6 / 10});
+    const NumericsView found = reader.numerics("bench", {.statistic = "underflow_percent",
+                                                         .role = "dy",
+                                                         .from = settings.samples / 2,
+                                                         .to = settings.samples * 6 / 10});
     benchmark::DoNotOptimize(found.values.data());
     state.counters["columns"] = static_cast<double>(found.steps.size());
   }
