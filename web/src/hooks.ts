@@ -34,30 +34,44 @@ interface Held<T> {
   error: ApiError | undefined;
 }
 
-// Loads what `key` stands for, and again when the stream says that it changed. A null key loads nothing.
+// Milliseconds after which something coarser is asked for, where there is such a thing.
+const patience = 250;
+
+// Loads what `key` stands for, and again when the stream says that it changed. A null key loads nothing. Where the first
+// answer takes long, as of a large store that is not in memory, `coarse` loads something to show until it is there.
 export function useResource<T>(
   key: string | null,
   load: (signal: AbortSignal) => Promise<T>,
   freshness: Freshness = {},
+  coarse?: (signal: AbortSignal) => Promise<T>,
 ): Resource<T> {
   const [held, setHeld] = useState<Held<T>>({ key: '', data: undefined, error: undefined });
   const [loading, setLoading] = useState(false);
-  const latest = useRef({ load, freshness });
-  latest.current = { load, freshness };
+  const latest = useRef({ load, freshness, coarse });
+  latest.current = { load, freshness, coarse };
   const again = useRef<() => void>(() => undefined);
 
   useEffect(() => {
     if (key === null) return;
+    let answered = false;
+    const showCoarse = (signal: AbortSignal) => latest.current.coarse?.(signal).then(
+      (data) => answered || signal.aborted || setHeld({ key, data, error: undefined }),
+      () => undefined, // what goes wrong is told by the whole
+    );
     const pump = new Pump(latest.current.freshness.pause ?? 1000, async (signal) => {
       setLoading(true);
+      const timer = answered ? undefined : setTimeout(() => answered || signal.aborted || void showCoarse(signal), patience);
       try {
         const data = await latest.current.load(signal);
+        answered = true;
         if (!signal.aborted) setHeld({ key, data, error: undefined });
       } catch (failure) {
+        answered = true;
         if (signal.aborted) return;
         const error = asApiError(failure);
         setHeld((before) => ({ key, data: before.key === key ? before.data : undefined, error }));
       } finally {
+        clearTimeout(timer);
         if (!signal.aborted) setLoading(false);
       }
     });

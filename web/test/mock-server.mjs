@@ -28,7 +28,8 @@ function applyEdit(run, { name, tags, note, hidden, deleted }) {
 }
 
 export async function startMock({ port = 0, growEvery = 400, runs = data.makeRuns() } = {}) {
-  const state = { changeToken: 'first token', problems: [] }; // tests may change both
+  // Tests may change them; wholeAfter: milliseconds until an answer of more than 160 columns or points comes.
+  const state = { changeToken: 'first token', problems: [], wholeAfter: 0 };
   const streams = new Set();
   const requests = [];
   const json = (response, body, status = 200) => {
@@ -89,7 +90,7 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
     });
   };
 
-  const serveRun = (request, response, url, parts) => {
+  const serveRun = async (request, response, url, parts) => {
     const run = runs.find((one) => one.id === parts[2]);
     if (!run) return missing(response);
     if (parts[3] === 'documents') {
@@ -98,7 +99,10 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
     }
     if (parts[3] === 'edit' || parts[3] === 'removal') return changeRun(request, response, run, parts[3]);
     const handler = handlers[parts[3] ?? ''];
-    return handler ? handler(run, url.searchParams, response) : missing(response);
+    if (!handler) return missing(response);
+    const size = Number(url.searchParams.get('columns') ?? url.searchParams.get('points') ?? 0);
+    if (size > 160 && state.wholeAfter > 0) await new Promise((resolve) => setTimeout(resolve, state.wholeAfter));
+    return handler(run, url.searchParams, response);
   };
 
   const server = http.createServer(async (request, response) => {

@@ -18,6 +18,7 @@ import { severityOfSites, siteOf, statisticOf, Suspects } from './suspects';
 
 const mostColumns = 1200;
 const mostRows = 800;
+const coarseColumns = 160;
 
 interface Wanted {
   statistic: string;
@@ -63,12 +64,14 @@ export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
   const room = useMemo(() => roomFor(width, wanted.tall), [width, wanted.tall]);
   const { statistic, role, from, to } = wanted;
   const key = width > 0 && statistic !== '' ? `${run.id} ${statistic} ${role} ${from} ${to} ${room.columns} ${room.rows}` : null;
-  const { data: matrix, error, loading, reload } = useResource(key, async (signal) => {
+  const load = (columns: number) => async (signal: AbortSignal) => {
     const began = performance.now();
-    const loaded = await api.numerics(run.id, { statistic, role, from, to, columns: room.columns, rows: room.rows }, signal);
+    const loaded = await api.numerics(run.id, { statistic, role, from, to, columns, rows: room.rows }, signal);
     performance.measure('numerics loaded', { start: began, detail: `${loaded.rows} x ${loaded.columns}` });
     return loaded;
-  }, { run: run.id, kinds: ['numerics'], pause: 3000, keep: true });
+  };
+  const { data: matrix, error, loading, reload } = useResource(key, load(room.columns),
+    { run: run.id, kinds: ['numerics'], pause: 3000, keep: true }, load(Math.min(room.columns, coarseColumns)));
   const site = place.query.get('site');
   const info = run.statistics.find((one) => one.name === statistic);
   // The map of before stays in sight while another loads, but under its own name.

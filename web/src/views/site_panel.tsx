@@ -24,7 +24,8 @@ export function SitePanel({ run, site, place, statistic }: SitePanelProps) {
   const step = Number.isInteger(asked) && asked > 0 ? asked : undefined;
   const heading = useRef<HTMLHeadingElement>(null);
   const fresh = { run: run.id, kinds: ['numerics' as const], pause: 3000 };
-  const history = useResource(`history ${run.id} ${site}`, (signal) => api.history(run.id, site, 1500, signal), fresh);
+  const history = useResource(`history ${run.id} ${site}`, (signal) => api.history(run.id, site, 1500, signal), fresh,
+    (signal) => api.history(run.id, site, 160, signal));
   const histogram = useResource(`histogram ${run.id} ${site} ${step ?? ''}`,
     (signal) => api.histogram(run.id, site, step, signal), { ...fresh, keep: true });
   const changes = useResource(`changes ${run.id}`, (signal) => api.changes(run.id, signal), { run: run.id, kinds: ['changes'] });
