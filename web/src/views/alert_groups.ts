@@ -9,10 +9,6 @@ export interface AlertGroup {
 
 const gravity: Record<Severity, number> = { critical: 2, warning: 1, info: 0 };
 
-export function gravestFirst(alerts: Alert[]): Alert[] {
-  return groupsOf(alerts).map((group) => group.cause);
-}
-
 export function groupsOf(alerts: Alert[]): AlertGroup[] {
   const groups = new Map<number, AlertGroup>();
   alerts.forEach((alert, index) => {
