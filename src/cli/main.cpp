@@ -10,6 +10,7 @@
 #include <map>
 
 #include "cli/option_checks.h"
+#include "cli/settings.h"
 #include "cli/startup.h"
 #include "cli/verbs.h"
 #include "config/suggest.h"
@@ -21,89 +22,11 @@ namespace {
 constexpr std::uint64_t largest_seed = std::numeric_limits<std::int64_t>::max();
 constexpr Size most = Size{1} << 40U;  // of anything that is counted: more is a slip, and its products overflow
 
-// The --section.key=value words that CLI11 leaves over, for load_config.
-std::vector<std::string> settings_from(const std::vector<std::string>& extras) {
-  for (const std::string& word : extras) {
-    if (word.starts_with("--")) continue;
-    throw Error("'" + word + "' is not something this verb takes", "settings are written --section.key=value");
-  }
-  return extras;
-}
-
-// Options that stand for one setting each. They are turned into that setting before anything is parsed, so that flags
-// win in the order they are typed, however they are spelled.
-struct Shortcut {
-  const char* option;
-  const char* key;
-  const char* help;
-};
-constexpr Shortcut shortcuts[] = {
-    {"--preset", "preset", "starting point: tiny, small, gpt-124m … (see inspect presets)"},
-    {"--recipe", "precision.recipe", "number formats and scales (see inspect recipes)"},
-    {"--data", "data.path", "a folder that `quaver data` wrote, or a shard"},
-    {"--steps", "train.steps", "optimiser steps"},
-    {"--batch", "train.batch", "sequences a micro-batch"},
-    {"--seed", "train.seed", "of weights, data order and stochastic rounding"},
-    {"--device", "train.device", "auto, cpu or cuda"},
-    {"--name", "run.name", "of the run: its folder is runs/NAME"},
-    {"--dir", "run.dir", "folder of the run"}};
-
-// Only the verbs that take a config know the shortcuts: `sample --seed` is another seed.
-bool takes_config(const std::vector<std::string>& words) {
-  if (words.empty()) return false;
-  return words[0] == "train" || words[0] == "compare" ||
-         (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench" ||
-         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize" || words[0] == "eval";
-}
-
-// A benchmark has steps of its own, and neither data nor a run. A trained model is looked at in another precision, on
-// other data or elsewhere, and stays the model it is.
-bool is_known(const Shortcut& shortcut, const std::string& verb) {
-  const std::string_view option = shortcut.option;
-  if (verb == "eval") {
-    return option == "--recipe" || option == "--data" || option == "--batch" || option == "--device";
-  }
-  return verb != "bench" || (option != "--steps" && option != "--data" && option != "--name" && option != "--dir");
-}
-
-// The setting a word stands for, "--section.key" with or without "=value"; empty if it is none.
-std::string setting_of(const std::string& word, const std::string& verb) {
-  for (const Shortcut& shortcut : shortcuts) {
-    if (!is_known(shortcut, verb)) continue;
-    const std::string option = shortcut.option;
-    if (word == option || word.starts_with(option + "=")) return "--" + (shortcut.key + word.substr(option.size()));
-  }
-  const bool is_key = word.starts_with("--") && word.substr(0, word.find('=')).find('.') != std::string::npos;
-  return is_key ? word : "";
-}
-
-// Every setting as one word, so that its value is not taken for the name of a config file.
-std::vector<std::string> join_settings(const std::vector<std::string>& words) {
-  if (!takes_config(words)) return words;
-  std::vector<std::string> joined;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::string setting = setting_of(words[i], words[0]);
-    if (setting.empty()) {
-      joined.push_back(words[i]);
-      continue;
-    }
-    const bool has_value = setting.find('=') != std::string::npos;
-    if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--")) setting += "=" + words[++i];
-    joined.push_back(std::move(setting));
-  }
-  return joined;
-}
-
 void add_settings(CLI::App& verb) {
   verb.allow_extras();
   const std::string& name =
       verb.get_parent()->get_parent() == nullptr ? verb.get_name() : verb.get_parent()->get_name();
-  std::string footer = "Settings, of which later ones win:\n";
-  for (const Shortcut& shortcut : shortcuts) {
-    if (!is_known(shortcut, name)) continue;
-    footer += fmt::format("  {:<26}{}\n", std::string(shortcut.option) + " VALUE", shortcut.help);
-  }
-  verb.footer(footer + "  --section.key=value       any key of docs/config.md");
+  verb.footer(settings_help(name));
 }
 
 // What help ends with: a line to type.
