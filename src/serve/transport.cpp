@@ -2,43 +2,38 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/system/system_error.hpp>
 #include <cerrno>
-#include <cstring>
-#include <mutex>
-#include <netinet/in.h>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
-#include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
 #include "quaver/error.h"
-#include "serve/connection.h"
-#include "serve/workers.h"
 
 namespace quaver {
 
 namespace {
 
-constexpr std::uint64_t listener_id = 0;
-constexpr std::uint64_t wake_id = 1;
-constexpr std::uint64_t first_connection_id = 2;
-constexpr auto tick = std::chrono::milliseconds(250);
-constexpr std::size_t most_received = max_head_bytes + max_body_bytes;
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
 
-Descriptor require(int number, const char* what) {
-  if (number < 0) {
-    throw Error(std::string("cannot ") + what + ": " + std::strerror(errno),
-                "close programs that have many files open, or raise the limit with `ulimit -n`");
-  }
-  return Descriptor(number);
-}
+constexpr int backlog = 512;
+constexpr auto tick_period = std::chrono::milliseconds(250);
 
-// Leaves descriptors for the store and the rest of the program.
+// Leaves file descriptors for the stores and the rest of the program.
 std::size_t connections_within_limits(std::size_t wanted) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
@@ -46,396 +41,417 @@ std::size_t connections_within_limits(std::size_t wanted) {
   return std::min(wanted, allowed > 128 ? allowed - 64 : allowed / 2);
 }
 
-Response come_back_later(std::string_view what, std::string_view seconds) {
+Response overloaded(std::string_view what, std::string_view retry_after_seconds) {
   Response response = refusal(503, what, "try again in a few seconds, or close other windows of the dashboard");
-  response.headers.emplace_back("Retry-After", seconds);
+  response.headers.emplace_back("Retry-After", retry_after_seconds);
   return response;
+}
+
+Error listen_error(const std::string& host, std::uint16_t port, const error_code& code) {
+  const std::string what = fmt::format("cannot listen on {}:{}: {}", host, port, code.message());
+  if (code == asio::error::address_in_use) {
+    return Error(what, fmt::format("a dashboard may be running there already: open http://{}:{}, or choose another "
+                                   "port with --port",
+                                   host, port));
+  }
+  if (code == asio::error::access_denied) {
+    return Error(what, "ports below 1024 need privileges; choose another with --port");
+  }
+  if (code == boost::system::errc::address_not_available) {
+    return Error(what, "this machine does not have that address; choose another with --host");
+  }
+  if (code == asio::error::no_descriptors) {
+    return Error(what, "close programs that have many files open, or raise the limit with `ulimit -n`");
+  }
+  if (code.category() != asio::error::get_system_category()) {  // the host's name could not be resolved
+    return Error(what, "give an address of this machine with --host, e.g. 127.0.0.1, or 0.0.0.0 for all of them");
+  }
+  return Error(what, "choose another address with --host or another port with --port");
+}
+
+// Asio leaves descriptors open in child processes; the browser that `quaver dash` starts would keep the port.
+template <class Socket>
+void close_on_exec(Socket& socket) {
+  fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+}
+
+tcp::acceptor listen_on(asio::io_context& io, const std::string& host, std::uint16_t port) try {
+  const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string name = has_brackets ? host.substr(1, host.size() - 2) : host;
+  tcp::resolver resolver(io);
+  const auto found =
+      resolver.resolve(name, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service);
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  tcp::acceptor acceptor(io, endpoint.protocol());
+  close_on_exec(acceptor);
+  // So that a dashboard can be restarted at once. Unlike SO_REUSEPORT this does not let two listen side by side.
+  acceptor.set_option(tcp::acceptor::reuse_address(true));
+  acceptor.bind(endpoint);
+  acceptor.listen(backlog);
+  return acceptor;
+} catch (const boost::system::system_error& error) {
+  throw listen_error(host, port, error.code());
+}
+
+// As a Host header writes it: "10.0.0.5", "[::1]". Empty where the system gives none.
+std::string local_address_of(const tcp::socket& socket) {
+  error_code failure;
+  const asio::ip::address address = socket.local_endpoint(failure).address();
+  if (failure) return "";
+  if (address.is_v4()) return address.to_string();
+  asio::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
+  v6.scope_id(0);
+  return fmt::format("[{}]", v6.to_string());
 }
 
 }  // namespace
 
+// Everything but stop() and publish() runs on the thread of run(). A pending operation holds its connection, so that
+// one can be closed from anywhere; the operation then completes in Phase::closed and does nothing.
 class Transport::Loop {
  public:
   Loop(const std::string& host, std::uint16_t port, const TransportLimits& limits)
       : limits_(limits),
         most_connections_(connections_within_limits(limits.connections)),
-        listener_(listen_on(host, port)),
-        epoll_(require(epoll_create1(EPOLL_CLOEXEC), "wait for connections")),
-        wake_(require(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "wait for connections")) {
-    watch(listener_.get(), listener_id, EPOLLIN, EPOLL_CTL_ADD);
-    watch(wake_.get(), wake_id, EPOLLIN, EPOLL_CTL_ADD);
-  }
+        acceptor_(listen_on(io_, host, port)) {}
 
   void run(const RequestHandler& handler, const std::atomic<bool>* stop_flag);
+  void stop() { io_.stop(); }
+  void publish(std::string event);
 
-  void stop() {
-    stopping_ = true;
-    wake();
-  }
-
-  void publish(std::string event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(std::move(event));
-    }
-    wake();
-  }
-
-  std::uint16_t port() const { return local_port(listener_); }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   std::size_t streams() const { return streams_; }
   std::size_t connections() const { return connection_count_; }
 
  private:
-  struct Answer {
-    std::uint64_t connection;
-    Response response;
+  enum class Phase : std::uint8_t {
+    reading,    // a request, or waiting for one
+    working,    // a worker makes the response
+    writing,    // the response
+    streaming,  // events
+    lingering,  // everything is sent; what still arrives is discarded until the client closes
+    closed
   };
 
-  void wake() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);  // fails only when it is set already
-  }
-  void watch(int descriptor, std::uint64_t id, std::uint32_t events, int operation) const {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = id;
-    epoll_ctl(epoll_.get(), operation, descriptor, &event);
-  }
-  void set_interest(Connection& connection, std::uint32_t events) const {
-    if (connection.interest == events) return;
-    connection.interest = events;
-    watch(connection.socket.get(), connection.id, events, EPOLL_CTL_MOD);
-  }
+  enum class Method : std::uint8_t { head, other };  // HEAD gets the head of the response alone
 
-  void handle(const epoll_event& event);
-  void accept_all();
+  struct Connection;
+  using ConnectionPtr = std::shared_ptr<Connection>;
+
+  void tick(const std::atomic<bool>* stop_flag);
+  void accept();
+  void add(tcp::socket socket);
   bool make_room();
-  void pause_listening();
-  void take_messages();
-  void look_at_clocks();
+  void check_deadlines();
+  void expire(const ConnectionPtr& connection);
 
-  void on_readable(Connection& connection);
-  void advance(Connection& connection);
-  bool take_head(Connection& connection);
-  void dispatch(Connection& connection);
-  void respond(Connection& connection, Response response, KeepAlive keep_alive);
-  void begin_stream(Connection& connection, Response response);
-  void on_writable(Connection& connection);
-  void finish_answer(Connection& connection);
-  void linger(Connection& connection);
-  void expire(Connection& connection);
-  void close(Connection& connection);
+  void read(const ConnectionPtr& connection);
+  void on_received(const ConnectionPtr& connection, std::string_view bytes);
+  void advance(const ConnectionPtr& connection);
+  void take_head(const ConnectionPtr& connection);
+  void dispatch(const ConnectionPtr& connection);
+
+  void respond(const ConnectionPtr& connection, Response response, KeepAlive keep_alive);
+  void begin_stream(const ConnectionPtr& connection, Response response);
+  void enqueue(const ConnectionPtr& connection, std::string_view events);
+  void write(const ConnectionPtr& connection);
+  void on_written(const ConnectionPtr& connection);
+  void linger(const ConnectionPtr& connection);
+  void close(const ConnectionPtr& connection);
+
+  // A copy, since closing a connection takes it out of the set.
+  std::vector<ConnectionPtr> snapshot() const { return {connections_.begin(), connections_.end()}; }
 
   const TransportLimits limits_;
   const std::size_t most_connections_;
-  Descriptor listener_;
-  Descriptor epoll_;
-  Descriptor wake_;
-  bool listening_ = true;
+  asio::io_context io_{1};
+  tcp::acceptor acceptor_;
+  bool is_accepting_ = false;
+  asio::steady_timer timer_{io_};
   const RequestHandler* handler_ = nullptr;
-  std::optional<Workers> workers_;
-  Instant now_{};
+  std::optional<asio::thread_pool> workers_;
+  std::atomic<std::size_t> waiting_requests_{0};  // raised by the loop, lowered by the workers
 
-  std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-  std::vector<std::unique_ptr<Connection>> closed_;  // kept until no function up the stack refers to them
-  std::uint64_t next_id_ = first_connection_id;
-  std::size_t held_bytes_ = 0;
+  std::unordered_set<ConnectionPtr> connections_;
+  std::size_t held_bytes_ = 0;  // of responses that are being written
   std::atomic<std::size_t> streams_{0};
   std::atomic<std::size_t> connection_count_{0};
-  std::atomic<bool> stopping_{false};
+};
 
-  std::mutex mutex_;  // of what other threads hand over
-  std::vector<Answer> answers_;
-  std::vector<std::string> events_;
+struct Transport::Loop::Connection {
+  explicit Connection(tcp::socket accepted) : socket(std::move(accepted)) {}
+
+  std::array<asio::const_buffer, 2> unsent() const {
+    const std::string_view content = response.content();
+    const std::size_t in_head = std::min(sent, head.size());
+    return {asio::buffer(head) + in_head, asio::buffer(content.data(), content.size()) + (sent - in_head)};
+  }
+
+  tcp::socket socket;
+  std::string local_address;
+  Phase phase = Phase::reading;
+  Clock::time_point deadline{};           // when the phase has taken too long
+  Clock::time_point response_deadline{};  // bounds `deadline`, however steadily the client reads
+  Clock::time_point heartbeat{};          // when a stream gets its next one
+
+  std::array<char, 4096> chunk;  // filled by the pending read
+  bool is_reading = false;
+  std::string received;            // not yet consumed by a request
+  std::optional<Request> request;  // whose body is awaited
+  Method method = Method::other;   // of the current request
+  KeepAlive keep_alive = KeepAlive::no;
+
+  std::string head;  // of the response, or the events being sent; must not change while a write is pending
+  Response response;
+  std::size_t sent = 0;  // of head and content together
+  bool is_writing = false;
+  std::string queued;  // events to send after `head`
 };
 
 void Transport::Loop::run(const RequestHandler& handler, const std::atomic<bool>* stop_flag) {
   handler_ = &handler;
-  workers_.emplace(limits_.workers, limits_.waiting_requests);
-  Instant next_look = std::chrono::steady_clock::now();
-  std::array<epoll_event, 128> events;
-  while (!stopping_ && (stop_flag == nullptr || !*stop_flag)) {
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), tick.count());
-    now_ = std::chrono::steady_clock::now();
-    for (int i = 0; i < count; ++i) handle(events[static_cast<std::size_t>(i)]);
-    if (now_ >= next_look) {
-      look_at_clocks();
-      next_look = now_ + tick;
-    }
-    closed_.clear();
-  }
-  workers_.reset();
-  connections_.clear();
-  streams_ = 0;
-  connection_count_ = 0;
-  handler_ = nullptr;
+  workers_.emplace(limits_.workers);
+  tick(stop_flag);
+  io_.run();
+  workers_.reset();  // finishes requests that a worker has begun, drops those that wait
+  for (const ConnectionPtr& connection : snapshot()) close(connection);
 }
 
-void Transport::Loop::handle(const epoll_event& event) {
-  if (event.data.u64 == listener_id) return accept_all();
-  if (event.data.u64 == wake_id) return take_messages();
-  const auto found = connections_.find(event.data.u64);
-  if (found == connections_.end()) return;  // closed by an earlier event of the same batch
-  Connection& connection = *found->second;
-  if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) return close(connection);
-  if ((event.events & EPOLLOUT) != 0) {
-    on_writable(connection);
-    advance(connection);  // the next request may have arrived with the one that is answered now
-  }
-  if ((event.events & (EPOLLIN | EPOLLRDHUP)) != 0) on_readable(connection);
+void Transport::Loop::publish(std::string event) {
+  asio::post(io_, [this, event = std::move(event)] {
+    for (const ConnectionPtr& connection : snapshot()) {
+      if (connection->phase == Phase::streaming) enqueue(connection, event);
+    }
+  });
 }
 
-void Transport::Loop::accept_all() {
-  for (int i = 0; i < 64; ++i) {  // then others have their turn
-    Descriptor accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (accepted.get() < 0) {
-      const bool out_of_descriptors = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-      if (out_of_descriptors && !make_room()) pause_listening();
-      closed_.clear();  // gives their descriptors back
-      return;
+void Transport::Loop::tick(const std::atomic<bool>* stop_flag) {
+  if (stop_flag != nullptr && *stop_flag) return io_.stop();
+  check_deadlines();
+  if (!is_accepting_) accept();
+  timer_.expires_after(tick_period);
+  timer_.async_wait([this, stop_flag](const error_code&) { tick(stop_flag); });
+}
+
+void Transport::Loop::accept() {
+  is_accepting_ = true;
+  acceptor_.async_accept([this](const error_code& failure, tcp::socket socket) {
+    is_accepting_ = false;
+    if (!failure) {
+      add(std::move(socket));
+    } else if (!make_room()) {
+      return;  // out of descriptors: the next tick tries again
     }
-    if (connections_.size() >= most_connections_ && !make_room()) continue;
-    const int on = 1;
-    setsockopt(accepted.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    auto made = std::make_unique<Connection>(next_id_++, std::move(accepted));
-    Connection& connection = *made;
-    connections_.emplace(connection.id, std::move(made));
-    connection_count_ = connections_.size();
-    connection.interest = EPOLLIN | EPOLLRDHUP;
-    connection.deadline = now_ + limits_.idle;
-    watch(connection.socket.get(), connection.id, connection.interest, EPOLL_CTL_ADD);
-    on_readable(connection);  // most requests are there already
-  }
+    accept();
+  });
+}
+
+void Transport::Loop::add(tcp::socket socket) {
+  if (connections_.size() >= most_connections_ && !make_room()) return;
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  close_on_exec(socket);
+  const auto connection = std::make_shared<Connection>(std::move(socket));
+  connection->local_address = local_address_of(connection->socket);
+  connection->deadline = Clock::now() + limits_.idle;
+  connections_.insert(connection);
+  connection_count_ = connections_.size();
+  read(connection);
 }
 
 // Closes the connection that has waited the longest without a whole request. False: every one is being served.
 bool Transport::Loop::make_room() {
-  Connection* oldest = nullptr;
-  for (const auto& [id, connection] : connections_) {
+  ConnectionPtr oldest;
+  for (const ConnectionPtr& connection : connections_) {
     const bool is_waiting = connection->phase == Phase::reading || connection->phase == Phase::lingering;
-    if (is_waiting && (oldest == nullptr || connection->deadline < oldest->deadline)) oldest = connection.get();
+    if (is_waiting && (oldest == nullptr || connection->deadline < oldest->deadline)) oldest = connection;
   }
-  if (oldest != nullptr) close(*oldest);
+  if (oldest != nullptr) close(oldest);
   return oldest != nullptr;
 }
 
-// Until the next look at the clocks: the listener would report the same connection again and again.
-void Transport::Loop::pause_listening() {
-  listening_ = false;
-  watch(listener_.get(), listener_id, 0, EPOLL_CTL_MOD);
-}
-
-void Transport::Loop::take_messages() {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t taken = read(wake_.get(), &count, sizeof count);
-  std::vector<Answer> answers;
-  std::vector<std::string> events;
-  {
-    const std::lock_guard lock(mutex_);
-    answers.swap(answers_);
-    events.swap(events_);
-  }
-  for (Answer& answer : answers) {
-    const auto found = connections_.find(answer.connection);
-    if (found == connections_.end()) continue;  // the client has gone meanwhile
-    Connection& connection = *found->second;
-    respond(connection, std::move(answer.response), connection.after);
-    advance(connection);
-  }
-  if (events.empty()) return;
-  std::vector<Connection*> listeners;
-  for (const auto& [id, connection] : connections_) {
-    if (connection->phase == Phase::streaming) listeners.push_back(connection.get());
-  }
-  for (Connection* connection : listeners) {
-    for (const std::string& event : events) connection->append(event);
-    on_writable(*connection);
-  }
-}
-
-void Transport::Loop::look_at_clocks() {
-  if (!listening_) {
-    listening_ = true;
-    watch(listener_.get(), listener_id, EPOLLIN, EPOLL_CTL_MOD);
-  }
-  std::vector<Connection*> due;
-  for (const auto& [id, connection] : connections_) {
-    if (connection->phase != Phase::working) due.push_back(connection.get());
-  }
-  for (Connection* connection : due) {
-    if (connection->phase == Phase::streaming && connection->heartbeat <= now_) {
-      connection->heartbeat = now_ + limits_.heartbeat;
-      connection->append(":\n\n");
-      on_writable(*connection);
-    } else if (connection->deadline <= now_) {
-      expire(*connection);
+void Transport::Loop::check_deadlines() {
+  const Clock::time_point now = Clock::now();
+  for (const ConnectionPtr& connection : snapshot()) {
+    if (connection->phase == Phase::streaming && connection->heartbeat <= now) {
+      connection->heartbeat = now + limits_.heartbeat;
+      enqueue(connection, ":\n\n");
+    } else if (connection->phase != Phase::working && connection->deadline <= now) {
+      expire(connection);
     }
   }
 }
 
-void Transport::Loop::expire(Connection& connection) {
-  const bool has_begun = connection.phase == Phase::reading && (!connection.received.empty() || connection.request);
+void Transport::Loop::expire(const ConnectionPtr& connection) {
+  const bool has_begun = connection->phase == Phase::reading && (!connection->received.empty() || connection->request);
   if (!has_begun) return close(connection);
   respond(connection, refusal(408, "the request did not arrive in time", "send it at once"), KeepAlive::no);
 }
 
-void Transport::Loop::on_readable(Connection& connection) {
-  if (connection.phase == Phase::lingering) {
-    if (connection.discard() == Flow::ended) close(connection);
+void Transport::Loop::read(const ConnectionPtr& connection) {
+  if (std::exchange(connection->is_reading, true)) return;
+  connection->socket.async_read_some(asio::buffer(connection->chunk),
+                                     [this, connection](const error_code& failure, std::size_t count) {
+                                       connection->is_reading = false;
+                                       on_received(connection, {connection->chunk.data(), failure ? 0 : count});
+                                     });
+}
+
+// No bytes: the client has ended its side, or is gone.
+void Transport::Loop::on_received(const ConnectionPtr& connection, std::string_view bytes) {
+  switch (connection->phase) {
+    case Phase::reading:
+      if (bytes.empty()) return close(connection);
+      if (connection->received.empty() && !connection->request) connection->deadline = Clock::now() + limits_.request;
+      connection->received += bytes;
+      return advance(connection);
+    case Phase::streaming:  // the client has nothing to say here
+      return close(connection);
+    case Phase::lingering:
+      return bytes.empty() ? close(connection) : read(connection);
+    default:  // closed, or its request timed out: what it still sends does not matter
+      return;
+  }
+}
+
+// Takes the next request from what has been received, or reads on.
+void Transport::Loop::advance(const ConnectionPtr& connection) {
+  if (!connection->request) take_head(connection);
+  if (connection->phase != Phase::reading) return;  // answered
+  const bool is_complete = connection->request && connection->received.size() >= connection->request->body_bytes;
+  is_complete ? dispatch(connection) : read(connection);
+}
+
+// Parses the head once it is complete. Sets `request`, or responds where the head decides the response.
+void Transport::Loop::take_head(const ConnectionPtr& connection) {
+  const auto length = head_length(connection->received);
+  if (!length) {
+    const auto bad = too_long(connection->received);
+    if (bad) respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
     return;
   }
-  if (connection.phase == Phase::streaming) return close(connection);  // the client has nothing to say here
-  if (connection.phase != Phase::reading) return;
-  const bool was_empty = connection.received.empty() && !connection.request;
-  const Flow flow = connection.receive(most_received);
-  if (was_empty && !connection.received.empty()) connection.deadline = now_ + limits_.request;
-  advance(connection);
-  // A client may end its side as soon as it has asked; whether it is gone shows when the answer is sent.
-  if (flow == Flow::ended && connection.phase == Phase::reading) close(connection);
-}
-
-// Takes what has been received as far as it goes. A loop, not a recursion: many requests may have come at once.
-void Transport::Loop::advance(Connection& connection) {
-  while (connection.phase == Phase::reading) {
-    const std::size_t before = connection.received.size();
-    if (connection.request || take_head(connection)) {
-      Request& request = *connection.request;
-      if (connection.received.size() < request.body_bytes) return;
-      request.body = connection.received.substr(0, request.body_bytes);
-      connection.received.erase(0, request.body_bytes);
-      dispatch(connection);
-    }
-    if (connection.received.size() == before) return;
-  }
-}
-
-// False: the head is not complete yet, or is answered already.
-bool Transport::Loop::take_head(Connection& connection) {
-  const auto length = head_length(connection.received);
-  if (!length) {
-    const auto bad = too_long(connection.received);
-    if (bad) respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
-    return false;
-  }
-  connection.sending = Sending::whole;
-  auto parsed = parse_head(std::string_view(connection.received).substr(0, *length));
+  auto parsed = parse_head(std::string_view(connection->received).substr(0, *length));
   if (const BadRequest* bad = std::get_if<BadRequest>(&parsed)) {
-    respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
-    return false;
+    return respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
   }
-  connection.received.erase(0, *length);
+  connection->received.erase(0, *length);
   Request& request = std::get<Request>(parsed);
-  request.local_address = connection.local;
-  if (request.method == "HEAD") connection.sending = Sending::head;
-  if (auto answer = handler_->at_once(request)) {
-    // A body that nobody waits for would be taken for the next request.
+  request.local_address = connection->local_address;
+  if (request.method == "HEAD") connection->method = Method::head;
+  if (auto response = handler_->at_once(request)) {
+    // A body that nobody reads would be taken for the next request.
     const KeepAlive keep_alive = request.body_bytes == 0 ? request.keep_alive : KeepAlive::no;
-    respond(connection, std::move(*answer), keep_alive);
-    return false;
+    return respond(connection, std::move(*response), keep_alive);
   }
-  connection.request = std::move(request);
-  return true;
+  connection->request = std::move(request);
 }
 
-void Transport::Loop::dispatch(Connection& connection) {
-  Request request = std::move(*connection.request);
-  connection.request.reset();
-  connection.after = request.keep_alive;
-  auto job = [this, id = connection.id, request = std::move(request)] {
-    Response response = handler_->answer(request);
-    {
-      const std::lock_guard lock(mutex_);
-      answers_.push_back({id, std::move(response)});
-    }
-    wake();
-  };
-  if (held_bytes_ > limits_.unsent_bytes || !workers_->add(std::move(job))) {
-    return respond(connection, come_back_later("the dashboard is asked more than it can answer", "2"), KeepAlive::no);
+void Transport::Loop::dispatch(const ConnectionPtr& connection) {
+  Request request = std::move(*connection->request);
+  connection->request.reset();
+  request.body = connection->received.substr(0, request.body_bytes);
+  connection->received.erase(0, request.body_bytes);
+  if (held_bytes_ > limits_.unsent_bytes || waiting_requests_ >= limits_.waiting_requests) {
+    return respond(connection, overloaded("the dashboard is asked more than it can answer", "2"), KeepAlive::no);
   }
-  connection.phase = Phase::working;
-  set_interest(connection, 0);
+  connection->phase = Phase::working;
+  ++waiting_requests_;
+  asio::post(*workers_, [this, connection, request = std::move(request)] {
+    --waiting_requests_;
+    asio::post(io_,
+               [this, connection, keep_alive = request.keep_alive, response = handler_->answer(request)]() mutable {
+                 if (connection->phase == Phase::working) respond(connection, std::move(response), keep_alive);
+               });
+  });
 }
 
-void Transport::Loop::respond(Connection& connection, Response response, KeepAlive keep_alive) {
-  if (response.kind == Body::events) {
-    if (connection.sending == Sending::whole) return begin_stream(connection, std::move(response));
-    keep_alive = KeepAlive::no;  // as a stream says of itself
-  }
-  connection.phase = Phase::writing;
-  connection.deadline = now_ + limits_.stalled;
-  connection.last_deadline = now_ + limits_.answer;
-  connection.begin_answer(std::move(response), keep_alive);
-  held_bytes_ += connection.held_bytes();
-  on_writable(connection);
+void Transport::Loop::respond(const ConnectionPtr& connection, Response response, KeepAlive keep_alive) {
+  const bool is_stream = response.kind == Body::events;
+  if (is_stream && connection->method == Method::other) return begin_stream(connection, std::move(response));
+  connection->phase = Phase::writing;
+  connection->keep_alive = is_stream ? KeepAlive::no : keep_alive;
+  connection->head = head_of(response, connection->keep_alive);
+  connection->sent = 0;
+  if (connection->method == Method::other) connection->response = std::move(response);
+  held_bytes_ += connection->response.body.size();
+  connection->response_deadline = Clock::now() + limits_.answer;
+  write(connection);
 }
 
-void Transport::Loop::begin_stream(Connection& connection, Response response) {
+void Transport::Loop::begin_stream(const ConnectionPtr& connection, Response response) {
   if (streams_ >= limits_.streams) {
-    return respond(connection, come_back_later("as many windows as it can follow are open on this dashboard", "15"),
+    return respond(connection, overloaded("as many windows as it can follow are open on this dashboard", "15"),
                    KeepAlive::no);
   }
-  // A client whose machine vanished without a word is given up soon after the next heartbeat.
+  // A client whose machine vanished without closing is dropped soon after the next heartbeat.
   const unsigned unanswered = static_cast<unsigned>(limits_.stalled.count());
-  setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
+  setsockopt(connection->socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered, sizeof unanswered);
   ++streams_;
-  connection.phase = Phase::streaming;
-  connection.heartbeat = now_ + limits_.heartbeat;
-  connection.deadline = Instant::max();
-  connection.begin_answer(std::move(response), KeepAlive::no);
-  connection.append("retry: 2000\n\n");
-  on_writable(connection);
+  connection->phase = Phase::streaming;
+  connection->heartbeat = Clock::now() + limits_.heartbeat;
+  connection->response_deadline = Clock::time_point::max();
+  enqueue(connection, head_of(response, KeepAlive::no) + "retry: 2000\n\n");
+  read(connection);  // completes when the client leaves
 }
 
-void Transport::Loop::on_writable(Connection& connection) {
-  const std::size_t before = connection.unsent();
-  const std::size_t held = connection.held_bytes();
-  const Flow flow = connection.send();
-  if (flow == Flow::ended) return close(connection);
-  if (connection.phase == Phase::streaming) {
-    if (connection.unsent() > limits_.unsent_stream_bytes) return close(connection);  // it can ask again
-    const bool is_stuck = flow == Flow::blocked;
-    if (!is_stuck || connection.unsent() < before) {
-      connection.deadline = is_stuck ? now_ + limits_.stalled : Instant::max();
-    } else {
-      connection.deadline = std::min(connection.deadline, now_ + limits_.stalled);
-    }
-    return set_interest(connection, EPOLLIN | EPOLLRDHUP | (is_stuck ? EPOLLOUT : 0U));
+void Transport::Loop::enqueue(const ConnectionPtr& connection, std::string_view events) {
+  connection->queued += events;
+  if (!connection->is_writing) return on_written(connection);
+  const std::size_t unsent = asio::buffer_size(connection->unsent()) + connection->queued.size();
+  if (unsent > limits_.unsent_stream_bytes) close(connection);  // the page reconnects
+}
+
+void Transport::Loop::write(const ConnectionPtr& connection) {
+  connection->deadline = std::min(Clock::now() + limits_.stalled, connection->response_deadline);
+  connection->is_writing = true;
+  connection->socket.async_write_some(connection->unsent(),
+                                      [this, connection](const error_code& failure, std::size_t count) {
+                                        if (connection->phase == Phase::closed) return;
+                                        if (failure) return close(connection);
+                                        connection->is_writing = false;
+                                        connection->sent += count;
+                                        if (asio::buffer_size(connection->unsent()) > 0) return write(connection);
+                                        on_written(connection);
+                                      });
+}
+
+// Nothing is left to send: a stream goes on with what was queued, other connections with their next request.
+void Transport::Loop::on_written(const ConnectionPtr& connection) {
+  connection->head = std::exchange(connection->queued, {});
+  connection->sent = 0;
+  if (connection->phase == Phase::streaming) {
+    connection->deadline = Clock::time_point::max();
+    if (!connection->head.empty()) write(connection);
+    return;
   }
-  if (flow == Flow::blocked) {
-    if (connection.unsent() < before) {
-      connection.deadline = std::min(now_ + limits_.stalled, connection.last_deadline);
-    }
-    return set_interest(connection, EPOLLOUT);
-  }
-  held_bytes_ -= held;
-  finish_answer(connection);
+  held_bytes_ -= connection->response.body.size();
+  connection->response = {};
+  connection->method = Method::other;
+  if (connection->keep_alive == KeepAlive::no) return linger(connection);
+  connection->phase = Phase::reading;
+  connection->deadline = Clock::now() + (connection->received.empty() ? limits_.idle : limits_.request);
+  advance(connection);
 }
 
-void Transport::Loop::finish_answer(Connection& connection) {
-  if (connection.after == KeepAlive::no) return linger(connection);
-  connection.phase = Phase::reading;
-  connection.deadline = now_ + (connection.received.empty() ? limits_.idle : limits_.request);
-  set_interest(connection, EPOLLIN | EPOLLRDHUP);
+// Closing with bytes unread would reset the connection, and the client could lose the response.
+void Transport::Loop::linger(const ConnectionPtr& connection) {
+  error_code ignored;
+  connection->socket.shutdown(tcp::socket::shutdown_send, ignored);
+  connection->phase = Phase::lingering;
+  connection->received = {};
+  connection->deadline = Clock::now() + limits_.linger;
+  read(connection);
 }
 
-// An end with bytes unread would reset the connection, and the client could lose the answer.
-void Transport::Loop::linger(Connection& connection) {
-  shutdown(connection.socket.get(), SHUT_WR);
-  connection.phase = Phase::lingering;
-  connection.received = {};
-  connection.deadline = now_ + limits_.linger;
-  set_interest(connection, EPOLLIN | EPOLLRDHUP);
-}
-
-void Transport::Loop::close(Connection& connection) {
-  const auto found = connections_.find(connection.id);
-  if (found == connections_.end()) return;
-  if (connection.phase == Phase::streaming) --streams_;
-  if (connection.phase == Phase::writing) held_bytes_ -= connection.held_bytes();
-  connection.phase = Phase::working;  // nothing more is done with it
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.socket.get(), nullptr);
-  closed_.push_back(std::move(found->second));
-  connections_.erase(found);
+void Transport::Loop::close(const ConnectionPtr& connection) {
+  if (connection->phase == Phase::closed) return;
+  if (connection->phase == Phase::streaming) --streams_;
+  if (connection->phase == Phase::writing) held_bytes_ -= connection->response.body.size();
+  connection->phase = Phase::closed;
+  error_code ignored;
+  connection->socket.close(ignored);
+  connections_.erase(connection);
   connection_count_ = connections_.size();
 }
 

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "serve/listener.h"
+#include "serve/descriptor.h"
+#include "serve/transport.h"
 #include "store/recorder.h"
 
 namespace quaver::test {
@@ -57,7 +58,7 @@ std::string fetch(int port, const std::string& path) {
 }
 
 // A port that was free a moment ago.
-int free_port() { return local_port(listen_on("127.0.0.1", 0)); }
+int free_port() { return Transport("127.0.0.1", 0).port(); }
 
 TEST(DashVerb, ServesTheRunsOfAFolderUntilInterrupted) {
   const Folder folder;
@@ -157,8 +158,8 @@ TEST(DashVerb, TheAddressForOtherMachinesHasTheToken) {
 
 TEST(DashVerb, APortThatIsTakenSaysWhatToDo) {
   const Folder folder;
-  const Descriptor taken = listen_on("127.0.0.1", 0);
-  const std::string port = std::to_string(local_port(taken));
+  const Transport taken("127.0.0.1", 0);
+  const std::string port = std::to_string(taken.port());
   const Outcome outcome = quaver(folder, {"dash", "--port", port});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.out, "");

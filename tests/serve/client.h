@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "serve/dashboard.h"
-#include "serve/listener.h"
+#include "serve/descriptor.h"
 
 namespace quaver::test {
 

@@ -1,14 +1,10 @@
 // Limits of the dashboard, exactly: what a request may ask for, and what a single column stands for.
-#include <atomic>
-#include <condition_variable>
 #include <gmock/gmock.h>
-#include <mutex>
 
 #include "serve/application.h"
 #include "serve/client.h"
 #include "serve/query.h"
 #include "serve/sample_store.h"
-#include "serve/workers.h"
 
 namespace quaver::test {
 namespace {
@@ -108,35 +104,6 @@ TEST(QueryLimits, CleanTextHasNoControlsAndIsWellFormed) {
                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xc3", "\xe2\x82", "\x80"}) {
     EXPECT_FALSE(is_clean_text(bad)) << bad;
   }
-}
-
-// One job runs and two wait: the next is refused until one of them is done.
-TEST(WorkersLimits, TheQueueHasItsLength) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool go = false;
-  std::atomic<int> started = 0;
-  std::atomic<int> done = 0;
-  const auto job = [&] {
-    ++started;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return go; });
-    ++done;
-  };
-  Workers workers(1, 2);
-  ASSERT_TRUE(workers.add(job));
-  while (started == 0) std::this_thread::yield();
-  EXPECT_TRUE(workers.add(job));
-  EXPECT_TRUE(workers.add(job));
-  EXPECT_FALSE(workers.add(job));
-  {
-    const std::lock_guard lock(mutex);
-    go = true;
-  }
-  changed.notify_all();
-  while (done < 3) std::this_thread::yield();
-  EXPECT_TRUE(workers.add(job));
-  while (done < 4) std::this_thread::yield();
 }
 
 }  // namespace

@@ -207,6 +207,17 @@ TEST(TransportAnswers, GetAfterHeadHasItsBody) {
   EXPECT_THAT(client.receive_until("never sent"), EndsWith("\r\n\r\n/second"));
 }
 
+TEST(TransportAnswers, ATimeoutAfterHeadHasItsBody) {
+  TransportLimits limits;
+  limits.request = ms(200);
+  SmallServer server(limits);
+  Client client(server.port());
+  std::string head = server.to("/first");
+  head.replace(0, 3, "HEAD");
+  client.send(head + "GET /second");
+  EXPECT_THAT(client.receive_until("never sent"), EndsWith("\"remedy\":\"send it at once\"}"));
+}
+
 TEST(TransportAnswers, HeadOfAStreamEndsTheConnection) {
   SmallServer server;
   Client client(server.port());
