@@ -1,6 +1,11 @@
 #include "data/unicode.h"
 
+#include <array>
 #include <gtest/gtest.h>
+#include <span>
+#include <vector>
+
+#include "io/file_io.h"
 
 namespace quaver {
 namespace {
@@ -49,6 +54,19 @@ TEST(Unicode, ClassesOfKnownCharacters) {
   for (const std::uint32_t c : {0x00u, 0x21u, 0x5Fu, 0x301u, 0x200Bu, 0x2014u, 0x201Cu, 0x1F642u, 0x10FFFFu}) {
     EXPECT_EQ(char_class(c), CharClass::other) << std::hex << c;
   }
+}
+
+// Computed from the Unicode data of Node.js (17.0), apart from the tables here: white space, letters, numbers, the
+// rest.
+TEST(Unicode, ClassesOfAllCodePointsAreThoseOfUnicode17) {
+  std::vector<CharClass> classes;
+  std::array<std::size_t, 4> counts{};
+  for (std::uint32_t c = 0; c <= 0x10FFFF; ++c) {
+    classes.push_back(char_class(c));
+    ++counts[static_cast<std::size_t>(classes.back())];
+  }
+  EXPECT_EQ(counts, (std::array<std::size_t, 4>{25, 145672, 1924, 966491}));
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(classes))), 0x66CB55A7u);
 }
 
 }  // namespace
