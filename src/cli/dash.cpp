@@ -13,8 +13,8 @@
 #include "cli/interrupt.h"
 #include "cli/verbs.h"
 #include "serve/dashboard.h"
-#include "serve/doorkeeper.h"
-#include "serve/stores.h"
+#include "serve/request_guard.h"
+#include "serve/store_pool.h"
 
 namespace quaver {
 
@@ -49,15 +49,14 @@ void raise_open_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void announce_stores(const Stores& stores) {
+void announce_stores(const StorePool& pool) {
   std::size_t there = 0;
-  for (const ServedStore& store : stores.all()) there += fs::exists(store.door->path()) ? 1 : 0;
+  for (const ServedStore& store : pool.all()) there += fs::exists(store.handle->path()) ? 1 : 0;
   if (there > 1) std::cout << fmt::format("{} stores, in it and below it\n", there);
-  for (const std::string& problem : stores.problems()) std::cerr << "quaver: " << problem << '\n';
+  for (const std::string& problem : pool.problems()) std::cerr << "quaver: " << problem << '\n';
   if (there > 0) return;
-  const std::string file = stores.all().front().door->path().string();
-  const std::string below =
-      stores.depth() == 0 ? "" : fmt::format(", nor any up to {} folders below it", stores.depth());
+  const std::string file = pool.all().front().handle->path().string();
+  const std::string below = pool.depth() == 0 ? "" : fmt::format(", nor any up to {} folders below it", pool.depth());
   std::cout << fmt::format("nothing is recorded there yet: no {}{}; runs appear as they start\n", file, below);
 }
 
@@ -70,7 +69,7 @@ void announce(const Dashboard& dashboard, const DashArguments& arguments) {
     std::cerr << "quaver: what the dashboard sends is not encrypted, the token included; on a network you do not "
                  "trust, listen on 127.0.0.1 and use a tunnel\n";
   }
-  announce_stores(dashboard.stores());
+  announce_stores(dashboard.pool());
   std::cout << "Ctrl-C ends it" << std::endl;
 }
 

@@ -6,7 +6,7 @@
 #include "cli/verbs.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
-#include "serve/store_door.h"
+#include "serve/store_handle.h"
 #include "train/run_record.h"
 
 namespace quaver {

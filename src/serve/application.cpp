@@ -4,8 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "serve/answers.h"
 #include "serve/assets.h"
+#include "serve/endpoints.h"
 #include "serve/json_text.h"
 
 namespace quaver {
@@ -59,7 +59,7 @@ std::optional<Target> find_part_of_run(std::string_view rest) {
 
 bool is_change(Route route) { return route == Route::edit || route == Route::removal; }
 
-Response answer_asset(const Request& request) {
+Response asset_response(const Request& request) {
   const Asset& asset = *find_asset(request.path);
   Response response;
   response.headers = {{"ETag", asset.tag}, {"Cache-Control", "no-cache"}};
@@ -75,28 +75,28 @@ Response answer_asset(const Request& request) {
 std::optional<Response> check_method(const Target& target, const Request& request) {
   const std::string_view method = is_change(target.route) ? "POST" : "GET";
   if (request.method == method || (method == "GET" && request.method == "HEAD")) return std::nullopt;
-  Response response = refusal(405, "this address is not for that method", "use " + std::string(method));
+  Response response = error_response(405, "this method is not allowed here", "use " + std::string(method));
   response.headers.emplace_back("Allow", method == "GET" ? "GET, HEAD" : method);
   return response;
 }
 
-// A page of another site can post forms and plain text without asking first, but not JSON.
+// A page of another site can post forms and plain text without a CORS preflight, but not JSON.
 std::optional<Response> check_content_type(const Request& request) {
   std::string_view type = request.header("content-type").value_or("");
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ')) type.remove_suffix(1);
   if (type == "application/json") return std::nullopt;
-  return refusal(415, "the body is not JSON", "send it with Content-Type: application/json");
+  return error_response(415, "the body is not JSON", "send it with Content-Type: application/json");
 }
 
-Response begin_stream() {
+Response event_stream() {
   Response response;
   response.kind = Body::events;
   response.content_type = "text/event-stream; charset=utf-8";
   return response;
 }
 
-Response done() {
+Response no_content() {
   Response response;
   response.status = 204;
   return response;
@@ -121,24 +121,21 @@ std::optional<Target> find_target(std::string_view path) {
   return std::nullopt;
 }
 
-Application::Application(Doorkeeper keeper, Stores& stores, std::string change_token, Outside outside)
-    : doorkeeper_(std::move(keeper)),
-      stores_(stores),
-      change_token_(std::move(change_token)),
-      outside_(std::move(outside)) {}
+Application::Application(RequestGuard guard, StorePool& pool, std::string change_token, Hooks hooks)
+    : guard_(std::move(guard)), pool_(pool), change_token_(std::move(change_token)), hooks_(std::move(hooks)) {}
 
-std::optional<Response> Application::at_once(const Request& head) const {
-  if (auto refused = doorkeeper_.check(head)) return refused;
+std::optional<Response> Application::respond_to_head(const Request& head) const {
+  if (auto refused = guard_.check(head)) return refused;
   const auto target = find_target(head.path);
-  if (!target) return refusal(404, "there is nothing at this address", "begin at /");
+  if (!target) return error_response(404, "there is nothing at this address", "begin at /");
   if (auto refused = check_method(*target, head)) return refused;
   switch (target->route) {
     case Route::asset:
-      return answer_asset(head);
+      return asset_response(head);
     case Route::stream:
-      return begin_stream();
+      return event_stream();
     case Route::server:
-      return answer_server();
+      return server_response();
     case Route::edit:
     case Route::removal:
       return check_change(head);
@@ -147,97 +144,98 @@ std::optional<Response> Application::at_once(const Request& head) const {
   }
 }
 
-Response Application::answer(const Request& request) const {
+Response Application::respond(const Request& request) const {
   try {
-    if (auto answered = at_once(request)) return *std::move(answered);
-    return answer_from_stores(*find_target(request.path), request);
+    if (auto response = respond_to_head(request)) return *std::move(response);
+    return respond_from_stores(*find_target(request.path), request);
   } catch (const BadParameter& error) {
-    return refusal(400, error.what(), error.remedy());
+    return error_response(400, error.what(), error.remedy());
   } catch (const NoSuchRecord& error) {
-    return refusal(404, error.what(), error.remedy());
+    return error_response(404, error.what(), error.remedy());
   } catch (const EditConflict& error) {
-    return refusal(409, error.what(), error.remedy());
+    return error_response(409, error.what(), error.remedy());
   } catch (const Error& error) {
-    if (outside_.failed) outside_.failed(error.what());
-    return refusal(503, stores_.without_folders(error.what()), stores_.without_folders(error.remedy()));
+    if (hooks_.failed) hooks_.failed(error.what());
+    return error_response(503, pool_.without_folders(error.what()), pool_.without_folders(error.remedy()));
   } catch (const std::exception& error) {
-    if (outside_.failed) outside_.failed(error.what());
-    return refusal(500, "the dashboard failed to answer", "its terminal says why");
+    if (hooks_.failed) hooks_.failed(error.what());
+    return error_response(500, "internal error of the dashboard", "its terminal shows the cause");
   }
 }
 
-// Pages of other sites are refused before this (Doorkeeper). A header of its own is more: a browser asks before it
-// sends one for another site, and the token in it is known to this server's page alone.
+// A second line of defense behind RequestGuard: for another site's page a custom header needs a CORS preflight, and
+// only this server's page can read the token.
 std::optional<Response> Application::check_change(const Request& head) const {
   if (change_token_.empty()) {
-    return refusal(403, "this dashboard was started without changes",
-                   "start it without --read-only; beyond this machine, with --allow-changes");
+    return error_response(403, "this dashboard is read-only",
+                          "start it without --read-only; on addresses beyond loopback, with --allow-changes");
   }
   if (auto refused = check_content_type(head)) return refused;
   if (equal_in_constant_time(head.header(change_token_header).value_or(""), change_token_)) return std::nullopt;
-  return refusal(403, "the request does not bring the token for changes",
-                 "reload the page; programs find it as change_token in /api/server and send it as X-Quaver-Token");
+  return error_response(
+      403, "the request does not carry the token for changes",
+      "reload the page; programs find it as change_token in /api/server and send it as X-Quaver-Token");
 }
 
-Response Application::answer_server() const {
+Response Application::server_response() const {
   std::error_code ignored;
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(stores_.folder(), ignored);
-  const nlohmann::json answer{
-      {"version", QUAVER_VERSION},
-      {"store", stores_.all().front().door->file_name()},
-      {"folder", folder.filename().string()},
-      {"depth", stores_.depth()},
-      {"streams", outside_.open_streams ? outside_.open_streams() : 0},
-      {"token_required", doorkeeper_.token_required()},
-      {"change_token", change_token_.empty() ? nlohmann::json() : nlohmann::json(change_token_)}};
-  return json_response(json_text(answer));
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(pool_.folder(), ignored);
+  const nlohmann::json body{{"version", QUAVER_VERSION},
+                            {"store", pool_.all().front().handle->file_name()},
+                            {"folder", folder.filename().string()},
+                            {"depth", pool_.depth()},
+                            {"streams", hooks_.open_streams ? hooks_.open_streams() : 0},
+                            {"token_required", guard_.token_required()},
+                            {"change_token", change_token_.empty() ? nlohmann::json() : nlohmann::json(change_token_)}};
+  return json_response(json_text(body));
 }
 
-Response Application::answer_from_stores(const Target& target, const Request& request) const {
-  if (target.route == Route::runs) return json_response(runs_answer(stores_));
-  if (target.route == Route::all_alerts) return json_response(all_alerts_answer(stores_));
-  return answer_of_run(target, request);
+Response Application::respond_from_stores(const Target& target, const Request& request) const {
+  if (target.route == Route::runs) return json_response(runs_body(pool_));
+  if (target.route == Route::all_alerts) return json_response(all_alerts_body(pool_));
+  return respond_for_run(target, request);
 }
 
-Response Application::answer_of_run(const Target& target, const Request& request) const {
-  const auto place = stores_.with_suffix(target.store);
-  if (!place) return refusal(404, "there is no such store here", "choose a run from the list");
-  const std::shared_ptr<StoreReader> store = place->door->reader();
-  if (store == nullptr) {  // before the first run there is no store, and that is no fault
-    return refusal(404, "there is no such run: nothing has been recorded here yet", "start one with `quaver train`");
+Response Application::respond_for_run(const Target& target, const Request& request) const {
+  const auto place = pool_.with_suffix(target.store);
+  if (!place) return error_response(404, "there is no such store here", "choose a run from the list");
+  const std::shared_ptr<StoreReader> store = place->handle->reader();
+  if (store == nullptr) {  // not an error: before the first run there is no store
+    return error_response(404, "there is no such run: nothing has been recorded here yet",
+                          "start one with `quaver train`");
   }
   const Query query(request.query);
   switch (target.route) {
     case Route::run:
-      return json_response(run_answer(stores_, *place, *store, target.run));
+      return json_response(run_body(pool_, *place, *store, target.run));
     case Route::metrics:
-      return json_response(metrics_answer(*store, target.run, query));
+      return json_response(metrics_body(*store, target.run, query));
     case Route::numerics:
-      return bytes_response(numerics_answer(*store, target.run, query));
+      return bytes_response(numerics_body(*store, target.run, query));
     case Route::history:
-      return json_response(history_answer(*store, target.run, query));
+      return json_response(history_body(*store, target.run, query));
     case Route::histogram:
-      return json_response(histogram_answer(*store, target.run, query));
+      return json_response(histogram_body(*store, target.run, query));
     case Route::changes:
-      return json_response(changes_answer(*store, target.run));
+      return json_response(changes_body(*store, target.run));
     case Route::alerts:
-      return json_response(alerts_answer(*place, *store, target.run));
+      return json_response(alerts_body(*place, *store, target.run));
     case Route::events:
-      return json_response(events_answer(*store, target.run));
+      return json_response(events_body(*store, target.run));
     case Route::samples:
-      return json_response(samples_answer(*store, target.run));
+      return json_response(samples_body(*store, target.run));
     case Route::document:
-      return json_response(document_answer(*store, target.run, target.document));
+      return json_response(document_body(*store, target.run, target.document));
     case Route::edit:
       edit_run(store->path(), target.run, edit_in(request.body));
-      return done();
+      return no_content();
     case Route::removal:
       remove_run(store->path(), target.run);
-      return done();
+      return no_content();
     default:
-      break;  // answered before
+      break;  // respond_to_head has handled these
   }
-  return refusal(404, "there is nothing at this address", "begin at /");
+  return error_response(404, "there is nothing at this address", "begin at /");
 }
 
 }  // namespace quaver

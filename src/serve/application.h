@@ -1,4 +1,4 @@
-// Which request gets which answer. No sockets here: a request goes in, an answer comes out.
+// Routes requests to responses. A function of the request and the stores: no sockets here.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "serve/doorkeeper.h"
 #include "serve/request.h"
+#include "serve/request_guard.h"
 #include "serve/response.h"
-#include "serve/stores.h"
+#include "serve/store_pool.h"
 
 namespace quaver {
 
@@ -36,9 +36,9 @@ enum class Route : std::uint8_t {
 
 struct Target {
   Route route = Route::asset;
-  std::string run;       // where the route is of a run: its id, of [A-Za-z0-9_-]{1,64}
-  std::string store;     // and the suffix of its store: empty, or "~" and eight digits
-  std::string document;  // its kind
+  std::string run;       // the run's id, [A-Za-z0-9_-]{1,64}; empty for routes that are not of a run
+  std::string store;     // the suffix of its store: empty, or "~" and eight hexadecimal digits
+  std::string document;  // the kind of document
 };
 
 // None for a path that does not exist. Total.
@@ -46,32 +46,31 @@ std::optional<Target> find_target(std::string_view path);
 
 class Application {
  public:
-  struct Outside {
+  struct Hooks {
     std::function<std::size_t()> open_streams;
-    std::function<void(const std::string& what)> failed;  // an answer failed for a reason of the server's own
+    std::function<void(const std::string& what)> failed;  // called for errors of the server, 5xx
   };
 
-  // The stores outlive the application. Requests that change something have to bring the token, which the page is told;
-  // without one nothing can be changed.
-  Application(Doorkeeper keeper, Stores& stores, std::string change_token, Outside outside);
+  // The pool outlives the application. Requests that change runs must carry the change token, which the page reads from
+  // /api/server; with an empty one the dashboard is read-only.
+  Application(RequestGuard guard, StorePool& pool, std::string change_token, Hooks hooks);
 
-  // The answer that takes no look into the store, if there is one: refusals, the page, the beginning of a stream. Needs
-  // the head alone.
-  std::optional<Response> at_once(const Request& head) const;
+  // The response where the head decides it without reading the store: errors, the page, event streams.
+  std::optional<Response> respond_to_head(const Request& head) const;
 
-  // The answer to any request. Never throws.
-  Response answer(const Request& request) const;
+  // The response to any request. Never throws.
+  Response respond(const Request& request) const;
 
  private:
-  Response answer_from_stores(const Target& target, const Request& request) const;
-  Response answer_of_run(const Target& target, const Request& request) const;
-  Response answer_server() const;
+  Response respond_from_stores(const Target& target, const Request& request) const;
+  Response respond_for_run(const Target& target, const Request& request) const;
+  Response server_response() const;
   std::optional<Response> check_change(const Request& head) const;
 
-  Doorkeeper doorkeeper_;
-  Stores& stores_;
+  RequestGuard guard_;
+  StorePool& pool_;
   std::string change_token_;
-  Outside outside_;
+  Hooks hooks_;
 };
 
 }  // namespace quaver

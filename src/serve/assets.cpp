@@ -5,7 +5,7 @@
 
 #include "io/file_io.h"
 
-// Made by cmake/embed.cmake.
+// Defined by cmake/embed.cmake.
 extern "C" {
 [[gnu::visibility("hidden")]] extern const char quaver_page_index_html_begin[];
 [[gnu::visibility("hidden")]] extern const char quaver_page_index_html_end[];

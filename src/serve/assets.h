@@ -1,4 +1,4 @@
-// The dashboard's page, which is part of the program: no file is read to serve it.
+// The dashboard's page, embedded in the program: serving it reads no file.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace quaver {
 struct Asset {
   std::string_view content_type;
   std::string_view bytes;
-  std::string tag;  // changes with the bytes: what an ETag header says, with its quotes
+  std::string tag;  // the ETag, a checksum, with its quotes
 };
 
 // By its path, "/" for the page itself; null where there is none.

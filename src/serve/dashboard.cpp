@@ -16,11 +16,11 @@ std::string token_for(const ServeOptions& options) {
 
 std::string change_token_for(const ServeOptions& options) {
   const bool is_allowed =
-      options.changes == Changes::allowed || (options.changes == Changes::on_this_machine && is_loopback(options.host));
+      options.changes == Changes::allowed || (options.changes == Changes::on_loopback && is_loopback(options.host));
   return is_allowed ? make_token() : "";
 }
 
-// What a browser on this machine reaches the address by.
+// The host by which a browser on this machine reaches the server.
 std::string host_in_url(const std::string& host) {
   if (host == "0.0.0.0") return "127.0.0.1";
   if (host == "::" || host == "[::]") return "[::1]";
@@ -35,14 +35,14 @@ class Dashboard::Parts {
   Parts(const std::filesystem::path& runs, const ServeOptions& options)
       : host(options.host),
         token(token_for(options)),
-        stores(runs),
+        pool(runs),
         transport(options.host, options.port, options.limits),
-        application(Doorkeeper(host, transport.port(), token), stores, change_token_for(options),
+        application(RequestGuard(host, transport.port(), token), pool, change_token_for(options),
                     {.open_streams = [this] { return transport.streams(); }, .failed = options.warning}) {}
 
   const std::string host;
   const std::string token;
-  Stores stores;
+  StorePool pool;
   Transport transport;
   Application application;
 };
@@ -52,10 +52,11 @@ Dashboard::Dashboard(const std::filesystem::path& runs, const ServeOptions& opti
 Dashboard::~Dashboard() = default;
 
 void Dashboard::listen(const std::atomic<bool>* stop_flag) {
-  const Watcher watcher(parts_->stores, [this](std::string events) { parts_->transport.publish(std::move(events)); });
-  parts_->transport.run({.at_once = [this](const Request& head) { return parts_->application.at_once(head); },
-                         .answer = [this](const Request& request) { return parts_->application.answer(request); }},
-                        stop_flag);
+  const Watcher watcher(parts_->pool, [this](std::string events) { parts_->transport.publish(std::move(events)); });
+  parts_->transport.run(
+      {.respond_to_head = [this](const Request& head) { return parts_->application.respond_to_head(head); },
+       .respond = [this](const Request& request) { return parts_->application.respond(request); }},
+      stop_flag);
 }
 
 void Dashboard::stop() { parts_->transport.stop(); }
@@ -63,7 +64,7 @@ void Dashboard::stop() { parts_->transport.stop(); }
 std::uint16_t Dashboard::port() const { return parts_->transport.port(); }
 const std::string& Dashboard::token() const { return parts_->token; }
 std::size_t Dashboard::streams() const { return parts_->transport.streams(); }
-const Stores& Dashboard::stores() const { return parts_->stores; }
+const StorePool& Dashboard::pool() const { return parts_->pool; }
 
 std::string Dashboard::url() const {
   const std::string base = fmt::format("http://{}:{}/", host_in_url(parts_->host), port());

@@ -1,4 +1,4 @@
-// What the numbers of a run do: one statistic over layers and steps, and one site's magnitudes.
+// Numerics of a run: one statistic over sites and steps, and the histogram of one site.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "numerics/what_if.h"
-#include "serve/answers.h"
+#include "serve/endpoints.h"
 #include "serve/json_text.h"
 
 namespace quaver {
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "figures are sent as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "matrices are sent as they are in memory");
 
 constexpr std::uint64_t last_step = std::numeric_limits<std::int64_t>::max();
 
@@ -33,7 +33,7 @@ const char* aggregate_name(WorseWay worse) {
   return "max";
 }
 
-// From one column's first step to the next one's, where there are two; else over all that the column holds.
+// From the first step of a column to that of the next; of a single column, all its steps.
 std::uint64_t steps_per_column(const NumericsView& view) {
   if (view.steps.size() > 1) return view.steps[1] - view.steps[0];
   return view.steps.empty() ? 1 : view.last_step - view.steps[0] + 1;
@@ -77,8 +77,8 @@ SiteFigures figures_of(const SiteHistogram& histogram) {
 
 bool is_scale(float scale) { return std::isfinite(scale) && scale > 0; }
 
-// A tensor whose scale is taken anew at every cast has the one that fits its largest magnitude. Scales by block differ
-// within the tensor: there is no one range to draw.
+// Under current scaling the scale fits the amax. Blockwise scales differ within the tensor: there is no one range to
+// draw.
 json range_of(const SiteHistogram& histogram, const Distribution& distribution, float scale) {
   const auto format = format_named(histogram.state.rows);
   if (!format) return nullptr;
@@ -91,7 +91,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
   return {{"zero_below", range.lowest}, {"subnormal_below", range.smallest_normal}, {"max", range.largest}};
 }
 
-// Every format with the scale that suits it best.
+// Every format with its best scale.
 json what_if_rows(const Distribution& distribution) {
   json rows = json::array();
   for (const Format format : what_if_formats()) {
@@ -105,7 +105,7 @@ json what_if_rows(const Distribution& distribution) {
   return rows;
 }
 
-// What the cast of that step really did, with the scale in force.
+// What the cast of that step did, with the scale it used.
 json as_stored(const SiteFigures& figures) {
   return {{"scale", figures[Statistic::scale]},
           {"underflow_percent", figures[Statistic::underflow_percent]},
@@ -115,7 +115,7 @@ json as_stored(const SiteFigures& figures) {
 
 }  // namespace
 
-std::string numerics_answer(const StoreReader& store, const std::string& run, const Query& query) {
+std::string numerics_body(const StoreReader& store, const std::string& run, const Query& query) {
   NumericsQuery wanted;
   wanted.statistic = name_in(query, "statistic");
   wanted.role = name_in(query, "role");
@@ -129,15 +129,15 @@ std::string numerics_answer(const StoreReader& store, const std::string& run, co
   header.append((4 - header.size() % 4) % 4, ' ');
   const auto length = static_cast<std::uint32_t>(header.size());
   const std::size_t bytes = view.values.size() * sizeof(float);
-  std::string answer(sizeof length, '\0');
-  answer.reserve(answer.size() + header.size() + bytes);
-  std::memcpy(answer.data(), &length, sizeof length);
-  answer += header;
-  answer.append(reinterpret_cast<const char*>(view.values.data()), bytes);
-  return answer;
+  std::string body(sizeof length, '\0');
+  body.reserve(body.size() + header.size() + bytes);
+  std::memcpy(body.data(), &length, sizeof length);
+  body += header;
+  body.append(reinterpret_cast<const char*>(view.values.data()), bytes);
+  return body;
 }
 
-std::string histogram_answer(const StoreReader& store, const std::string& run, const Query& query) {
+std::string histogram_body(const StoreReader& store, const std::string& run, const Query& query) {
   std::optional<std::uint64_t> step;
   if (query.text("step")) step = query.number("step", 0, 0, last_step);
   const SiteHistogram histogram = store.histogram(run, name_in(query, "site"), step);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "numerics/alert_causes.h"
-#include "serve/answers.h"
+#include "serve/endpoints.h"
 #include "serve/json_text.h"
 
 namespace quaver {
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::size_t most_alerts = 1000;
 
-std::string list_answer(const char* name, json list) { return json_text({{name, std::move(list)}}); }
+std::string list_body(const char* name, json list) { return json_text({{name, std::move(list)}}); }
 
 json text_or_null(const std::optional<std::string>& text) { return text ? json(*text) : json(nullptr); }
 
@@ -33,7 +33,7 @@ Severity severity_named(const std::string& name) {
   return Severity::info;
 }
 
-// For each alert the place in the list of the one of its run that explains it, or its own. A rule of another version is
+// For each alert the index of the alert of its run that explains it, or its own. Rules unknown to this version are
 // neither cause nor symptom.
 std::vector<std::size_t> causes_in(const std::vector<RunAlert>& alerts) {
   std::vector<std::size_t> causes(alerts.size());
@@ -59,7 +59,7 @@ std::vector<std::size_t> causes_in(const std::vector<RunAlert>& alerts) {
   return causes;
 }
 
-// With the addresses that their runs have on the page.
+// With the addresses of their runs.
 std::vector<RunAlert> addressed(std::vector<RunAlert> alerts, const ServedStore& place) {
   for (RunAlert& alert : alerts) alert.run += place.suffix;
   return alerts;
@@ -92,7 +92,7 @@ json alert_list(const std::vector<RunAlert>& alerts) {
 
 }  // namespace
 
-std::string changes_answer(const StoreReader& store, const std::string& run) {
+std::string changes_body(const StoreReader& store, const std::string& run) {
   json list = json::array();
   for (const ScaleChangeRecord& change : store.changes(run)) {
     list.push_back({{"step", change.step},
@@ -103,40 +103,40 @@ std::string changes_answer(const StoreReader& store, const std::string& run) {
                     {"format_before", change.format_before},
                     {"format_after", change.format_after}});
   }
-  return list_answer("changes", std::move(list));
+  return list_body("changes", std::move(list));
 }
 
-std::string alerts_answer(const ServedStore& place, const StoreReader& store, const std::string& run) {
-  return list_answer("alerts", alert_list(addressed(store.alerts(run), place)));
+std::string alerts_body(const ServedStore& place, const StoreReader& store, const std::string& run) {
+  return list_body("alerts", alert_list(addressed(store.alerts(run), place)));
 }
 
-// Where some of several stores cannot be read, the list of runs says so.
-std::string all_alerts_answer(const Stores& stores) {
+// Stores that cannot be read are reported with the list of runs.
+std::string all_alerts_body(const StorePool& pool) {
   std::vector<RunAlert> found;
-  stores.visit([&](const StoreReader& store, const ServedStore& place) {
+  pool.visit([&](const StoreReader& store, const ServedStore& place) {
     for (RunAlert& alert : addressed(store.alerts(), place)) found.push_back(std::move(alert));
   });
   std::stable_sort(found.begin(), found.end(),
                    [](const RunAlert& a, const RunAlert& b) { return a.recorded > b.recorded; });
   found.resize(std::min(found.size(), most_alerts));
-  return list_answer("alerts", alert_list(found));
+  return list_body("alerts", alert_list(found));
 }
 
-std::string events_answer(const StoreReader& store, const std::string& run) {
+std::string events_body(const StoreReader& store, const std::string& run) {
   json list = json::array();
   for (const EventRecord& event : store.events(run)) {
     list.push_back({{"step", event.step}, {"kind", event.kind}, {"text", event.text}});
   }
-  return list_answer("events", std::move(list));
+  return list_body("events", std::move(list));
 }
 
-std::string samples_answer(const StoreReader& store, const std::string& run) {
+std::string samples_body(const StoreReader& store, const std::string& run) {
   json list = json::array();
   for (const SampleRecord& sample : store.samples(run)) list.push_back({{"step", sample.step}, {"text", sample.text}});
-  return list_answer("samples", std::move(list));
+  return list_body("samples", std::move(list));
 }
 
-std::string document_answer(const StoreReader& store, const std::string& run, const std::string& kind) {
+std::string document_body(const StoreReader& store, const std::string& run, const std::string& kind) {
   auto document = store.document(run, kind);
   if (!document) {
     const char* verb = kind == "localization" ? "localize" : "calibrate";

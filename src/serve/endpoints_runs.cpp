@@ -1,10 +1,10 @@
-// The runs of the stores: the list, everything that describes one of them, and what is changed about it.
+// The list of runs, the description of a run, and edits of it.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "serve/answers.h"
+#include "serve/endpoints.h"
 #include "serve/json_text.h"
 #include "serve/site_limits.h"
 
@@ -20,7 +20,7 @@ constexpr int deepest_environment = 32;
 
 json number_or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
 
-// Where this machine keeps its files is nobody's business: of an absolute path its last part is shown.
+// Clients need not see this machine's folders: of an absolute path the last part is shown.
 std::string without_folders(const std::string& text) {
   const std::size_t begin = text.starts_with('"') ? 1 : 0;
   if (text.size() <= begin + 1 || text[begin] != '/') return text;
@@ -51,25 +51,25 @@ json environment_of(const std::string& text) {
 
 bool is_gone(const fs::path& path) {
   std::error_code ignored;
-  return fs::status(path, ignored).type() == fs::file_type::not_found;  // one that may not be looked at is not gone
+  return fs::status(path, ignored).type() == fs::file_type::not_found;  // an unreadable one is not missing
 }
 
-// Where the run's folder was, from the dashboard's folder on; null where it is still there. A store that was moved has
-// its runs beside it.
-json missing_folder(const RunSummary& run, const Stores& stores, const ServedStore& store) {
+// Where the run's folder was, relative to the dashboard's; null where it still exists. A store that was moved has its
+// runs beside it.
+json missing_folder(const RunSummary& run, const StorePool& pool, const ServedStore& store) {
   const fs::path directory = fs::path(run.directory + "/").parent_path();
   if (!directory.is_absolute() || !directory.has_filename()) return nullptr;
-  if (!is_gone(directory) || !is_gone(store.door->path().parent_path() / directory.filename())) return nullptr;
+  if (!is_gone(directory) || !is_gone(store.handle->path().parent_path() / directory.filename())) return nullptr;
   std::error_code ignored;
-  const fs::path relative = directory.lexically_relative(fs::weakly_canonical(stores.folder(), ignored));
+  const fs::path relative = directory.lexically_relative(fs::weakly_canonical(pool.folder(), ignored));
   const bool is_below = !relative.empty() && *relative.begin() != "..";
   return is_below ? relative.generic_string() : without_folders(directory.generic_string());
 }
 
-json summary_of(const RunSummary& run, const Stores& stores, const ServedStore& store) {
+json summary_of(const RunSummary& run, const StorePool& pool, const ServedStore& store) {
   return {{"id", run.id + store.suffix},
           {"store_folder", store.folder},
-          {"missing_folder", missing_folder(run, stores, store)},
+          {"missing_folder", missing_folder(run, pool, store)},
           {"name", run.name},
           {"trained_name", run.trained_name},
           {"note", run.note},
@@ -95,7 +95,7 @@ json summary_of(const RunSummary& run, const Stores& stores, const ServedStore& 
           {"seed", run.seed}};
 }
 
-// The run's changes of settings, as far as they are what a trainer writes: a store is a file from elsewhere.
+// The run's changes of settings, as far as they are well-formed: a store is untrusted input.
 json settings_of(const std::optional<std::string>& document) {
   json changes = json::array();
   const json parsed = document ? json::parse(*document, nullptr, false) : json::array();
@@ -136,7 +136,7 @@ std::vector<std::string> tags_of(const json& value) {
   const bool are_tags =
       value.is_array() && value.size() <= most_tags && std::all_of(value.begin(), value.end(), is_tag);
   if (!are_tags) {
-    throw BadParameter("these tags cannot be kept",
+    throw BadParameter("these tags are not valid",
                        fmt::format("send at most {}, each a text of 1 to {} characters", most_tags, longest_tag));
   }
   return value.get<std::vector<std::string>>();
@@ -147,7 +147,7 @@ std::string text_of(const json& value, const char* what, std::size_t longest, bo
     const std::string& text = value.get_ref<const std::string&>();
     if (is_clean(text) && characters_in(text) <= longest) return text;
   }
-  throw BadParameter(fmt::format("this {} cannot be kept", what),
+  throw BadParameter(fmt::format("this {} is not valid", what),
                      fmt::format("send a text of at most {} characters, without control characters", longest));
 }
 
@@ -158,18 +158,18 @@ bool flag_of(const json& value, const std::string& key) {
 
 }  // namespace
 
-std::string runs_answer(const Stores& stores) {
-  std::vector<std::pair<double, json>> found;  // with the time of their start
+std::string runs_body(const StorePool& pool) {
+  std::vector<std::pair<double, json>> found;  // with their start times
   const auto take = [&](const StoreReader& store, const ServedStore& place) {
-    for (const RunSummary& run : store.runs()) found.emplace_back(run.started, summary_of(run, stores, place));
+    for (const RunSummary& run : store.runs()) found.emplace_back(run.started, summary_of(run, pool, place));
   };
   json problems = json::array();
-  for (const Error& failure : stores.visit(take)) {
+  for (const Error& failure : pool.visit(take)) {
     problems.push_back(
-        {{"what", stores.without_folders(failure.what())}, {"remedy", stores.without_folders(failure.remedy())}});
+        {{"what", pool.without_folders(failure.what())}, {"remedy", pool.without_folders(failure.remedy())}});
   }
-  for (const std::string& problem : stores.problems()) {
-    problems.push_back({{"what", stores.without_folders(problem)}, {"remedy", ""}});
+  for (const std::string& problem : pool.problems()) {
+    problems.push_back({{"what", pool.without_folders(problem)}, {"remedy", ""}});
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   json runs = json::array();
@@ -177,40 +177,40 @@ std::string runs_answer(const Stores& stores) {
   return json_text({{"runs", std::move(runs)}, {"problems", std::move(problems)}});
 }
 
-std::string run_answer(const Stores& stores, const ServedStore& place, const StoreReader& store,
-                       const std::string& run) {
+std::string run_body(const StorePool& pool, const ServedStore& place, const StoreReader& store,
+                     const std::string& run) {
   const RunDetails details = store.run(run);
-  json answer = summary_of(details.summary, stores, place);
-  json& config = answer["config"] = json::object();
+  json body = summary_of(details.summary, pool, place);
+  json& config = body["config"] = json::object();
   for (const auto& [key, value] : details.config) config[key] = without_folders(value);
-  answer["changed_settings"] = settings_of(store.document(run, "settings"));
-  answer["environment"] = environment_of(details.environment_json);
-  json& sites = answer["sites"] = json::array();
+  body["changed_settings"] = settings_of(store.document(run, "settings"));
+  body["environment"] = environment_of(details.environment_json);
+  json& sites = body["sites"] = json::array();
   const SiteLimits limits = site_limits(details);
   for (std::size_t i = 0; i < details.sites.size(); ++i) {
     sites.push_back(site_of(details.sites[i]));
     sites.back()["limits"] = limits.set_of_site[i];
   }
-  answer["limits"] = limits.sets;
-  json& statistics = answer["statistics"] = json::array();
+  body["limits"] = limits.sets;
+  json& statistics = body["statistics"] = json::array();
   for (const StatisticDescription& statistic : details.statistics) {
     statistics.push_back({{"name", statistic.name}, {"unit", statistic.unit}, {"doc", statistic.doc}});
   }
-  answer["metrics"] = details.metrics;
-  json& totals = answer["totals"] = json::object();
+  body["metrics"] = details.metrics;
+  json& totals = body["totals"] = json::object();
   for (const auto& [metric, total] : details.totals) totals[metric] = total;
-  json& shares = answer["shares"] = json::object();
+  json& shares = body["shares"] = json::object();
   for (const auto& [format, share] : details.shares) shares[format] = share;
-  json& memory = answer["memory"] = json::object();
+  json& memory = body["memory"] = json::object();
   for (const auto& [category, bytes] : details.memory) memory[category] = bytes;
-  answer["roles"] = details.roles;
-  return json_text(answer);
+  body["roles"] = details.roles;
+  return json_text(body);
 }
 
 RunEdit edit_in(std::string_view body) {
   const json parsed = json::parse(body, nullptr, false);
   if (!parsed.is_object() || parsed.empty()) {
-    throw BadParameter("the body says nothing to change", R"(send {"name":"…","tags":["a"],"note":"…","hidden":true})");
+    throw BadParameter("the body contains no change", R"(send {"name":"…","tags":["a"],"note":"…","hidden":true})");
   }
   RunEdit edit;
   for (const auto& [key, value] : parsed.items()) {

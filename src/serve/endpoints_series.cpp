@@ -1,7 +1,7 @@
 // Series over steps: metrics of a run, statistics of a site.
 #include <limits>
 
-#include "serve/answers.h"
+#include "serve/endpoints.h"
 #include "serve/json_text.h"
 
 namespace quaver {
@@ -14,7 +14,7 @@ constexpr std::size_t usual_points = 2000;
 
 }  // namespace
 
-std::string metrics_answer(const StoreReader& store, const std::string& run, const Query& query) {
+std::string metrics_body(const StoreReader& store, const std::string& run, const Query& query) {
   const std::vector<std::string> names = query.list("names", most_metrics);
   const std::uint64_t after = query.number("after", 0, 0, std::numeric_limits<std::int64_t>::max());
   const std::size_t points = query.number("points", usual_points, 4, most_points);
@@ -32,7 +32,7 @@ std::string metrics_answer(const StoreReader& store, const std::string& run, con
   return json + "}}";
 }
 
-std::string history_answer(const StoreReader& store, const std::string& run, const Query& query) {
+std::string history_body(const StoreReader& store, const std::string& run, const Query& query) {
   const std::size_t points = query.number("points", usual_points, 4, most_points);
   const SiteHistory history = store.history(run, name_in(query, "site"), points);
   std::string json = R"({"site":)" + json_string(history.site) + R"(,"step":)";

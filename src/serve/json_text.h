@@ -1,4 +1,4 @@
-// Small pieces of JSON: arrays of many numbers, written as short as they read back exactly, and text as a JSON string.
+// JSON text: long arrays of numbers in their shortest exact form, and strings.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// How many bytes the character at the front takes; 0: it is not well formed, or a control.
+// The length of the first character in bytes; 0 where it is ill-formed or a control character.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const unsigned first = byte(0);
@@ -36,9 +36,9 @@ std::size_t character_length(std::string_view text) {
 }
 
 template <class Use>
-void split(std::string_view text, char mark, Use&& use) {
+void split(std::string_view text, char separator, Use&& use) {
   while (true) {
-    const std::size_t end = text.find(mark);
+    const std::size_t end = text.find(separator);
     use(text.substr(0, end));
     if (end == std::string_view::npos) return;
     text.remove_prefix(end + 1);
@@ -96,7 +96,7 @@ std::uint64_t Query::number(std::string_view name, std::uint64_t fallback, std::
   const char* const last = value->data() + value->size();
   const auto [end, failure] = std::from_chars(value->data(), last, result);
   if (failure != std::errc() || end != last || result < least || result > most) {
-    throw BadParameter(fmt::format("the parameter {} is not a whole number it may be", name),
+    throw BadParameter(fmt::format("the parameter {} is not an integer within its bounds", name),
                        fmt::format("give one from {} to {}", least, most));
   }
   return result;
@@ -108,7 +108,8 @@ std::string name_in(const Query& query, std::string_view name) {
     throw BadParameter(fmt::format("the parameter {} is missing", name), fmt::format("add {}=… to the address", name));
   }
   if (value->size() > longest_name || !is_clean_text(*value)) {
-    throw BadParameter(fmt::format("the parameter {} is no name", name), "give a name that /api/runs/ID lists");
+    throw BadParameter(fmt::format("the parameter {} is not a valid name", name),
+                       "give a name that /api/runs/ID lists");
   }
   return std::string(*value);
 }

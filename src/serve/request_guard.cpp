@@ -1,4 +1,4 @@
-#include "serve/doorkeeper.h"
+#include "serve/request_guard.h"
 
 #include <array>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ std::string machine_name() {
   return name.data();
 }
 
-// "a.b:80" → "a.b" and "80"; the port is empty where there is none. An address of IPv6 keeps its brackets.
+// "a.b:80" → "a.b" and "80"; the port is empty where there is none. An IPv6 address keeps its brackets.
 std::pair<std::string_view, std::string_view> split_host(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   const std::size_t bracket = text.rfind(']');
@@ -28,10 +28,10 @@ std::pair<std::string_view, std::string_view> split_host(std::string_view text) 
 }
 
 bool equal_names(std::string_view a, std::string_view b) {
-  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   if (a.empty() || a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (small(a[i]) != small(b[i])) return false;
+    if (lower(a[i]) != lower(b[i])) return false;
   }
   return true;
 }
@@ -59,7 +59,7 @@ std::string_view cookie(const Request& request, std::string_view name) {
 std::string make_token() {
   std::array<unsigned char, 16> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error("the system gives no random numbers for a token", "listen on 127.0.0.1, where none is needed");
+    throw Error("the system provides no random numbers for a token", "listen on 127.0.0.1, where none is needed");
   }
   std::string token;
   for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
@@ -82,56 +82,57 @@ bool is_loopback(std::string_view host) {
   return is_address && name.starts_with("127.");
 }
 
-Doorkeeper::Doorkeeper(const std::string& host, std::uint16_t port, std::string token)
+RequestGuard::RequestGuard(const std::string& host, std::uint16_t port, std::string token)
     : host_(without_brackets(host)), machine_(machine_name()), port_(std::to_string(port)), token_(std::move(token)) {}
 
-bool Doorkeeper::is_own_host(std::string_view host, std::string_view local_address) const {
+bool RequestGuard::is_own_host(std::string_view host, std::string_view local_address) const {
   const auto [name, port] = split_host(host);
   const bool is_own_port = port == port_ || (port.empty() && port_ == "80");
   if (!is_own_port) return false;
   if (equal_names(name, "localhost") || name == "127.0.0.1" || name == "[::1]") return true;
   if (equal_names(without_brackets(name), host_)) return true;
-  // Beyond this machine the names it goes by there are its own too; the token, which a browser keeps for one name,
-  // guards against names that others point at this address.
+  // A server that other machines reach has the names they use for it. DNS rebinding is no danger there: the browser
+  // sends the cookie with the token to one host name alone.
   if (!token_required()) return false;
   return equal_names(name, machine_) || equal_names(name, local_address);
 }
 
-std::optional<Response> Doorkeeper::check(const Request& request) const {
+std::optional<Response> RequestGuard::check(const Request& request) const {
   const std::string_view host = request.header("host").value_or("");
   if (!is_own_host(host, request.local_address)) {
-    return refusal(403, "the request was made to another name than this server's",
-                   fmt::format("open http://127.0.0.1:{} or the address that `quaver dash` printed; a tunnel has to "
-                               "use the same port at both ends",
-                               port_));
+    return error_response(
+        403, "the Host header does not name this server",
+        fmt::format("open http://127.0.0.1:{} or the address that `quaver dash` printed; a tunnel must "
+                    "use the same port at both ends",
+                    port_));
   }
   if (auto refused = check_origin(request)) return refused;
   return check_token(request);
 }
 
-std::optional<Response> Doorkeeper::check_origin(const Request& request) const {
-  constexpr std::string_view what = "the request was made by a page of another site";
-  constexpr std::string_view remedy = "only the dashboard's own page may ask; open it in the browser";
+std::optional<Response> RequestGuard::check_origin(const Request& request) const {
+  constexpr std::string_view what = "the request comes from a page of another site";
+  constexpr std::string_view remedy = "only the dashboard's own page has access; open it in the browser";
   if (const auto origin = request.header("origin")) {
     if (!origin->starts_with("http://") || !equal_names(origin->substr(7), request.header("host").value_or(""))) {
-      return refusal(403, what, remedy);
+      return error_response(403, what, remedy);
     }
   }
-  // Browsers send no Origin with pictures, scripts and links of other sites, but say where the request comes from. A
-  // link to the page itself may be followed.
+  // Browsers send no Origin for images, scripts and links of other sites, but they send Sec-Fetch-Site. A link to the
+  // page itself may be followed.
   const std::string_view site = request.header("sec-fetch-site").value_or("none");
   const bool is_link = request.path == "/" && request.header("sec-fetch-mode") == "navigate";
-  if (site != "same-origin" && site != "none" && !is_link) return refusal(403, what, remedy);
+  if (site != "same-origin" && site != "none" && !is_link) return error_response(403, what, remedy);
   return std::nullopt;
 }
 
-std::optional<Response> Doorkeeper::check_token(const Request& request) const {
-  const bool may_bring_token = request.path == "/" && (request.method == "GET" || request.method == "HEAD");
-  const Query query(may_bring_token ? request.query : "");
-  if (const auto brought = query.text("token")) {
-    if (token_required() && !equal_in_constant_time(*brought, token_)) {
-      return refusal(401, "the token in the address is not this server's",
-                     "open the address that `quaver dash` printed when it was started last");
+std::optional<Response> RequestGuard::check_token(const Request& request) const {
+  const bool may_carry_token = request.path == "/" && (request.method == "GET" || request.method == "HEAD");
+  const Query query(may_carry_token ? request.query : "");
+  if (const auto given = query.text("token")) {
+    if (token_required() && !equal_in_constant_time(*given, token_)) {
+      return error_response(401, "the token in the address is not this server's",
+                            "open the address that `quaver dash` printed when it was started last");
     }
     Response response;
     response.status = 303;
@@ -148,14 +149,16 @@ std::optional<Response> Doorkeeper::check_token(const Request& request) const {
   const bool is_known =
       equal_in_constant_time(bearer, token_) || equal_in_constant_time(cookie(request, cookie_name()), token_);
   if (is_known) return std::nullopt;
-  Response refused = refusal(401, "this dashboard asks for its token",
-                             "open the address with ?token=… that `quaver dash` printed, or send it as Authorization: "
-                             "Bearer");
+  Response refused =
+      error_response(401, "this dashboard requires its token",
+                     "open the address with ?token=… that `quaver dash` printed, or send it as Authorization: "
+                     "Bearer");
   refused.headers.emplace_back("WWW-Authenticate", "Bearer");
   return refused;
 }
 
-// Cookies do not tell ports apart; the name does, so that two dashboards of one machine do not take each other's place.
-std::string Doorkeeper::cookie_name() const { return "quaver_" + port_; }
+// Cookies are shared between ports; the name has the port, so that two dashboards of one machine do not overwrite each
+// other's.
+std::string RequestGuard::cookie_name() const { return "quaver_" + port_; }
 
 }  // namespace quaver

@@ -1,5 +1,5 @@
-// Who may ask the dashboard anything. A page of another site that a browser has open must learn and change nothing, and
-// beyond this machine only who holds the token gets in.
+// Access control for the dashboard, decided from the head of a request: a page of another site that is open in the same
+// browser must neither read nor change anything, and clients on other machines need the token.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace quaver {
 // 128 random bits from the system, in hexadecimal.
 std::string make_token();
 
-// Takes as long for every pair of texts of the same lengths.
+// Takes the same time for all texts of the same lengths.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-// Whether only this machine can reach the address: 127.0.0.0/8, ::1, localhost.
+// Whether the address is a loopback address: 127.0.0.0/8, ::1, localhost.
 bool is_loopback(std::string_view host);
 
-class Doorkeeper {
+class RequestGuard {
  public:
-  // `host` as asked for, e.g. "127.0.0.1" or "0.0.0.0"; an empty token lets everyone in who reaches the port.
-  Doorkeeper(const std::string& host, std::uint16_t port, std::string token);
+  // `host` as configured, e.g. "127.0.0.1" or "0.0.0.0"; with an empty token everyone who reaches the port has access.
+  RequestGuard(const std::string& host, std::uint16_t port, std::string token);
 
-  // The answer to a request that is not let in; none where it is. A request that brings the token in its address is
-  // answered as well: with the cookie, and a redirection to the page.
+  // The response to a request that is denied; none where it is allowed. A request for the page with the token in its
+  // query gets a response too: the cookie, and a redirect to the page.
   std::optional<Response> check(const Request& request) const;
 
-  // Whether the text is a name of this server: the address it listens on, this machine's name, or localhost.
+  // Whether a Host header names this server: the address it listens on, this machine's name, or localhost.
   bool is_own_host(std::string_view host, std::string_view local_address) const;
 
   bool token_required() const { return !token_.empty(); }

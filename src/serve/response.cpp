@@ -10,7 +10,7 @@ namespace quaver {
 
 namespace {
 
-std::string_view phrase(int status) {
+std::string_view reason_phrase(int status) {
   switch (status) {
     case 200:
       return "OK";
@@ -51,12 +51,12 @@ std::string_view phrase(int status) {
     case 505:
       return "HTTP Version Not Supported";
     default:
-      return "Answer";
+      return "Response";
   }
 }
 
 // The page loads its own script and style and talks to its own server; nothing else may be loaded, embedded or sent.
-constexpr std::string_view strictness =
+constexpr std::string_view security_headers =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\n"
@@ -81,7 +81,7 @@ Response json_response(std::string body) {
   return response;
 }
 
-Response refusal(int status, std::string_view what, std::string_view remedy) {
+Response error_response(int status, std::string_view what, std::string_view remedy) {
   const nlohmann::json text{{"error", what}, {"remedy", remedy}};
   Response response = json_response(json_text(text));
   response.status = status;
@@ -91,8 +91,8 @@ Response refusal(int status, std::string_view what, std::string_view remedy) {
 std::string head_of(const Response& response, KeepAlive keep_alive) {
   std::string head;
   auto out = std::back_inserter(head);
-  fmt::format_to(out, "HTTP/1.1 {} {}\r\n", response.status, phrase(response.status));
-  head += strictness;
+  fmt::format_to(out, "HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  head += security_headers;
   if (!has_header(response, "Cache-Control")) head += "Cache-Control: no-store\r\n";
   for (const auto& [name, value] : response.headers) fmt::format_to(out, "{}: {}\r\n", name, value);
   if (!response.content_type.empty()) fmt::format_to(out, "Content-Type: {}\r\n", response.content_type);

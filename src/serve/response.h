@@ -1,5 +1,4 @@
-// One answer of the dashboard, and the bytes it is sent as. The headers that keep a browser strict are on every answer,
-// refusals among them.
+// An HTTP response and its serialized head. Every response has the security headers, errors included.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +14,16 @@ namespace quaver {
 
 enum class Body : std::uint8_t {
   whole,  // `body`, or `fixed` where that is not empty
-  events  // the answer begins an event stream, which goes on until the client leaves
+  events  // the response begins an event stream, which lasts until the client leaves
 };
 
 struct Response {
   int status = 200;
   std::string content_type;  // empty: no body
   std::string body;
-  std::string_view fixed;  // bytes that live as long as the program, such as the page; not copied
+  std::string_view fixed;  // bytes of static lifetime, such as the page; not copied
   Body kind = Body::whole;
-  std::vector<std::pair<std::string, std::string>> headers;  // beyond those of every answer
+  std::vector<std::pair<std::string, std::string>> headers;  // beyond those of every response
 
   std::string_view content() const { return fixed.empty() ? std::string_view(body) : fixed; }
 };
@@ -32,9 +31,9 @@ struct Response {
 Response json_response(std::string body);
 
 // {"error": what, "remedy": remedy}. Bytes that are not UTF-8 are replaced.
-Response refusal(int status, std::string_view what, std::string_view remedy);
+Response error_response(int status, std::string_view what, std::string_view remedy);
 
-// Status line and headers, the empty line included.
+// Status line and headers, including the empty line.
 std::string head_of(const Response& response, KeepAlive keep_alive);
 
 }  // namespace quaver

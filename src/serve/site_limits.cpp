@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// The thresholds that pictures need, from the run's settings; what is missing or no number is as by default.
+// The thresholds from the run's settings; what is missing or not a number has its default.
 AlertConfig alert_config_of(const RunDetails& run) {
   AlertConfig config;
   const std::map<std::string_view, double*> wanted{{"alerts.underflow_x", &config.underflow_x},
@@ -80,7 +80,7 @@ SiteLimits site_limits(const RunDetails& run) {
     found->second = std::min(found->second, own);
   }
   SiteLimits result;
-  std::map<std::tuple<Role, Format, ScalePolicy, bool, int>, std::size_t> known;  // thousands of sites, few ways
+  std::map<std::tuple<Role, Format, ScalePolicy, bool, int>, std::size_t> known;  // thousands of sites share a few
   for (const SiteDescription& site : run.sites) {
     const SiteStorage way = storage_of(site, layer_bits[site.layer]);
     const auto [found, added] =

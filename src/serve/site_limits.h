@@ -1,5 +1,5 @@
-// By which figures the sites of a run are fine, to be watched or bad, for the pictures: the limits of its alerts, of
-// the few ways in which its sites are stored. Internal to this module.
+// Thresholds by which the page colors the statistics of a run's sites as fine, to be watched or bad: those of the run's
+// alerts. Sites that are stored alike share one set. Internal to this module.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "serve/store_door.h"
+#include "serve/store_handle.h"
 
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ std::filesystem::path find_store(const std::filesystem::path& named) {
   return is_run && fs::exists(beside, ignored) ? beside : inside;
 }
 
-std::shared_ptr<StoreReader> StoreDoor::reader() {
+std::shared_ptr<StoreReader> StoreHandle::reader() {
   struct stat found {};
   const bool exists = stat(path_.c_str(), &found) == 0;
   const std::lock_guard lock(mutex_);
@@ -32,15 +32,15 @@ std::shared_ptr<StoreReader> StoreDoor::reader() {
     return nullptr;
   }
   const Identity identity{found.st_dev, found.st_ino};
-  if (reader_ == nullptr || identity != opened_) {
+  if (reader_ == nullptr || identity != identity_) {
     reader_.reset();
     reader_ = std::make_shared<StoreReader>(path_);
-    opened_ = identity;
+    identity_ = identity;
   }
   return reader_;
 }
 
-std::string StoreDoor::without_folders(std::string text) const {
+std::string StoreHandle::without_folders(std::string text) const {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path_, failure);
   const std::filesystem::path real = std::filesystem::weakly_canonical(path_, failure);

@@ -1,4 +1,4 @@
-// The way to a store that may not be there yet, may vanish, and may be made anew while the dashboard runs.
+// A handle to a store that may not exist yet, and may be deleted or replaced while the dashboard runs.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace quaver {
 
-// The store that a user means by a folder of runs, one of its runs, or the file itself. It need not exist.
+// The store's file for a path that names a folder of runs, one of its runs, or the file itself. It need not exist.
 std::filesystem::path find_store(const std::filesystem::path& named);
 
-class StoreDoor {
+class StoreHandle {
  public:
-  explicit StoreDoor(std::filesystem::path store) : path_(std::move(store)) {}
+  explicit StoreHandle(std::filesystem::path store) : path_(std::move(store)) {}
 
-  // The store, opened when it is first found and again whenever another file has taken its place; null while there is
-  // none. Error where the file is no store. From any thread; what was handed out stays usable.
+  // The store, opened when the file first exists and again whenever another file has replaced it; null while there is
+  // none. Error where the file is no store. From any thread; readers that were returned before stay usable.
   std::shared_ptr<StoreReader> reader();
 
   const std::filesystem::path& path() const { return path_; }
   std::string file_name() const { return path_.filename().string(); }
 
-  // The text without the folders of this machine that lead to the store.
+  // The text without the paths of this machine that lead to the store: clients need not see them.
   std::string without_folders(std::string text) const;
 
  private:
@@ -37,7 +37,7 @@ class StoreDoor {
 
   const std::filesystem::path path_;
   std::mutex mutex_;
-  Identity opened_;
+  Identity identity_;  // of the file that is open
   std::shared_ptr<StoreReader> reader_;
 };
 

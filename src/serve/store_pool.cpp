@@ -1,4 +1,4 @@
-#include "serve/stores.h"
+#include "serve/store_pool.h"
 
 #include <algorithm>
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files by what they are and not by name: a link and its target are one store.
+// Files by device and inode: a link and its target are one store.
 class SeenFiles {
  public:
   bool add(const fs::path& file) {
@@ -33,7 +33,7 @@ struct Listing {
   bool is_run = false;
 };
 
-// What of a folder matters here. Counts every entry, and stops where there are too many.
+// Counts every entry, and stops when there are too many.
 Listing list_folder(const fs::path& folder, std::size_t& entries_left, std::error_code& failure) {
   Listing listing;
   for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
@@ -73,7 +73,7 @@ FoundStores search_stores(const fs::path& folder, const SearchLimits& limits) {
   FoundStores found;
   SeenFiles seen;
   std::size_t entries_left = limits.entries;
-  std::deque<std::pair<fs::path, std::size_t>> waiting{{folder, 0}};  // and how far below; the nearest come first
+  std::deque<std::pair<fs::path, std::size_t>> waiting{{folder, 0}};  // with its depth; breadth first
   for (; !waiting.empty() && entries_left > 0; waiting.pop_front()) {
     const auto& [at, depth] = waiting.front();
     std::error_code failure;
@@ -102,16 +102,16 @@ FoundStores search_stores(const fs::path& folder, const SearchLimits& limits) {
   return found;
 }
 
-Stores::Stores(const fs::path& named, const SearchLimits& limits)
+StorePool::StorePool(const fs::path& named, const SearchLimits& limits)
     : limits_(limits),
       main_(find_store(named)),
       folder_(main_.has_parent_path() ? main_.parent_path() : fs::path(".")),
       searches_(main_ == named / store_file_name),
-      stores_{{std::make_shared<StoreDoor>(main_), "", ""}} {
+      stores_{{std::make_shared<StoreHandle>(main_), "", ""}} {
   search();
 }
 
-void Stores::refresh() {
+void StorePool::refresh() {
   {
     const std::lock_guard lock(mutex_);
     if (std::chrono::steady_clock::now() < next_search_) return;
@@ -119,7 +119,7 @@ void Stores::refresh() {
   search();
 }
 
-void Stores::search() {
+void StorePool::search() {
   if (!searches_) return;
   const auto began = std::chrono::steady_clock::now();
   FoundStores found = search_stores(folder_, limits_);
@@ -133,24 +133,24 @@ void Stores::search() {
                                     [&](const ServedStore& store) { return store.folder == folder; });
     served.push_back(known != stores_.end()
                          ? *known
-                         : ServedStore{std::make_shared<StoreDoor>(file), folder, suffix_for(folder, served)});
+                         : ServedStore{std::make_shared<StoreHandle>(file), folder, suffix_for(folder, served)});
   }
   stores_ = std::move(served);
   problems_ = std::move(found.problems);
   next_search_ = ended + std::max<std::chrono::steady_clock::duration>(limits_.every, 50 * (ended - began));
 }
 
-std::vector<ServedStore> Stores::all() const {
+std::vector<ServedStore> StorePool::all() const {
   const std::lock_guard lock(mutex_);
   return stores_;
 }
 
-std::vector<Error> Stores::visit(const std::function<void(const StoreReader&, const ServedStore&)>& use) const {
+std::vector<Error> StorePool::visit(const std::function<void(const StoreReader&, const ServedStore&)>& use) const {
   std::vector<Error> failures;
   std::size_t used = 0;
   for (const ServedStore& store : all()) {
     try {
-      const std::shared_ptr<StoreReader> reader = store.door->reader();
+      const std::shared_ptr<StoreReader> reader = store.handle->reader();
       if (reader == nullptr) continue;
       use(*reader, store);
       ++used;
@@ -162,12 +162,12 @@ std::vector<Error> Stores::visit(const std::function<void(const StoreReader&, co
   return failures;
 }
 
-std::vector<std::string> Stores::problems() const {
+std::vector<std::string> StorePool::problems() const {
   const std::lock_guard lock(mutex_);
   return problems_;
 }
 
-std::optional<ServedStore> Stores::with_suffix(std::string_view suffix) const {
+std::optional<ServedStore> StorePool::with_suffix(std::string_view suffix) const {
   const std::lock_guard lock(mutex_);
   for (const ServedStore& store : stores_) {
     if (store.suffix == suffix) return store;
@@ -175,8 +175,8 @@ std::optional<ServedStore> Stores::with_suffix(std::string_view suffix) const {
   return std::nullopt;
 }
 
-std::string Stores::without_folders(std::string text) const {
-  return StoreDoor(main_).without_folders(std::move(text));
+std::string StorePool::without_folders(std::string text) const {
+  return StoreHandle(main_).without_folders(std::move(text));
 }
 
 }  // namespace quaver

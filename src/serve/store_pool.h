@@ -1,5 +1,5 @@
-// The stores that a dashboard serves: the one of the folder it was given, and those in the folders below it. Finds new
-// ones while it runs, and tells runs of different stores apart by their addresses.
+// The stores that a dashboard serves: that of the folder it was given, and those in the folders below. Finds new stores
+// while it runs, and gives the runs of each store distinct addresses.
 #pragma once
 
 #include <chrono>
@@ -13,57 +13,57 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/store_door.h"
+#include "serve/store_handle.h"
 
 namespace quaver {
 
-// What a search for stores is content with.
+// Bounds of a search for stores.
 struct SearchLimits {
   std::size_t depth = 4;                  // folders below the first
-  std::size_t stores = 100;               // each takes some file descriptors
-  std::size_t entries = 50'000;           // of folders, files among them
-  std::chrono::milliseconds every{5000};  // between two searches, or fifty times what the last one took
+  std::size_t stores = 100;               // each needs some file descriptors
+  std::size_t entries = 50'000;           // of all folders together
+  std::chrono::milliseconds every{5000};  // between searches, or fifty times the duration of the last one
 };
 
 struct FoundStores {
   std::vector<std::filesystem::path> files;  // sorted
-  std::vector<std::string> problems;         // folders that could not be read, limits that were reached
+  std::vector<std::string> problems;         // unreadable folders, limits reached
 };
 
-// Every quaver.db in the folder and below it. Links to folders are not followed, and folders of runs (they have a
-// run_id) and those whose name begins with a dot are not entered. A folder that does not exist has none.
+// Every quaver.db in the folder and below. Symbolic links to folders are not followed; folders of runs (they have a
+// run_id) and hidden folders are skipped. A folder that does not exist has none.
 FoundStores search_stores(const std::filesystem::path& folder, const SearchLimits& limits = {});
 
-// One of the stores. A run's address is its id and the suffix: nothing for the store of the folder itself, so that its
-// runs keep their addresses, and "~" and a hash of the folder's path for those below.
+// A run's address is its id and the store's suffix: empty for the store of the folder itself, so that its runs keep
+// their addresses, and "~" with a hash of the folder's path for those below.
 struct ServedStore {
-  std::shared_ptr<StoreDoor> door;
-  std::string folder;  // that it lies in, from the dashboard's folder on; empty for the store of that folder itself
+  std::shared_ptr<StoreHandle> handle;
+  std::string folder;  // relative to the dashboard's folder; empty for the store of that folder itself
   std::string suffix;
 };
 
-class Stores {
+class StorePool {
  public:
-  // `named`: a folder of runs, which is searched; a run or a store's file, which stand for one store. Need not exist.
-  explicit Stores(const std::filesystem::path& named, const SearchLimits& limits = {});
+  // `named`: a folder of runs, which is searched, or a run or a store's file, which name one store. Need not exist.
+  explicit StorePool(const std::filesystem::path& named, const SearchLimits& limits = {});
 
-  // Searches again where the last search is long enough ago.
+  // Searches again where SearchLimits::every has passed.
   void refresh();
 
-  std::vector<ServedStore> all() const;  // that of the folder itself first, whether it exists or not
+  std::vector<ServedStore> all() const;  // the store of the folder itself first, whether it exists or not
 
-  // Calls with each store that is there, and gives the failures of the others. Where all fail, so does this.
+  // Calls `use` with each store that exists and returns the errors of those that failed. Throws where all failed.
   std::vector<Error> visit(const std::function<void(const StoreReader&, const ServedStore&)>& use) const;
 
   std::vector<std::string> problems() const;
 
-  // The store that the suffix of an address stands for.
+  // By the suffix of a run's address.
   std::optional<ServedStore> with_suffix(std::string_view suffix) const;
 
   const std::filesystem::path& folder() const { return folder_; }
-  std::size_t depth() const { return searches_ ? limits_.depth : 0; }  // of folders that are searched
+  std::size_t depth() const { return searches_ ? limits_.depth : 0; }  // of the search, in folders
 
-  // The text without the folders of this machine that lead to the stores.
+  // The text without the paths of this machine that lead to the stores.
   std::string without_folders(std::string text) const;
 
  private:
@@ -71,7 +71,7 @@ class Stores {
 
   const SearchLimits limits_;
   const std::filesystem::path main_;    // the store of the folder itself
-  const std::filesystem::path folder_;  // that it lies in
+  const std::filesystem::path folder_;  // that contains it
   const bool searches_;
 
   mutable std::mutex mutex_;

@@ -42,7 +42,7 @@ std::size_t connections_within_limits(std::size_t wanted) {
 }
 
 Response overloaded(std::string_view what, std::string_view retry_after_seconds) {
-  Response response = refusal(503, what, "try again in a few seconds, or close other windows of the dashboard");
+  Response response = error_response(503, what, "try again in a few seconds, or close other windows of the dashboard");
   response.headers.emplace_back("Retry-After", retry_after_seconds);
   return response;
 }
@@ -286,7 +286,7 @@ void Transport::Loop::check_deadlines() {
 void Transport::Loop::expire(const ConnectionPtr& connection) {
   const bool has_begun = connection->phase == Phase::reading && (!connection->received.empty() || connection->request);
   if (!has_begun) return close(connection);
-  respond(connection, refusal(408, "the request did not arrive in time", "send it at once"), KeepAlive::no);
+  respond(connection, error_response(408, "the request did not arrive in time", "send it at once"), KeepAlive::no);
 }
 
 void Transport::Loop::read(const ConnectionPtr& connection) {
@@ -328,18 +328,18 @@ void Transport::Loop::take_head(const ConnectionPtr& connection) {
   const auto length = head_length(connection->received);
   if (!length) {
     const auto bad = too_long(connection->received);
-    if (bad) respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
+    if (bad) respond(connection, error_response(bad->status, bad->what, bad->remedy), KeepAlive::no);
     return;
   }
   auto parsed = parse_head(std::string_view(connection->received).substr(0, *length));
   if (const BadRequest* bad = std::get_if<BadRequest>(&parsed)) {
-    return respond(connection, refusal(bad->status, bad->what, bad->remedy), KeepAlive::no);
+    return respond(connection, error_response(bad->status, bad->what, bad->remedy), KeepAlive::no);
   }
   connection->received.erase(0, *length);
   Request& request = std::get<Request>(parsed);
   request.local_address = connection->local_address;
   if (request.method == "HEAD") connection->method = Method::head;
-  if (auto response = handler_->at_once(request)) {
+  if (auto response = handler_->respond_to_head(request)) {
     // A body that nobody reads would be taken for the next request.
     const KeepAlive keep_alive = request.body_bytes == 0 ? request.keep_alive : KeepAlive::no;
     return respond(connection, std::move(*response), keep_alive);
@@ -353,14 +353,14 @@ void Transport::Loop::dispatch(const ConnectionPtr& connection) {
   request.body = connection->received.substr(0, request.body_bytes);
   connection->received.erase(0, request.body_bytes);
   if (held_bytes_ > limits_.unsent_bytes || waiting_requests_ >= limits_.waiting_requests) {
-    return respond(connection, overloaded("the dashboard is asked more than it can answer", "2"), KeepAlive::no);
+    return respond(connection, overloaded("the dashboard has too many requests at once", "2"), KeepAlive::no);
   }
   connection->phase = Phase::working;
   ++waiting_requests_;
   asio::post(*workers_, [this, connection, request = std::move(request)] {
     --waiting_requests_;
     asio::post(io_,
-               [this, connection, keep_alive = request.keep_alive, response = handler_->answer(request)]() mutable {
+               [this, connection, keep_alive = request.keep_alive, response = handler_->respond(request)]() mutable {
                  if (connection->phase == Phase::working) respond(connection, std::move(response), keep_alive);
                });
   });
@@ -375,14 +375,13 @@ void Transport::Loop::respond(const ConnectionPtr& connection, Response response
   connection->sent = 0;
   if (connection->method == Method::other) connection->response = std::move(response);
   held_bytes_ += connection->response.body.size();
-  connection->response_deadline = Clock::now() + limits_.answer;
+  connection->response_deadline = Clock::now() + limits_.response;
   write(connection);
 }
 
 void Transport::Loop::begin_stream(const ConnectionPtr& connection, Response response) {
   if (streams_ >= limits_.streams) {
-    return respond(connection, overloaded("as many windows as it can follow are open on this dashboard", "15"),
-                   KeepAlive::no);
+    return respond(connection, overloaded("this dashboard is open in too many windows", "15"), KeepAlive::no);
   }
   // A client whose machine vanished without closing is dropped soon after the next heartbeat.
   const unsigned unanswered = static_cast<unsigned>(limits_.stalled.count());

@@ -10,13 +10,13 @@ namespace quaver {
 
 namespace {
 
-constexpr auto pause = std::chrono::milliseconds(250);
-// Even if nothing is written: a run that is not heard of becomes lost.
-constexpr auto full_look_every = std::chrono::seconds(5);
+constexpr auto poll_period = std::chrono::milliseconds(250);
+// Even if nothing is written: a run without heartbeats becomes lost.
+constexpr auto full_poll_every = std::chrono::seconds(5);
 
 std::string change_event(const RunRevision& run, const std::string& suffix, const std::vector<std::string>& kinds) {
   const nlohmann::json data{{"run", run.id + suffix}, {"kinds", kinds}, {"step", run.step}};
-  // One line: the dump holds no line ends, they are escaped within strings.
+  // One line, as server-sent events require: JSON escapes line ends within strings.
   return "event: change\ndata: " + json_text(data) + "\n\n";
 }
 
@@ -24,20 +24,20 @@ std::string change_event(const RunRevision& run, const std::string& suffix, cons
 
 std::vector<std::string> ChangeFinder::changed_kinds(const Seen& before, const RunRevision& run) {
   std::vector<std::string> kinds;
-  bool tells_status = false;
+  bool has_status = false;
   for (const auto& [kind, count] : run.revisions) {
     const auto old = before.revisions.find(kind);
     if (old != before.revisions.end() && old->second == count) continue;
     kinds.push_back(kind);
-    tells_status = tells_status || kind == "status";
+    has_status = has_status || kind == "status";
   }
-  const bool is_lost_now = run.status != before.status && !tells_status;  // nothing was written, but time passed
+  const bool is_lost_now = run.status != before.status && !has_status;  // by its age: nothing was written
   if (is_lost_now) kinds.emplace_back("status");
   return kinds;
 }
 
-std::string ChangeFinder::look() try {
-  const std::shared_ptr<StoreReader> store = door_.reader();
+std::string ChangeFinder::poll() try {
+  const std::shared_ptr<StoreReader> store = handle_.reader();
   const bool is_another = store != store_;
   store_ = store;
   if (store == nullptr) {
@@ -47,9 +47,9 @@ std::string ChangeFinder::look() try {
   }
   const auto now = std::chrono::steady_clock::now();
   const std::uint64_t version = store->data_version();
-  if (!is_another && version == version_ && now < next_full_look_) return "";
+  if (!is_another && version == version_ && now < next_full_poll_) return "";
   version_ = version;
-  next_full_look_ = now + full_look_every;
+  next_full_poll_ = now + full_poll_every;
 
   std::string events;
   bool has_new_run = false;
@@ -69,29 +69,30 @@ std::string ChangeFinder::look() try {
   seen_ = std::move(present);
   return has_new_run || has_lost_run ? std::string(runs_event) + events : events;
 } catch (const Error&) {
-  // The file is being made, or is no store: requests say so to who asks.
+  // The file is being created, or is no store: responses to requests report that.
   store_.reset();
   return "";
 }
 
-std::string StoresFinder::look() {
-  stores_.refresh();
-  const std::vector<ServedStore> served = stores_.all();
+std::string PoolChangeFinder::poll() {
+  pool_.refresh();
+  const std::vector<ServedStore> served = pool_.all();
   std::string events;
   const auto is_served = [&](const Watched& watched) {
-    return std::any_of(served.begin(), served.end(), [&](const ServedStore& one) { return one.door == watched.door; });
+    return std::any_of(served.begin(), served.end(),
+                       [&](const ServedStore& one) { return one.handle == watched.handle; });
   };
   if (std::erase_if(watched_, [&](const auto& entry) { return !is_served(entry.second); }) > 0) events = runs_event;
   for (const ServedStore& store : served) {
     auto [entry, is_new] =
-        watched_.try_emplace(store.suffix, Watched{store.door, ChangeFinder(*store.door, store.suffix)});
-    events += entry->second.finder.look();
+        watched_.try_emplace(store.suffix, Watched{store.handle, ChangeFinder(*store.handle, store.suffix)});
+    events += entry->second.finder.poll();
   }
   return events;
 }
 
-Watcher::Watcher(Stores& stores, std::function<void(std::string events)> publish)
-    : finder_(stores), publish_(std::move(publish)), thread_([this] { watch(); }) {}
+Watcher::Watcher(StorePool& pool, std::function<void(std::string events)> publish)
+    : finder_(pool), publish_(std::move(publish)), thread_([this] { watch(); }) {}
 
 Watcher::~Watcher() {
   {
@@ -106,10 +107,10 @@ void Watcher::watch() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     lock.unlock();
-    std::string events = finder_.look();
+    std::string events = finder_.poll();
     if (!events.empty()) publish_(std::move(events));
     lock.lock();
-    changed_.wait_for(lock, pause, [&] { return ending_; });
+    changed_.wait_for(lock, poll_period, [&] { return ending_; });
   }
 }
 

@@ -1,6 +1,6 @@
-// Looks at the stores a few times a second and tells what has changed since, as the text of server-sent events:
+// Polls the stores and reports changes as server-sent events:
 //   event: change, data: {"run":ID,"kinds":["metrics",…],"step":N}    a run's record grew or changed
-//   event: runs,   data: {}                                          runs appeared or vanished
+//   event: runs,   data: {}                                          runs were added or removed
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,18 @@
 #include <thread>
 #include <vector>
 
-#include "serve/stores.h"
+#include "serve/store_pool.h"
 
 namespace quaver {
 
-// One look after another at the same store; not for several threads.
+// Changes of one store. Not thread-safe.
 class ChangeFinder {
  public:
-  // The suffix is that of the store's runs' addresses. The door outlives the finder.
-  explicit ChangeFinder(StoreDoor& door, std::string suffix = "") : door_(door), suffix_(std::move(suffix)) {}
+  // The suffix is that of the run's addresses (ServedStore). The handle outlives the finder.
+  explicit ChangeFinder(StoreHandle& handle, std::string suffix = "") : handle_(handle), suffix_(std::move(suffix)) {}
 
-  // The events since the last look, empty where nothing changed. A store that cannot be read has no changes.
-  std::string look();
+  // The events since the last poll; empty where nothing changed. A store that cannot be read has no changes.
+  std::string poll();
 
  private:
   struct Seen {
@@ -35,35 +35,35 @@ class ChangeFinder {
 
   static std::vector<std::string> changed_kinds(const Seen& before, const RunRevision& run);
 
-  StoreDoor& door_;
+  StoreHandle& handle_;
   std::string suffix_;
   std::shared_ptr<StoreReader> store_;
   std::uint64_t version_ = 0;
-  std::chrono::steady_clock::time_point next_full_look_{};
+  std::chrono::steady_clock::time_point next_full_poll_{};
   std::map<std::string, Seen> seen_;
 };
 
-// A finder for each store, of which some may come and go.
-class StoresFinder {
+// Changes of all stores of a pool, which may be added and removed meanwhile.
+class PoolChangeFinder {
  public:
-  explicit StoresFinder(Stores& stores) : stores_(stores) {}
+  explicit PoolChangeFinder(StorePool& pool) : pool_(pool) {}
 
-  std::string look();  // as ChangeFinder::look, over all stores
+  std::string poll();
 
  private:
   struct Watched {
-    std::shared_ptr<StoreDoor> door;
+    std::shared_ptr<StoreHandle> handle;
     ChangeFinder finder;
   };
 
-  Stores& stores_;
+  StorePool& pool_;
   std::map<std::string, Watched> watched_;  // by suffix
 };
 
-// A thread that looks about four times a second until it is destroyed.
+// A thread that polls the pool four times per second.
 class Watcher {
  public:
-  Watcher(Stores& stores, std::function<void(std::string events)> publish);
+  Watcher(StorePool& pool, std::function<void(std::string events)> publish);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -71,7 +71,7 @@ class Watcher {
  private:
   void watch();
 
-  StoresFinder finder_;
+  PoolChangeFinder finder_;
   std::function<void(std::string)> publish_;
   std::mutex mutex_;
   std::condition_variable changed_;

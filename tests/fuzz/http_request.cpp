@@ -1,18 +1,18 @@
-// libFuzzer target: what a client may send to the dashboard, up to where the store is asked. Every input is a request
-// or a refusal with a status; a request holds nothing but bytes that were sent, and no control characters.
+// libFuzzer target: what a client may send to the dashboard, up to the store. Every input is a request or is rejected
+// with a status; a request contains only bytes that were sent, and no control characters.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
-#include "serve/answers.h"
 #include "serve/application.h"
+#include "serve/endpoints.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace quaver;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  static Stores stores("/nonexistent/quaver.db");
-  static const Application application(Doorkeeper("127.0.0.1", 8265, "secret"), stores, "token", {});
+  static StorePool pool("/nonexistent/quaver.db");
+  static const Application application(RequestGuard("127.0.0.1", 8265, "secret"), pool, "token", {});
   const auto length = head_length(input);
   const auto parsed = parse_head(input.substr(0, length.value_or(size)));
   if (const BadRequest* bad = std::get_if<BadRequest>(&parsed)) {
@@ -30,10 +30,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (std::any_of(value.begin(), value.end(), is_control)) std::abort();
   }
   request.body = input.substr(*length);
-  const Response response = application.answer(request);
+  const Response response = application.respond(request);
   if (response.status < 200 || response.status > 505) std::abort();
   const std::string head = head_of(response, KeepAlive::no);
-  if (head.find("\r\n\r\n") + 4 != head.size()) std::abort();  // an answer's head ends once
+  if (head.find("\r\n\r\n") + 4 != head.size()) std::abort();  // a head ends once
   try {
     const Query query(request.query);
     query.number("points", 1, 0, 100);

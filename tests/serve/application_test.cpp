@@ -1,4 +1,4 @@
-// Every address answers with what the store holds, in the shape the page expects.
+// Every endpoint returns what the store holds, in the shape the page expects.
 #include "serve/application.h"
 
 #include <cmath>
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "numerics/what_if.h"
-#include "serve/answers.h"
 #include "serve/client.h"
+#include "serve/endpoints.h"
 #include "serve/sample_store.h"
 
 namespace quaver::test {
@@ -23,7 +23,7 @@ using ::testing::Not;
 
 class ApplicationTest : public ::testing::Test {
  protected:
-  Response get(const std::string& target) const { return application_.answer(request("GET", target)); }
+  Response get(const std::string& target) const { return application_.respond(request("GET", target)); }
   json get_json(const std::string& target) const {
     const Response response = get(target);
     EXPECT_EQ(response.status, 200) << target << response.body;
@@ -34,7 +34,7 @@ class ApplicationTest : public ::testing::Test {
     sent.headers.emplace_back("content-type", "application/json");
     sent.headers.emplace_back("x-quaver-token", "secret");
     sent.body = body;
-    return application_.answer(sent);
+    return application_.respond(sent);
   }
   static Request request(const std::string& method, const std::string& target) {
     Request result;
@@ -46,8 +46,8 @@ class ApplicationTest : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  Stores stores_{folder_.store()};
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""), stores_, "secret", {}};
+  StorePool pool_{folder_.store()};
+  Application application_{RequestGuard("127.0.0.1", 8265, ""), pool_, "secret", {}};
 };
 
 TEST_F(ApplicationTest, WithoutAStoreTheListsAreEmptyAndFillWhenItAppears) {
@@ -292,21 +292,21 @@ TEST_F(ApplicationTest, WhatIsNotThereIsNamed) {
 
 TEST_F(ApplicationTest, MethodsAndContentTypesAreChecked) {
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"}) {
-    const Response response = application_.answer(request(method, "/api/runs"));
+    const Response response = application_.respond(request(method, "/api/runs"));
     EXPECT_EQ(response.status, 405) << method;
     EXPECT_THAT(response.headers, ElementsAre(std::pair<std::string, std::string>("Allow", "GET, HEAD")));
   }
   EXPECT_EQ(get("/api/runs/one/edit").status, 405);
   Request plain = request("POST", "/api/runs/one/edit");
-  EXPECT_EQ(application_.answer(plain).status, 415);
+  EXPECT_EQ(application_.respond(plain).status, 415);
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a",
                            "text/plain; application/json", "application/jsonp"}) {
     plain.headers = {{"host", "localhost:8265"}, {"content-type", type}};
-    EXPECT_EQ(application_.at_once(plain)->status, 415) << type;
+    EXPECT_EQ(application_.respond_to_head(plain)->status, 415) << type;
   }
   plain.headers = {
       {"host", "localhost:8265"}, {"content-type", "application/json; charset=utf-8"}, {"x-quaver-token", "secret"}};
-  EXPECT_FALSE(application_.at_once(plain));
+  EXPECT_FALSE(application_.respond_to_head(plain));
 }
 
 TEST_F(ApplicationTest, ThePageIsServedWithATagThatSavesSendingItAgain) {
@@ -318,8 +318,8 @@ TEST_F(ApplicationTest, ThePageIsServedWithATagThatSavesSendingItAgain) {
     EXPECT_FALSE(response.content().empty());
     Request again = request("GET", path);
     again.headers.emplace_back("if-none-match", response.headers.at(0).second);
-    EXPECT_EQ(application_.answer(again).status, 304);
-    EXPECT_TRUE(application_.answer(again).content().empty());
+    EXPECT_EQ(application_.respond(again).status, 304);
+    EXPECT_TRUE(application_.respond(again).content().empty());
   }
   EXPECT_THAT(std::string(get("/").content()), HasSubstr("<html"));
 }

@@ -1,12 +1,12 @@
-// Changes of runs through the dashboard: each of them, and everything that is refused.
+// Changes of runs through the dashboard: each kind of change, and everything that is rejected.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "serve/answers.h"
 #include "serve/application.h"
 #include "serve/client.h"
+#include "serve/endpoints.h"
 #include "serve/sample_store.h"
 
 namespace quaver::test {
@@ -24,7 +24,7 @@ const Headers good_headers = {{"host", "localhost:8265"},
                               {"content-type", "application/json"},
                               {"x-quaver-token", "secret"}};
 
-// The headers of a change, with one of them otherwise; empty: left out.
+// The headers of a change, with one of them replaced; empty: left out.
 Headers headers_but(const std::string& name, const std::string& value) {
   Headers headers = good_headers;
   std::erase_if(headers, [&](const auto& header) { return header.first == name; });
@@ -43,7 +43,7 @@ class ChangesTest : public ::testing::Test {
     request.path = path;
     request.headers = headers;
     request.body = body;
-    return application_.answer(request);
+    return application_.respond(request);
   }
   int edit(const std::string& body, const Headers& headers = good_headers) const {
     return post("/api/runs/one/edit", body, headers).status;
@@ -54,8 +54,8 @@ class ChangesTest : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  Stores stores_{folder_.store()};
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""), stores_, "secret", {}};
+  StorePool pool_{folder_.store()};
+  Application application_{RequestGuard("127.0.0.1", 8265, ""), pool_, "secret", {}};
 };
 
 TEST_F(ChangesTest, ARunIsRenamedTaggedAnnotatedHiddenDeletedAndRestored) {
@@ -156,7 +156,7 @@ TEST_F(ChangesTest, OfARunThatIsNotThereAreNotFound) {
 }
 
 TEST_F(ChangesTest, AReadOnlyDashboardRefusesAllOfThem) {
-  const Application readonly(Doorkeeper("127.0.0.1", 8265, ""), stores_, "", {});
+  const Application readonly(RequestGuard("127.0.0.1", 8265, ""), pool_, "", {});
   for (const char* token : {"secret", ""}) {
     for (const char* path : {"/api/runs/one/edit", "/api/runs/one/removal"}) {
       Request request;
@@ -165,7 +165,7 @@ TEST_F(ChangesTest, AReadOnlyDashboardRefusesAllOfThem) {
       request.headers = headers_but("x-quaver-token", token);
       request.headers.emplace_back("x-quaver-token", "");
       request.body = R"({"name":"x"})";
-      const Response refused = readonly.answer(request);
+      const Response refused = readonly.respond(request);
       EXPECT_EQ(refused.status, 403) << path;
       EXPECT_THAT(refused.body, HasSubstr("--read-only"));
     }
@@ -173,7 +173,7 @@ TEST_F(ChangesTest, AReadOnlyDashboardRefusesAllOfThem) {
   EXPECT_EQ(run()["name"], "first");
 }
 
-// What a running dashboard takes, by the address it listens on and by what it was told.
+// Which changes a dashboard accepts, by the address it listens on and its options.
 TEST(DashboardChanges, AreTakenOnThisMachineAloneUnlessItIsToldOtherwise) {
   const StoreFolder folder;
   record_run(folder.store(), describe_run("one"));
@@ -186,9 +186,9 @@ TEST(DashboardChanges, AreTakenOnThisMachineAloneUnlessItIsToldOtherwise) {
     const Reply reply = ask(dashboard.port(), get(dashboard.port(), "/api/server", bearer));
     return json::parse(reply.body)["change_token"].is_string();
   };
-  EXPECT_TRUE(has_token("127.0.0.1", Changes::on_this_machine));
+  EXPECT_TRUE(has_token("127.0.0.1", Changes::on_loopback));
   EXPECT_FALSE(has_token("127.0.0.1", Changes::refused));
-  EXPECT_FALSE(has_token("0.0.0.0", Changes::on_this_machine));
+  EXPECT_FALSE(has_token("0.0.0.0", Changes::on_loopback));
   EXPECT_TRUE(has_token("0.0.0.0", Changes::allowed));
   EXPECT_FALSE(has_token("0.0.0.0", Changes::refused));
 }
@@ -201,7 +201,7 @@ TEST(DashboardChanges, EachDashboardHasATokenOfItsOwn) {
   EXPECT_NE(one, other);
 }
 
-// Over the wire: the body's size, and a token that is said twice.
+// Over the wire: the size of the body, and a repeated token.
 TEST(DashboardChanges, AreBoundedAndUnambiguous) {
   const StoreFolder folder;
   record_run(folder.store(), describe_run("one", "first"));

@@ -1,4 +1,4 @@
-// A client that sends exactly the bytes it is told to, and a dashboard that runs while a test does.
+// A client that sends exactly the given bytes, and a dashboard that runs for the duration of a test.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace quaver::test {
 
 struct Reply {
-  int status = 0;  // 0: the server ended the connection without an answer
+  int status = 0;  // 0: the server closed the connection without a response
   std::string head;
   std::string body;
 
@@ -30,13 +30,13 @@ class Client {
   bool send(std::string_view bytes);
   void end_sending();
 
-  // One answer, by its Content-Length, or up to the end of the connection where it has none.
+  // One response, by its Content-Length, or up to the end of the connection where it has none.
   Reply receive(std::chrono::milliseconds longest = std::chrono::seconds(10));
 
-  // What arrives until the text does, or the time is over, or the connection ends.
+  // What arrives up to the text, the timeout or the end of the connection.
   std::string receive_until(std::string_view text, std::chrono::milliseconds longest = std::chrono::seconds(10));
 
-  // Whether the server has ended the connection, within the time.
+  // Whether the server closes the connection within the time.
   bool is_ended(std::chrono::milliseconds longest);
 
  private:
@@ -50,10 +50,10 @@ class Client {
 // "GET path" as a browser would send it, with more header lines ("Name: value\r\n").
 std::string get(std::uint16_t port, std::string_view path, std::string_view more = "");
 
-// The header line with which a dashboard takes changes, as its page would have it.
+// The header line that authorizes changes, as the page sends it.
 std::string token_line(std::uint16_t port);
 
-// Sends the bytes over a connection of their own.
+// Sends the bytes over a new connection.
 Reply ask(std::uint16_t port, std::string_view bytes);
 
 // A temporary folder for a store.

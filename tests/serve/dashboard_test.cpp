@@ -1,11 +1,13 @@
-// The whole server over real sockets: hostile requests, headers on every answer, tokens, live events, many clients.
+// The whole server over real sockets: hostile requests, headers on every response, tokens, live events, many clients.
 #include "serve/dashboard.h"
 
 #include <chrono>
 #include <fmt/format.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <vector>
@@ -28,7 +30,7 @@ class DashboardTest : public ::testing::Test {
  protected:
   void SetUp() override { record_run(folder_.store(), describe_run("one")); }
 
-  // A request with its own Host line and whatever else.
+  // A request with the right Host header and other header lines.
   std::string with_host(const std::string& line, const std::string& more = "") const {
     return fmt::format("{} HTTP/1.1\r\nHost: localhost:{}\r\n{}\r\n", line, dashboard_.port(), more);
   }
@@ -124,7 +126,7 @@ TEST_F(DashboardTest, HostileRequestsAreRefusedAndEveryAnswerIsStrict) {
   }
 }
 
-// Over one connection: a body after a HEAD's answer would be taken for the beginning of the next one.
+// Over one connection: a body after the response to HEAD would be taken for the beginning of the next response.
 TEST_F(DashboardTest, HeadIsGetWithoutTheBody) {
   for (const char* path : {"/", "/app.js", "/api/runs", "/api/runs/one/numerics?statistic=amax&role=x", "/nothing",
                            "/api/runs/one/history"}) {
@@ -220,6 +222,63 @@ TEST_F(DashboardTest, AThousandIdleStreamsDoNotStopThePage) {
                    static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(taken).count()));
   }
   EXPECT_EQ(dashboard_->streams(), 48U);
+}
+
+std::string url_of(const std::string& host, TokenUse token = TokenUse::beyond_loopback) {
+  const StoreFolder folder;
+  ServeOptions options;
+  options.host = host;
+  options.port = 0;
+  options.token = token;
+  try {
+    const Dashboard dashboard(folder.store(), options);
+    std::string url = dashboard.url();
+    const std::string port = fmt::format(":{}/", dashboard.port());
+    const std::size_t at = url.find(port);
+    if (at != std::string::npos) url.replace(at, port.size(), ":PORT/");
+    if (!dashboard.token().empty() && url.ends_with(dashboard.token())) {
+      url.replace(url.size() - dashboard.token().size(), std::string::npos, "TOKEN");
+    }
+    return url;
+  } catch (const Error& error) {
+    return std::string("cannot listen: ") + error.what();
+  }
+}
+
+TEST(DashboardUrl, IsWhatABrowserOnThisMachineOpens) {
+  EXPECT_EQ(url_of("127.0.0.1"), "http://127.0.0.1:PORT/");
+  EXPECT_EQ(url_of("localhost"), "http://localhost:PORT/");
+  EXPECT_EQ(url_of("127.0.0.1", TokenUse::always), "http://127.0.0.1:PORT/?token=TOKEN");
+  EXPECT_EQ(url_of("0.0.0.0"), "http://127.0.0.1:PORT/?token=TOKEN");
+  if (url_of("::1").starts_with("cannot listen")) GTEST_SKIP() << "no IPv6 here";
+  EXPECT_EQ(url_of("::1"), "http://[::1]:PORT/");
+  EXPECT_EQ(url_of("[::1]"), "http://[::1]:PORT/");
+  EXPECT_EQ(url_of("::"), "http://[::1]:PORT/?token=TOKEN");
+  EXPECT_EQ(url_of("[::]"), "http://[::1]:PORT/?token=TOKEN");
+}
+
+TEST(Dashboard, WarnsOfAStoreThatIsNoneAndCountsItsStreams) {
+  const StoreFolder folder;
+  std::ofstream(folder.store()) << "this is no database, but text of some length\n";
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  ServeOptions options;
+  options.warning = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    warnings.push_back(text);
+  };
+  const RunningDashboard dashboard(folder.store(), options);
+  EXPECT_EQ(ask(dashboard.port(), get(dashboard.port(), "/api/runs")).status, 503);
+  {
+    const std::lock_guard lock(mutex);
+    ASSERT_EQ(warnings.size(), 1U);
+    EXPECT_THAT(warnings[0], HasSubstr(folder.store().string()));
+  }
+  Client stream(dashboard.port());
+  stream.send(get(dashboard.port(), "/api/events"));
+  stream.receive_until("retry: 2000\n\n");
+  EXPECT_EQ(dashboard->streams(), 1U);
+  EXPECT_THAT(ask(dashboard.port(), get(dashboard.port(), "/api/server")).body, HasSubstr("\"streams\":1"));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Every field of an answer comes from the record that it is named after: no two values of these runs are the same.
+// Every field of a body comes from the record that it is named after: no two values of these runs are the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "serve/answers.h"
 #include "serve/client.h"
+#include "serve/endpoints.h"
 #include "serve/sample_store.h"
 #include "store/database.h"
 #include "store/run_edits.h"
@@ -21,13 +21,13 @@ class AnswerFields : public ::testing::Test {
     return std::make_unique<RunRecorder>(folder_.store(), run, 0,
                                          [](const std::string& text) { ADD_FAILURE() << text; });
   }
-  Stores stores() const { return Stores(folder_.store()); }
+  StorePool pool() const { return StorePool(folder_.store()); }
   StoreReader reader() const { return StoreReader(folder_.store()); }
   void execute(const std::string& sql) const {
     Database(folder_.store(), Database::Access::existing, std::chrono::seconds(5)).execute(sql);
   }
   json run_json(const std::string& id = "one") const {
-    return json::parse(run_answer(stores(), stores().all().at(0), reader(), id));
+    return json::parse(run_body(pool(), pool().all().at(0), reader(), id));
   }
 
   StoreFolder folder_;
@@ -77,7 +77,7 @@ TEST_F(AnswerFields, OfARunInTheList) {
                       {"critical_alerts", 0},
                       {"group", "a group"},
                       {"seed", 17}};
-  EXPECT_EQ(json::parse(runs_answer(stores())), json({{"runs", {expected}}, {"problems", json::array()}}));
+  EXPECT_EQ(json::parse(runs_body(pool())), json({{"runs", {expected}}, {"problems", json::array()}}));
   json described = run_json();
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(described[key], value) << key;
 }
@@ -259,24 +259,24 @@ TEST_F(AnswerFields, OfAlertsChangesEventsAndSamples) {
   newer["step"] = 5;
   newer["site"] = nullptr;
   newer["act"] = nullptr;
-  EXPECT_EQ(json::parse(alerts_answer(stores().all().at(0), reader(), "one")), json({{"alerts", {newer, older}}}));
-  EXPECT_EQ(json::parse(all_alerts_answer(stores())), json({{"alerts", {newer, older}}}));
-  EXPECT_EQ(json::parse(changes_answer(reader(), "one")), json::parse(R"({"changes":[{"step":7,"site":"a/dy",
+  EXPECT_EQ(json::parse(alerts_body(pool().all().at(0), reader(), "one")), json({{"alerts", {newer, older}}}));
+  EXPECT_EQ(json::parse(all_alerts_body(pool())), json({{"alerts", {newer, older}}}));
+  EXPECT_EQ(json::parse(changes_body(reader(), "one")), json::parse(R"({"changes":[{"step":7,"site":"a/dy",
       "reason":"a reason","scale_before":2.0,"scale_after":0.5,"format_before":"e4m3","format_after":"bf16"}]})"));
-  EXPECT_EQ(json::parse(events_answer(reader(), "one")),
+  EXPECT_EQ(json::parse(events_body(reader(), "one")),
             json::parse(R"({"events":[{"step":8,"kind":"a kind","text":"what happened"},
                                       {"step":11,"kind":"another","text":"what happened then"}]})"));
-  EXPECT_EQ(json::parse(samples_answer(reader(), "one")),
+  EXPECT_EQ(json::parse(samples_body(reader(), "one")),
             json::parse(R"({"samples":[{"step":10,"text":"Once"},{"step":12,"text":"Twice"}]})"));
 }
 
 TEST_F(AnswerFields, OfARunWithoutRecordsAreEmptyLists) {
   recorder_of(describe_run("one"));
-  EXPECT_EQ(alerts_answer(stores().all().at(0), reader(), "one"), R"({"alerts":[]})");
-  EXPECT_EQ(all_alerts_answer(stores()), R"({"alerts":[]})");
-  EXPECT_EQ(changes_answer(reader(), "one"), R"({"changes":[]})");
-  EXPECT_EQ(events_answer(reader(), "one"), R"({"events":[]})");
-  EXPECT_EQ(samples_answer(reader(), "one"), R"({"samples":[]})");
+  EXPECT_EQ(alerts_body(pool().all().at(0), reader(), "one"), R"({"alerts":[]})");
+  EXPECT_EQ(all_alerts_body(pool()), R"({"alerts":[]})");
+  EXPECT_EQ(changes_body(reader(), "one"), R"({"changes":[]})");
+  EXPECT_EQ(events_body(reader(), "one"), R"({"events":[]})");
+  EXPECT_EQ(samples_body(reader(), "one"), R"({"samples":[]})");
 }
 
 TEST_F(AnswerFields, ADocumentIsSentAsItIsOrSaysWhatMakesIt) {
@@ -284,16 +284,16 @@ TEST_F(AnswerFields, ADocumentIsSentAsItIsOrSaysWhatMakesIt) {
   for (const auto& [kind, verb] :
        {std::pair("localization", "`quaver localize`"), {"calibration", "`quaver calibrate`"}}) {
     try {
-      document_answer(reader(), "one", kind);
+      document_body(reader(), "one", kind);
       ADD_FAILURE() << "there is no " << kind;
     } catch (const NoSuchRecord& error) {
       EXPECT_THAT(error.what(), HasSubstr(kind));
       EXPECT_THAT(error.remedy(), HasSubstr(verb));
     }
     store_document(folder_.store(), "one", kind, R"({ "b": 1, "a": 2 })");
-    EXPECT_EQ(document_answer(reader(), "one", kind), R"({ "b": 1, "a": 2 })");
+    EXPECT_EQ(document_body(reader(), "one", kind), R"({ "b": 1, "a": 2 })");
     store_document(folder_.store(), "one", kind, "{ broken");
-    EXPECT_THROW(document_answer(reader(), "one", kind), Error);
+    EXPECT_THROW(document_body(reader(), "one", kind), Error);
   }
 }
 

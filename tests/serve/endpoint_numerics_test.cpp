@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "numerics/figures.h"
-#include "serve/answers.h"
 #include "serve/client.h"
+#include "serve/endpoints.h"
 #include "serve/sample_store.h"
 
 namespace quaver::test {
@@ -64,7 +64,7 @@ class AnswerNumerics : public ::testing::Test {
     ASSERT_TRUE(recorder.flush());
   }
   Matrix ask_for(const std::string& query) const {
-    const std::string answer = numerics_answer(StoreReader(folder_.store()), "one", Query(query));
+    const std::string answer = numerics_body(StoreReader(folder_.store()), "one", Query(query));
     std::uint32_t length = 0;
     std::memcpy(&length, answer.data(), sizeof length);
     EXPECT_EQ(length % 4, 0U);
@@ -72,7 +72,7 @@ class AnswerNumerics : public ::testing::Test {
   }
   bool refuses(const std::string& query) const {
     try {
-      numerics_answer(StoreReader(folder_.store()), "one", Query(query));
+      numerics_body(StoreReader(folder_.store()), "one", Query(query));
       return false;
     } catch (const BadParameter&) {
       return true;
@@ -166,10 +166,10 @@ TEST_F(AnswerNumerics, TheHeaderIsPaddedToFourBytes) {
 }
 
 TEST_F(AnswerNumerics, AHistoryIsTheSitesAlone) {
-  const std::string answer = history_answer(StoreReader(folder_.store()), "one", Query("site=b%2Fx"));
+  const std::string answer = history_body(StoreReader(folder_.store()), "one", Query("site=b%2Fx"));
   EXPECT_EQ(answer, R"({"site":"b/x","step":[2,5,8,11,14,17],"statistics":{"amax":[21,51,81,111,141,171],)"
                     R"("sqnr_db":[-21,-51,-81,-111,-141,-171],"mean":[0,0,0,0,0,0]}})");
-  const json thinned = json::parse(history_answer(StoreReader(folder_.store()), "one", Query("site=b/x&points=4")));
+  const json thinned = json::parse(history_body(StoreReader(folder_.store()), "one", Query("site=b/x&points=4")));
   EXPECT_THAT(thinned["step"], ElementsAre(2, 8, 14));
   EXPECT_THAT(thinned["statistics"]["amax"], ElementsAre(51, 111, 171));
   EXPECT_THAT(thinned["statistics"]["sqnr_db"], ElementsAre(-51, -111, -171));
@@ -185,7 +185,7 @@ TEST_F(AnswerNumerics, PointsOfSeriesHaveLimitsAndADefault) {
   ASSERT_TRUE(recorder.flush());
   const StoreReader reader(folder_.store());
   const auto points = [&](const std::string& query) {
-    return json::parse(metrics_answer(reader, "long", Query(query)))["series"]["loss"]["step"].size();
+    return json::parse(metrics_body(reader, "long", Query(query)))["series"]["loss"]["step"].size();
   };
   EXPECT_EQ(points("names=loss&points=20000"), 2400U);
   EXPECT_GT(points("names=loss"), 1500U);
@@ -195,12 +195,12 @@ TEST_F(AnswerNumerics, PointsOfSeriesHaveLimitsAndADefault) {
   EXPECT_EQ(points("names=loss&after=0&points=20000"), 2400U);
   EXPECT_EQ(points("names=loss&after=9223372036854775807"), 0U);
   for (const char* query : {"points=3", "points=20001", "after=9223372036854775808"}) {
-    EXPECT_THROW(metrics_answer(reader, "long", Query(query)), BadParameter) << query;
+    EXPECT_THROW(metrics_body(reader, "long", Query(query)), BadParameter) << query;
   }
   for (const char* query : {"site=b/x&points=3", "site=b/x&points=20001", "points=4"}) {
-    EXPECT_THROW(history_answer(reader, "one", Query(query)), BadParameter) << query;
+    EXPECT_THROW(history_body(reader, "one", Query(query)), BadParameter) << query;
   }
-  EXPECT_NO_THROW(history_answer(reader, "one", Query("site=b/x&points=20000")));
+  EXPECT_NO_THROW(history_body(reader, "one", Query("site=b/x&points=20000")));
 }
 
 TEST_F(AnswerNumerics, SixtyFourNamesOfMetricsAreLookedAt) {
@@ -215,13 +215,13 @@ TEST_F(AnswerNumerics, SixtyFourNamesOfMetricsAreLookedAt) {
   std::string names;
   for (int i = 0; i < 63; ++i) names += fmt::format("absent{},", i);
   const auto series = [&](const std::string& list) {
-    return json::parse(metrics_answer(reader, "two", Query("names=" + list)))["series"];
+    return json::parse(metrics_body(reader, "two", Query("names=" + list)))["series"];
   };
   EXPECT_EQ(series(names + "loss").size(), 64U);
   EXPECT_THAT(series(names + "loss")["loss"]["value"], ElementsAre(1.5));
   EXPECT_EQ(series(names + "another,loss").size(), 64U);
   EXPECT_FALSE(series(names + "another,loss").contains("loss"));
-  EXPECT_EQ(metrics_answer(reader, "two", Query("")),
+  EXPECT_EQ(metrics_body(reader, "two", Query("")),
             R"({"series":{"loss":{"step":[3],"value":[1.5]},"norm":{"step":[3],"value":[null]}}})");
 }
 
@@ -244,7 +244,7 @@ class AnswerHistogram : public ::testing::Test {
       }
       EXPECT_TRUE(recorder.flush());
     }
-    return json::parse(histogram_answer(StoreReader(folder_.store()), "one", Query(query)));
+    return json::parse(histogram_body(StoreReader(folder_.store()), "one", Query(query)));
   }
   static constexpr float none = std::numeric_limits<float>::quiet_NaN();
 
@@ -267,10 +267,10 @@ TEST_F(AnswerHistogram, HasItsStepFormatAndScale) {
   EXPECT_EQ(newest["range"]["subnormal_below"], -4.0);
   EXPECT_EQ(newest["range"]["zero_below"], -8.0);
   EXPECT_EQ(newest["range"].size(), 3U);
-  EXPECT_EQ(json::parse(histogram_answer(StoreReader(folder_.store()), "one", Query("site=a/x&step=5")))["step"], 4);
-  EXPECT_EQ(json::parse(histogram_answer(StoreReader(folder_.store()), "one", Query("site=a/x&step=0")))["step"], 4);
-  EXPECT_THROW(histogram_answer(StoreReader(folder_.store()), "one", Query("site=a/x&step=-1")), BadParameter);
-  EXPECT_THROW(histogram_answer(StoreReader(folder_.store()), "one", Query("step=4")), BadParameter);
+  EXPECT_EQ(json::parse(histogram_body(StoreReader(folder_.store()), "one", Query("site=a/x&step=5")))["step"], 4);
+  EXPECT_EQ(json::parse(histogram_body(StoreReader(folder_.store()), "one", Query("site=a/x&step=0")))["step"], 4);
+  EXPECT_THROW(histogram_body(StoreReader(folder_.store()), "one", Query("site=a/x&step=-1")), BadParameter);
+  EXPECT_THROW(histogram_body(StoreReader(folder_.store()), "one", Query("step=4")), BadParameter);
 }
 
 TEST_F(AnswerHistogram, WithoutAScaleHasTheRangeOfOneThatFits) {

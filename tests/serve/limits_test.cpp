@@ -1,4 +1,4 @@
-// Limits of the dashboard, exactly: what a request may ask for, and what a single column stands for.
+// Exact limits of parameters, and which steps a single column covers.
 #include <gmock/gmock.h>
 
 #include "serve/application.h"
@@ -21,7 +21,7 @@ class ServeLimits : public ::testing::Test {
     request.path = target.substr(0, target.find('?'));
     if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
     request.headers = {{"host", "localhost:8265"}};
-    return application_.answer(request);
+    return application_.respond(request);
   }
   int status(const std::string& target) const { return ask(target).status; }
   json numerics_header(const std::string& query) const {
@@ -33,8 +33,8 @@ class ServeLimits : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  Stores stores_{folder_.store()};
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""), stores_, "", {}};
+  StorePool pool_{folder_.store()};
+  Application application_{RequestGuard("127.0.0.1", 8265, ""), pool_, "", {}};
 };
 
 // Twenty samples, of steps 1 to 20.

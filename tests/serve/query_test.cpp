@@ -1,4 +1,4 @@
-// Queries are read the same whatever they hold.
+// Queries: decoding, repeated names, invalid escapes.
 #include "serve/query.h"
 
 #include <gtest/gtest.h>

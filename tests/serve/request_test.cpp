@@ -1,4 +1,4 @@
-// The parser takes requests as browsers send them and refuses everything that could be read in two ways.
+// The parser accepts requests as browsers send them and rejects everything ambiguous.
 #include "serve/request.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which address is what, the page's files, and what is said of failures.
+// Routes, the page's files, and the responses to failures.
 #include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -32,10 +32,10 @@ Request request_to(const std::string& method, const std::string& path, std::vect
 class Routes : public ::testing::Test {
  protected:
   StoreFolder folder_;
-  Stores stores_{folder_.store()};
+  StorePool pool_{folder_.store()};
   std::vector<std::string> failures_;
-  Application application_{Doorkeeper("127.0.0.1", 8265, ""),
-                           stores_,
+  Application application_{RequestGuard("127.0.0.1", 8265, ""),
+                           pool_,
                            "change",
                            {.open_streams = [] { return std::size_t{5}; },
                             .failed = [this](const std::string& what) { failures_.push_back(what); }}};
@@ -113,7 +113,7 @@ TEST_F(Routes, EachFileOfThePageIsItself) {
                {"/app.css", "text/css; charset=utf-8", "color:"}};
   std::vector<std::string> tags;
   for (const auto& [path, type, holds] : files) {
-    const Response response = application_.answer(request_to("GET", path));
+    const Response response = application_.respond(request_to("GET", path));
     EXPECT_EQ(response.status, 200) << path;
     EXPECT_EQ(response.content_type, type) << path;
     EXPECT_THAT(std::string(response.content()), HasSubstr(holds)) << path;
@@ -124,12 +124,12 @@ TEST_F(Routes, EachFileOfThePageIsItself) {
   }
   EXPECT_EQ(find_asset("/index.html"), nullptr);
   EXPECT_EQ(find_asset(""), nullptr);
-  const Response same = application_.answer(request_to("GET", "/app.js", {{"if-none-match", tags[1]}}));
+  const Response same = application_.respond(request_to("GET", "/app.js", {{"if-none-match", tags[1]}}));
   EXPECT_EQ(same.status, 304);
   EXPECT_EQ(same.content_type, "");
   EXPECT_THAT(same.headers, ElementsAre(Header("ETag", tags[1]), Header("Cache-Control", "no-cache")));
   for (const std::string& other : {tags[0], std::string("*"), std::string()}) {
-    const Response again = application_.answer(request_to("GET", "/app.js", {{"if-none-match", other}}));
+    const Response again = application_.respond(request_to("GET", "/app.js", {{"if-none-match", other}}));
     EXPECT_EQ(again.status, 200) << other;
     EXPECT_FALSE(again.content().empty());
   }
@@ -137,13 +137,13 @@ TEST_F(Routes, EachFileOfThePageIsItself) {
 
 TEST_F(Routes, EachAddressHasItsMethods) {
   for (const char* path : {"/", "/api/server", "/api/events"}) {
-    EXPECT_EQ(application_.answer(request_to("HEAD", path)).status, 200) << path;
-    const Response refused = application_.answer(request_to("POST", path));
+    EXPECT_EQ(application_.respond(request_to("HEAD", path)).status, 200) << path;
+    const Response refused = application_.respond(request_to("POST", path));
     EXPECT_EQ(refused.status, 405) << path;
     EXPECT_THAT(refused.headers, ElementsAre(Header("Allow", "GET, HEAD"))) << path;
   }
   for (const char* method : {"GET", "HEAD", "PUT"}) {
-    const Response refused = application_.answer(request_to(method, "/api/runs/a/edit"));
+    const Response refused = application_.respond(request_to(method, "/api/runs/a/edit"));
     EXPECT_EQ(refused.status, 405) << method;
     EXPECT_THAT(refused.headers, ElementsAre(Header("Allow", "POST"))) << method;
     EXPECT_EQ(json::parse(refused.body)["remedy"], "use POST");
@@ -153,12 +153,12 @@ TEST_F(Routes, EachAddressHasItsMethods) {
 TEST_F(Routes, ChangesAreTakenAsJsonWhateverStandsBehindTheType) {
   for (const char* type : {"application/json", "application/json;charset=utf-8", "application/json ; charset=utf-8",
                            "application/json;", "application/json  "}) {
-    EXPECT_FALSE(application_.at_once(
+    EXPECT_FALSE(application_.respond_to_head(
         request_to("POST", "/api/runs/a/edit", {{"content-type", type}, {"x-quaver-token", "change"}})))
         << type;
   }
   for (const char* type : {"", ";application/json", "application/jso", "application/json2", "text/json"}) {
-    const auto refused = application_.at_once(
+    const auto refused = application_.respond_to_head(
         request_to("POST", "/api/runs/a/edit", {{"content-type", type}, {"x-quaver-token", "change"}}));
     ASSERT_TRUE(refused) << type;
     EXPECT_EQ(refused->status, 415) << type;
@@ -169,17 +169,17 @@ TEST_F(Routes, OnlyWhatNeedsTheStoreWaitsForIt) {
   for (const char* path : {"/api/runs", "/api/alerts", "/api/runs/a", "/api/runs/a/metrics", "/api/runs/a/numerics",
                            "/api/runs/a/history", "/api/runs/a/histogram", "/api/runs/a/changes", "/api/runs/a/alerts",
                            "/api/runs/a/events", "/api/runs/a/samples", "/api/runs/a/documents/localization"}) {
-    EXPECT_FALSE(application_.at_once(request_to("GET", path))) << path;
+    EXPECT_FALSE(application_.respond_to_head(request_to("GET", path))) << path;
   }
-  EXPECT_EQ(application_.at_once(request_to("GET", "/api/nothing"))->status, 404);
-  const auto stream = application_.at_once(request_to("GET", "/api/events"));
+  EXPECT_EQ(application_.respond_to_head(request_to("GET", "/api/nothing"))->status, 404);
+  const auto stream = application_.respond_to_head(request_to("GET", "/api/events"));
   ASSERT_TRUE(stream);
   EXPECT_EQ(stream->kind, Body::events);
   EXPECT_EQ(stream->content_type, "text/event-stream; charset=utf-8");
 }
 
 TEST_F(Routes, TheServerTellsItsStreamsAndItsToken) {
-  const json open = json::parse(application_.answer(request_to("GET", "/api/server")).body);
+  const json open = json::parse(application_.respond(request_to("GET", "/api/server")).body);
   EXPECT_EQ(open, json({{"version", QUAVER_VERSION},
                         {"store", "quaver.db"},
                         {"folder", folder_.path().filename().string()},
@@ -187,9 +187,9 @@ TEST_F(Routes, TheServerTellsItsStreamsAndItsToken) {
                         {"streams", 5},
                         {"token_required", false},
                         {"change_token", "change"}}));
-  const Application guarded(Doorkeeper("127.0.0.1", 8265, "secret"), stores_, "", {});
+  const Application guarded(RequestGuard("127.0.0.1", 8265, "secret"), pool_, "", {});
   const json told =
-      json::parse(guarded.answer(request_to("GET", "/api/server", {{"authorization", "Bearer secret"}})).body);
+      json::parse(guarded.respond(request_to("GET", "/api/server", {{"authorization", "Bearer secret"}})).body);
   EXPECT_EQ(told["token_required"], true);
   EXPECT_EQ(told["streams"], 0);
   EXPECT_TRUE(told["change_token"].is_null());
@@ -197,7 +197,7 @@ TEST_F(Routes, TheServerTellsItsStreamsAndItsToken) {
 
 TEST_F(Routes, AFailureIsToldOnceAndAnsweredWithoutFolders) {
   std::ofstream(folder_.store()) << "this is no database, but text of some length\n";
-  const Response response = application_.answer(request_to("GET", "/api/runs"));
+  const Response response = application_.respond(request_to("GET", "/api/runs"));
   EXPECT_EQ(response.status, 503);
   EXPECT_THAT(response.body, Not(HasSubstr(folder_.path().string())));
   ASSERT_EQ(failures_.size(), 1U);
@@ -206,10 +206,10 @@ TEST_F(Routes, AFailureIsToldOnceAndAnsweredWithoutFolders) {
 
 TEST_F(Routes, WhatTheAskerGotWrongIsNoFailureOfTheServer) {
   record_run(folder_.store(), describe_run("one"));
-  EXPECT_EQ(application_.answer(request_to("GET", "/api/runs/two")).status, 404);
-  EXPECT_EQ(application_.answer(request_to("GET", "/api/runs/one/history")).status, 400);
+  EXPECT_EQ(application_.respond(request_to("GET", "/api/runs/two")).status, 404);
+  EXPECT_EQ(application_.respond(request_to("GET", "/api/runs/one/history")).status, 400);
   EXPECT_TRUE(failures_.empty());
-  const Response tagged = application_.answer([] {
+  const Response tagged = application_.respond([] {
     Request request =
         request_to("POST", "/api/runs/one/edit", {{"content-type", "application/json"}, {"x-quaver-token", "change"}});
     request.body = R"({"tags":["a"]})";
@@ -220,17 +220,17 @@ TEST_F(Routes, WhatTheAskerGotWrongIsNoFailureOfTheServer) {
   EXPECT_TRUE(tagged.body.empty());
 }
 
-// Without a store the two lists are empty, and a run is one that is not there.
+// Without a store the two lists are empty, and no run exists.
 TEST_F(Routes, BeforeTheFirstRunNothingIsAFailure) {
-  EXPECT_EQ(application_.answer(request_to("GET", "/api/alerts")).body, R"({"alerts":[]})");
-  EXPECT_EQ(application_.answer(request_to("GET", "/api/runs")).body, R"({"problems":[],"runs":[]})");
-  const Response run = application_.answer(request_to("GET", "/api/runs/one/alerts"));
+  EXPECT_EQ(application_.respond(request_to("GET", "/api/alerts")).body, R"({"alerts":[]})");
+  EXPECT_EQ(application_.respond(request_to("GET", "/api/runs")).body, R"({"problems":[],"runs":[]})");
+  const Response run = application_.respond(request_to("GET", "/api/runs/one/alerts"));
   EXPECT_EQ(run.status, 404);
   EXPECT_THAT(run.body, HasSubstr("quaver train"));
   EXPECT_TRUE(failures_.empty());
 }
 
-// Every kind of answer is at its own address.
+// Every route leads to its own endpoint.
 TEST_F(Routes, AddressesOfARunAnswerWithTheirOwnKind) {
   record_run(folder_.store(), describe_run("one"));
   store_document(folder_.store(), "one", "calibration", R"({"calibrated":1})");
@@ -244,12 +244,12 @@ TEST_F(Routes, AddressesOfARunAnswerWithTheirOwnKind) {
                                                        {"documents/calibration", "calibrated"}};
   for (const auto& [part, key] : kinds) {
     const std::string path = std::string("/api/runs/one") + (*part == '\0' ? "" : "/") + part;
-    const Response response = application_.answer(request_to("GET", path));
+    const Response response = application_.respond(request_to("GET", path));
     EXPECT_EQ(response.status, 200) << path;
     EXPECT_EQ(response.content_type, "application/json; charset=utf-8") << path;
     EXPECT_TRUE(json::parse(response.body).contains(key)) << path;
   }
-  EXPECT_TRUE(json::parse(application_.answer(request_to("GET", "/api/alerts")).body).contains("alerts"));
+  EXPECT_TRUE(json::parse(application_.respond(request_to("GET", "/api/alerts")).body).contains("alerts"));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ inline constexpr std::uint64_t sample_steps = 20;
 // Three layers with sites x, w and dy, every statistic of the program.
 RunDescription describe_run(const std::string& id, const std::string& name = "a run");
 
-// The figure recorded for a site and statistic at a step.
+// The value recorded for a site and statistic at a step.
 float sample_figure(std::uint64_t step, std::size_t site, std::size_t statistic);
 
 // Twenty steps of loss and numerics, a change, an alert, an event, a sample and a localization; finished.

@@ -1,5 +1,5 @@
-// Stores below a folder: which are found, what is said of the rest, and how runs of several are told apart.
-#include "serve/stores.h"
+// Which stores below a folder are found, which problems are reported, and the addresses of runs of several stores.
+#include "serve/store_pool.h"
 
 #include <fstream>
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ class SeveralStores : public ::testing::Test {
     request.path = path;
     request.headers = {{"host", "localhost:8265"}, {"content-type", "application/json"}, {"x-quaver-token", "token"}};
     request.body = body;
-    return application().answer(request);
+    return application().respond(request);
   }
   json get(const std::string& path) {
     const Response response = ask("GET", path);
@@ -100,9 +100,9 @@ class SeveralStores : public ::testing::Test {
     return json::parse(response.body);
   }
   Application& application() {
-    if (!stores_) {
-      stores_.emplace(folder_.path(), SearchLimits{.every = std::chrono::milliseconds(0)});
-      application_.emplace(Doorkeeper("127.0.0.1", 8265, ""), *stores_, "token", Application::Outside{});
+    if (!pool_) {
+      pool_.emplace(folder_.path(), SearchLimits{.every = std::chrono::milliseconds(0)});
+      application_.emplace(RequestGuard("127.0.0.1", 8265, ""), *pool_, "token", Application::Hooks{});
     }
     return *application_;
   }
@@ -120,7 +120,7 @@ class SeveralStores : public ::testing::Test {
   }
 
   StoreFolder folder_;
-  std::optional<Stores> stores_;
+  std::optional<StorePool> pool_;
   std::optional<Application> application_;
 };
 
@@ -167,7 +167,7 @@ TEST_F(SeveralStores, AddressesAreTheSameWhenTheDashboardIsStartedAgain) {
   record_run(store("one/two"), describe_run("a"));
   const std::string before = address("a run");
   application_.reset();
-  stores_.reset();
+  pool_.reset();
   record_run(store("another"), describe_run("b", "other"));
   EXPECT_EQ(address("a run"), before);
 }
@@ -185,33 +185,33 @@ TEST_F(SeveralStores, OneThatCannotBeReadIsNamedAndTheOthersAreShown) {
 
 TEST_F(SeveralStores, OnesThatAppearAndVanishAreNoticed) {
   application();
-  StoresFinder finder(*stores_);
-  EXPECT_EQ(finder.look(), "");
+  PoolChangeFinder finder(*pool_);
+  EXPECT_EQ(finder.poll(), "");
   record_run(store("late"), describe_run("a"));
-  EXPECT_EQ(finder.look(), runs_event);
+  EXPECT_EQ(finder.poll(), runs_event);
   const std::string one = address("a run");
   EXPECT_THAT(one, HasSubstr("a~"));
   ask("POST", "/api/runs/" + one + "/edit", R"({"note":"x"})");
-  EXPECT_THAT(finder.look(), HasSubstr("\"run\":\"" + one + "\""));
+  EXPECT_THAT(finder.poll(), HasSubstr("\"run\":\"" + one + "\""));
   fs::remove_all(folder_.path() / "late");
-  EXPECT_EQ(finder.look(), runs_event);
+  EXPECT_EQ(finder.poll(), runs_event);
   EXPECT_EQ(get("/api/runs")["runs"].size(), 0U);
   EXPECT_EQ(ask("GET", "/api/runs/" + one).status, 404);
 }
 
 TEST_F(SeveralStores, AreSearchedNoMoreOftenThanTheyAreTo) {
-  Stores stores(folder_.path(), {.every = std::chrono::hours(1)});
+  StorePool pool(folder_.path(), {.every = std::chrono::hours(1)});
   put_store(folder_.path() / "late");
-  stores.refresh();
-  EXPECT_THAT(stores.all(), SizeIs(1)) << "the folder's own, which is not there yet";
+  pool.refresh();
+  EXPECT_THAT(pool.all(), SizeIs(1)) << "the folder's own, which is not there yet";
 }
 
 TEST_F(SeveralStores, AFileStandsForItselfAlone) {
   record_run(store(""), describe_run("a"));
   record_run(store("below"), describe_run("b"));
-  EXPECT_THAT(Stores(store("")).all(), SizeIs(1));
-  EXPECT_EQ(Stores(store("")).depth(), 0U);
-  EXPECT_THAT(Stores(folder_.path()).all(), SizeIs(2));
+  EXPECT_THAT(StorePool(store("")).all(), SizeIs(1));
+  EXPECT_EQ(StorePool(store("")).depth(), 0U);
+  EXPECT_THAT(StorePool(folder_.path()).all(), SizeIs(2));
 }
 
 TEST_F(SeveralStores, ARunWhoseFolderIsGoneSaysWhereItWas) {

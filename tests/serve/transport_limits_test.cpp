@@ -1,4 +1,4 @@
-// What the transport counts and when it gives up: connections, streams, bytes, deadlines, heartbeats.
+// Limits of the transport: connections, streams, bytes, deadlines, heartbeats.
 #include <chrono>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -21,12 +21,12 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds ms(int count) { return std::chrono::milliseconds(count); }
 
-// Answers with the path, or with so many bytes for /bytes/N; /events is a stream, /local the address asked at.
+// Responds with the path, or with N bytes to /bytes/N; /events is a stream, /local the connection's local address.
 class SmallServer {
  public:
   explicit SmallServer(const TransportLimits& limits = {})
       : transport_("127.0.0.1", 0, limits), thread_([this] {
-          transport_.run({at_once, answer});
+          transport_.run({respond_to_head, respond});
         }) {}
   ~SmallServer() { stop(); }
   SmallServer(const SmallServer&) = delete;
@@ -41,14 +41,14 @@ class SmallServer {
   std::string to(std::string_view path, std::string_view more = "") const { return get(port(), path, more); }
 
  private:
-  static std::optional<Response> at_once(const Request& head) {
+  static std::optional<Response> respond_to_head(const Request& head) {
     if (head.path != "/events") return std::nullopt;
     Response response;
     response.kind = Body::events;
     response.content_type = "text/event-stream";
     return response;
   }
-  static Response answer(const Request& request) {
+  static Response respond(const Request& request) {
     if (request.path == "/local") return json_response(request.local_address);
     if (request.path.starts_with("/bytes/")) return json_response(std::string(std::stoul(request.path.substr(7)), 'x'));
     return json_response(request.path + request.body);
@@ -79,13 +79,13 @@ TEST(TransportDefaults, AreTheDocumentedOnes) {
   EXPECT_EQ(limits.idle, ms(15000));
   EXPECT_EQ(limits.request, ms(10000));
   EXPECT_EQ(limits.stalled, ms(10000));
-  EXPECT_EQ(limits.answer, ms(120000));
+  EXPECT_EQ(limits.response, ms(120000));
   EXPECT_EQ(limits.linger, ms(1000));
   EXPECT_EQ(limits.heartbeat, ms(15000));
   const ServeOptions options;
   EXPECT_EQ(options.host, "127.0.0.1");
   EXPECT_EQ(options.port, 8265);
-  EXPECT_EQ(options.token, TokenUse::beyond_this_machine);
+  EXPECT_EQ(options.token, TokenUse::beyond_loopback);
 }
 
 TEST(TransportCounts, ConnectionsAndStreamsComeAndGo) {
@@ -130,7 +130,7 @@ TEST(TransportCounts, ThereAreAsManyConnectionsAsAllowedAndNotOneMore) {
   EXPECT_FALSE(clients[2]->is_ended(ms(20)));
 }
 
-// Streams are being served: for a new connection none of them is closed, and it is the new one that has to go.
+// Streams are in use: none of them is closed for a new connection; the new one is.
 TEST(TransportCounts, ConnectionsThatAreServedStay) {
   TransportLimits limits;
   limits.connections = 2;
@@ -146,7 +146,7 @@ TEST(TransportCounts, ConnectionsThatAreServedStay) {
   EXPECT_EQ(server->streams(), 2U);
 }
 
-// A connection that lingers after its last answer makes room for a new one.
+// A connection that lingers after its last response makes room for a new one.
 TEST(TransportCounts, ConnectionsThatLingerMakeRoom) {
   TransportLimits limits;
   limits.connections = 1;
@@ -176,7 +176,7 @@ TEST(TransportCounts, ThereAreAsManyStreamsAsAllowed) {
   EXPECT_EQ(server->streams(), 2U);
 }
 
-// The program keeps 64 descriptors for its store and the rest; of few it keeps half.
+// The program reserves 64 descriptors for its stores and the rest; of few it reserves half.
 TEST(TransportCounts, ConnectionsLeaveDescriptorsForTheStore) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -233,7 +233,7 @@ TEST(TransportAnswers, TheAddressOfTheConnectionComesWithTheRequest) {
   EXPECT_EQ(ask(server.port(), server.to("/local")).body, "127.0.0.1");
 }
 
-// The answer's end is the end of what the server sends, long before it gives up on what the client may still say.
+// The server ends its side with the response, long before it stops waiting for the client to close.
 TEST(TransportAnswers, AConnectionThatIsNotKeptEndsWithItsAnswer) {
   TransportLimits limits;
   limits.linger = std::chrono::seconds(60);
@@ -244,7 +244,7 @@ TEST(TransportAnswers, AConnectionThatIsNotKeptEndsWithItsAnswer) {
   EXPECT_TRUE(client.is_ended(std::chrono::seconds(20)));
 }
 
-// Answers that were taken, and those whose clients have gone, do not count as unsent.
+// Responses that were sent, and those whose clients have gone, do not count as unsent.
 TEST(TransportAnswers, WhatWasSentOrGivenUpIsNotHeldAnyMore) {
   TransportLimits limits;
   limits.unsent_bytes = 4000000;
@@ -271,8 +271,7 @@ TEST(TransportDeadlines, ABodyThatDoesNotComeIsToldOf) {
   EXPECT_EQ(reply.header("Connection"), "close");
 }
 
-// Between requests the time to be idle counts, not the time of a request; with half a request it is the other way
-// round.
+// Between requests the limit `idle` applies; with half a request, the limit `request`.
 TEST(TransportDeadlines, AKeptConnectionMayBeIdleForItsTime) {
   TransportLimits limits;
   limits.idle = ms(200);
@@ -315,7 +314,7 @@ TEST(TransportDeadlines, HalfARequestBehindAnAnswerHasTheTimeOfARequest) {
   EXPECT_EQ(client.receive(std::chrono::seconds(20)).status, 408);
 }
 
-// Takes an answer of so many bytes, two million at a time with a pause between; how many have come when it ends.
+// Reads a response of so many bytes, two million at a time with a pause between; returns how many came.
 std::size_t taken_slowly(SmallServer& server, std::size_t bytes, std::chrono::milliseconds pause) {
   Client client(server.port());
   client.send(server.to(fmt::format("/bytes/{}", bytes), "Connection: close\r\n"));
@@ -333,11 +332,11 @@ std::size_t taken_slowly(SmallServer& server, std::size_t bytes, std::chrono::mi
   return taken;
 }
 
-// The whole takes longer than a stalled answer may, the pauses do not.
+// The whole takes longer than the limit `stalled`, the pauses do not.
 TEST(TransportDeadlines, AReaderThatGoesOnGetsItAll) {
   TransportLimits limits;
   limits.stalled = ms(1000);
-  limits.answer = std::chrono::seconds(120);
+  limits.response = std::chrono::seconds(120);
   SmallServer server(limits);
   EXPECT_GT(taken_slowly(server, 24000000, ms(130)), 24000000U);
 }
@@ -345,12 +344,12 @@ TEST(TransportDeadlines, AReaderThatGoesOnGetsItAll) {
 TEST(TransportDeadlines, AReaderThatGoesOnForTooLongIsLeft) {
   TransportLimits limits;
   limits.stalled = std::chrono::seconds(60);
-  limits.answer = ms(200);
+  limits.response = ms(200);
   SmallServer server(limits);
   EXPECT_LT(taken_slowly(server, 80000000, ms(40)), 80000000U);
 }
 
-// Beats are as far apart as they should be: in so much time there are no more of them than fit.
+// Heartbeats keep their period: within a time there are no more of them than fit.
 TEST(TransportDeadlines, HeartbeatsKeepTheirDistance) {
   TransportLimits limits;
   limits.heartbeat = ms(500);
@@ -388,7 +387,7 @@ TEST(TransportStreams, AClientThatSpeaksOnAStreamIsLeft) {
   EXPECT_TRUE(soon([&] { return server->streams() == 0; }));
 }
 
-// A stream whose client takes nothing is given up after the time of a stalled answer, however little waits for it.
+// A stream whose client reads nothing is closed after the limit `stalled`, however little is unsent.
 TEST(TransportStreams, AStuckStreamIsGivenUp) {
   TransportLimits limits;
   limits.stalled = ms(300);

@@ -1,4 +1,4 @@
-// Connections that are slow, silent, many or gone: none of them may keep others from being answered.
+// Connections that are slow, silent, many or gone: none of them may delay the responses to others.
 #include "serve/transport.h"
 
 #include <chrono>
@@ -18,12 +18,12 @@ using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// Answers every path with its own name; /big is many megabytes, /events a stream, /slow takes its time.
+// Responds to every path with its name; /big is many megabytes, /events a stream, /slow takes 300 ms.
 class EchoServer {
  public:
   explicit EchoServer(const TransportLimits& limits = {})
       : transport_("127.0.0.1", 0, limits), thread_([this] {
-          transport_.run({at_once, answer});
+          transport_.run({respond_to_head, respond});
         }) {}
   ~EchoServer() {
     transport_.stop();
@@ -35,19 +35,19 @@ class EchoServer {
   std::uint16_t port() const { return transport_.port(); }
 
  private:
-  static std::optional<Response> at_once(const Request& head) {
+  static std::optional<Response> respond_to_head(const Request& head) {
     Response response;
     if (head.path == "/events") {
       response.kind = Body::events;
       response.content_type = "text/event-stream";
       return response;
     }
-    if (head.path == "/refused") return refusal(403, "no", "never");
+    if (head.path == "/refused") return error_response(403, "no", "never");
     return std::nullopt;
   }
-  static Response answer(const Request& request) {
+  static Response respond(const Request& request) {
     if (request.path == "/slow") std::this_thread::sleep_for(300ms);
-    static const std::string big(std::size_t{16} << 20U, 'x');  // more than the system takes off a writer's hands
+    static const std::string big(std::size_t{16} << 20U, 'x');  // more than the kernel buffers
     return json_response(request.path == "/big" ? big : request.path + request.body);
   }
 
@@ -55,7 +55,7 @@ class EchoServer {
   std::thread thread_;
 };
 
-double seconds_to_answer(std::uint16_t port, std::string_view path = "/hello") {
+double seconds_to_body(std::uint16_t port, std::string_view path = "/hello") {
   const auto start = Clock::now();
   const Reply reply = ask(port, get(port, path));
   EXPECT_EQ(reply.status, 200);
@@ -133,7 +133,7 @@ TEST(Transport, ALargeAnswerArrivesWholeAndAReaderThatStopsHoldsUpNobody) {
     lazier.push_back(std::make_unique<Client>(server.port()));
     lazier.back()->send(get(server.port(), "/big"));
   }
-  const double tries[] = {seconds_to_answer(server.port()), seconds_to_answer(server.port())};
+  const double tries[] = {seconds_to_body(server.port()), seconds_to_body(server.port())};
   EXPECT_LT(std::min(tries[0], tries[1]), 1);
   const Reply reply = lazy.receive();
   EXPECT_EQ(reply.body.size(), std::size_t{16} << 20U);
@@ -200,7 +200,7 @@ TEST(Transport, AThousandStreamsDoNotKeepOthersFromBeingAnswered) {
     clients.push_back(std::make_unique<Client>(server.port()));
     clients.back()->send(get(server.port(), "/events"));
   }
-  EXPECT_LT(seconds_to_answer(server.port()), 1);
+  EXPECT_LT(seconds_to_body(server.port()), 1);
   EXPECT_EQ(server->streams(), 48U);
   int told_to_wait = 0;
   for (int i = 0; i < 48; ++i) EXPECT_THAT(clients[i]->receive_until("retry", 1s), HasSubstr("200 OK")) << i;
@@ -222,7 +222,7 @@ TEST(Transport, SilentConnectionsAndHalfRequestsHoldUpNobody) {
     if (i % 2 == 0) clients.back()->send("GET /hel");
   }
   double worst = 0;
-  for (int i = 0; i < 20; ++i) worst = std::max(worst, seconds_to_answer(server.port()));
+  for (int i = 0; i < 20; ++i) worst = std::max(worst, seconds_to_body(server.port()));
   RecordProperty("worst_ms", static_cast<int>(worst * 1000));
   EXPECT_LT(worst, 1);
 }
@@ -234,7 +234,7 @@ TEST(Transport, MoreConnectionsThanItKeepsCloseTheOldestIdleOnes) {
   Client oldest(server.port());
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Client>(server.port()));
-  EXPECT_LT(seconds_to_answer(server.port()), 1);
+  EXPECT_LT(seconds_to_body(server.port()), 1);
   EXPECT_LE(server->connections(), 50U);
   EXPECT_TRUE(oldest.is_ended(1s));
 }

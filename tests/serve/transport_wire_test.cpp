@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A transport that runs while the test does, with whatever handler the test gives.
+// A transport with the test's handler, running for the duration of the test.
 class TestServer {
  public:
   TestServer(RequestHandler handler, const TransportLimits& limits = {}, const std::string& host = "127.0.0.1")
@@ -45,8 +45,8 @@ class TestServer {
 };
 
 RequestHandler always(const Response& response) {
-  return {.at_once = [](const Request&) { return std::nullopt; },
-          .answer = [response](const Request&) { return response; }};
+  return {.respond_to_head = [](const Request&) { return std::nullopt; },
+          .respond = [response](const Request&) { return response; }};
 }
 
 std::string sent_for(const Response& response, const std::string& method) {
@@ -79,8 +79,8 @@ TEST(TransportWire, ToHeadOnlyTheHeadIsSent) {
 
 // A body longer than the buffer of one read, and a request behind it.
 TEST(TransportWire, ALongBodyIsReceivedWhole) {
-  const TestServer server({.at_once = [](const Request&) { return std::nullopt; },
-                           .answer = [](const Request& request) { return json_response(request.body); }});
+  const TestServer server({.respond_to_head = [](const Request&) { return std::nullopt; },
+                           .respond = [](const Request& request) { return json_response(request.body); }});
   std::string body;
   while (body.size() < max_body_bytes) body += fmt::format("{} ", body.size());
   body.resize(max_body_bytes);
@@ -98,7 +98,7 @@ TEST(TransportWire, AStreamIsSentOnceHoweverSlowlyItIsRead) {
   begin.content_type = "text/event-stream";
   TransportLimits limits;
   limits.unsent_stream_bytes = std::size_t{1} << 30U;
-  TestServer server({.at_once = [&](const Request&) { return begin; }, .answer = {}}, limits);
+  TestServer server({.respond_to_head = [&](const Request&) { return begin; }, .respond = {}}, limits);
   Client client(server.port());
   client.send(get(server.port(), "/events"));
   std::string expected = head_of(begin, KeepAlive::no) + "retry: 2000\n\n";
@@ -121,7 +121,7 @@ TEST(TransportWire, AStreamIsSentOnceHoweverSlowlyItIsRead) {
 }
 
 RequestHandler local_address_handler() {
-  return {.at_once = [](const Request& head) { return json_response(head.local_address); }, .answer = {}};
+  return {.respond_to_head = [](const Request& head) { return json_response(head.local_address); }, .respond = {}};
 }
 
 std::string local_address_at_ipv6_loopback(std::uint16_t port) {
@@ -224,8 +224,8 @@ class Gate {
 // "/gate" waits at the gate; every other path is answered at once. The order is that in which workers began.
 struct GatedHandler {
   RequestHandler handler() {
-    return {.at_once = [](const Request&) { return std::nullopt; },
-            .answer =
+    return {.respond_to_head = [](const Request&) { return std::nullopt; },
+            .respond =
                 [this](const Request& request) {
                   {
                     const std::lock_guard lock(mutex);

@@ -1,4 +1,4 @@
-// A run that is removed from the store is told of, as one that appears is.
+// A run that is removed from the store is reported, as one that is added.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,28 +20,28 @@ void remove_run(const std::filesystem::path& store, const std::string& id) {
 
 TEST(ChangeFinder, TellsOfARunThatVanished) {
   const StoreFolder folder;
-  StoreDoor door(folder.store());
-  ChangeFinder finder(door);
+  StoreHandle handle(folder.store());
+  ChangeFinder finder(handle);
   record_run(folder.store(), describe_run("one"));
   record_run(folder.store(), describe_run("two"));
-  EXPECT_EQ(finder.look(), runs_event);
+  EXPECT_EQ(finder.poll(), runs_event);
   remove_run(folder.store(), "one");
-  EXPECT_EQ(finder.look(), runs_event);
-  EXPECT_EQ(finder.look(), "");
+  EXPECT_EQ(finder.poll(), runs_event);
+  EXPECT_EQ(finder.poll(), "");
 }
 
 TEST(ChangeFinder, TellsOfRunsFirstAndThenOfTheirChanges) {
   const StoreFolder folder;
-  StoreDoor door(folder.store());
-  ChangeFinder finder(door);
+  StoreHandle handle(folder.store());
+  ChangeFinder finder(handle);
   RunRecorder recorder(folder.store(), describe_run("one"), 0, [](const std::string& text) { ADD_FAILURE() << text; });
   ASSERT_TRUE(recorder.flush());
-  EXPECT_EQ(finder.look(), runs_event);
+  EXPECT_EQ(finder.poll(), runs_event);
   const MetricValue loss{"loss", 3};
   recorder.metrics(4, {&loss, 1});
   ASSERT_TRUE(recorder.flush());
   record_run(folder.store(), describe_run("two"));
-  const std::string events = finder.look();
+  const std::string events = finder.poll();
   EXPECT_THAT(events, StartsWith(std::string(runs_event)));
   EXPECT_THAT(events, HasSubstr("event: change\ndata: {\"kinds\":[\"metrics\"],\"run\":\"one\",\"step\":4}\n\n"));
 }

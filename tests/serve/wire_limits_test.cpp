@@ -1,4 +1,4 @@
-// Queries, requests, answers and JSON at their limits, byte by byte.
+// Queries, requests, responses and JSON at their limits, byte by byte.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(PercentDecoded, TakesEveryHexadecimalDigit) {
   EXPECT_EQ(percent_decoded(""), "");
 }
 
-// The ends of what RFC 3629 allows, and what lies one beyond them.
+// The ends of the ranges of RFC 3629, and one beyond them.
 TEST(CleanText, IsUtf8UpToTheEndsOfItsRanges) {
   for (const char* text : {"\x20", "\x7e", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
                            "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf3\xbf\xbf\xbf", "\xf4\x8f\xbf\xbf"}) {
@@ -148,7 +148,7 @@ TEST(RequestBytes, BlanksAndTabsAroundAValueAreNoPartOfIt) {
   EXPECT_EQ(request.header("a"), "b c");
   EXPECT_EQ(request.header("x-y"), "d");
   EXPECT_EQ(request.header("empty"), "");
-  EXPECT_EQ(request.header("X-Y"), std::nullopt) << "asked for in small letters";
+  EXPECT_EQ(request.header("X-Y"), std::nullopt) << "looked up in lowercase";
 }
 
 TEST(RequestBytes, WhatDecidesSomethingIsSaidOnce) {
@@ -175,7 +175,7 @@ TEST(RequestBytes, LengthsOfBodiesAreWholeNumbersUpTo64KiB) {
   EXPECT_EQ(std::get<Request>(parsed).body_bytes, 65536U);
 }
 
-// 8 KiB of address, 64 bytes around it, 16 KiB of head without its empty line.
+// A target of 8 KiB with 64 bytes around it, a head of 16 KiB without its empty line.
 TEST(RequestBytes, HeadsAreBoundedWhileTheyArrive) {
   EXPECT_FALSE(too_long(std::string(8192 + 64, 'a')));
   EXPECT_EQ(too_long(std::string(8192 + 65, 'a'))->status, 414);
@@ -223,7 +223,7 @@ TEST(HeadOf, AnAnswerIsWrittenExactlySo) {
                         "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n"
                         "Connection: keep-alive\r\n\r\n",
                         strict_lines));
-  Response own = refusal(404, "w", "r");
+  Response own = error_response(404, "w", "r");
   EXPECT_EQ(own.body, R"({"error":"w","remedy":"r"})");
   own.headers = {{"Cache-Control", "no-cache"}, {"ETag", "x"}};
   EXPECT_EQ(head_of(own, KeepAlive::no),
