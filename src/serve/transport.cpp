@@ -318,7 +318,7 @@ void Transport::Loop::on_received(const ConnectionPtr& connection, std::string_v
 // Takes the next request from what has been received, or reads on.
 void Transport::Loop::advance(const ConnectionPtr& connection) {
   if (!connection->request) take_head(connection);
-  if (connection->phase != Phase::reading) return;  // answered
+  if (connection->phase != Phase::reading) return;  // the head decided the response
   const bool is_complete = connection->request && connection->received.size() >= connection->request->body_bytes;
   is_complete ? dispatch(connection) : read(connection);
 }
