@@ -153,7 +153,7 @@ class Transport::Loop {
   void dispatch(const ConnectionPtr& connection);
 
   void respond(const ConnectionPtr& connection, Response response, KeepAlive keep_alive);
-  void begin_stream(const ConnectionPtr& connection, Response response);
+  void begin_stream(const ConnectionPtr& connection, const Response& response);
   void enqueue(const ConnectionPtr& connection, std::string_view events);
   void write(const ConnectionPtr& connection);
   void on_written(const ConnectionPtr& connection);
@@ -368,7 +368,7 @@ void Transport::Loop::dispatch(const ConnectionPtr& connection) {
 
 void Transport::Loop::respond(const ConnectionPtr& connection, Response response, KeepAlive keep_alive) {
   const bool is_stream = response.kind == Body::events;
-  if (is_stream && connection->method == Method::other) return begin_stream(connection, std::move(response));
+  if (is_stream && connection->method == Method::other) return begin_stream(connection, response);
   connection->phase = Phase::writing;
   connection->keep_alive = is_stream ? KeepAlive::no : keep_alive;
   connection->head = head_of(response, connection->keep_alive);
@@ -379,7 +379,7 @@ void Transport::Loop::respond(const ConnectionPtr& connection, Response response
   write(connection);
 }
 
-void Transport::Loop::begin_stream(const ConnectionPtr& connection, Response response) {
+void Transport::Loop::begin_stream(const ConnectionPtr& connection, const Response& response) {
   if (streams_ >= limits_.streams) {
     return respond(connection, overloaded("this dashboard is open in too many windows", "15"), KeepAlive::no);
   }

@@ -21,7 +21,7 @@ namespace quaver {
 // Changes of one store. Not thread-safe.
 class ChangeFinder {
  public:
-  // The suffix is that of the run's addresses (ServedStore). The handle outlives the finder.
+  // `suffix` as in ServedStore. The handle outlives the finder.
   explicit ChangeFinder(StoreHandle& handle, std::string suffix = "") : handle_(handle), suffix_(std::move(suffix)) {}
 
   // The events since the last poll; empty where nothing changed. A store that cannot be read has no changes.
