@@ -31,7 +31,7 @@ inline constexpr Format all_formats[] = {Format::f32,  Format::tf32, Format::bf1
                                          Format::e4m3, Format::e5m2, Format::e2m1};
 
 // 4, 8 or 16 bits and fewer than f32's range: formats that a scale is chosen for.
-constexpr bool is_narrow(Format format) { return format >= Format::e4m3; }
+constexpr bool is_low_precision(Format format) { return format >= Format::e4m3; }
 constexpr bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
 
 // The code of x in the format, as an unsigned integer in the low bits. Finite values beyond max saturate to ±max; NaN

@@ -114,7 +114,7 @@ void cast_detail(const CastRun& run, Detail detail, CastStatistics& stats) {
 template <Format F>
 void cast_format(const CastRun& run, Detail detail, CastStatistics& stats) {
   const bool stochastic = run.words != nullptr && F != Format::f32;
-  if constexpr (is_narrow(F)) {
+  if constexpr (is_low_precision(F)) {
     if (run.scale.each != nullptr) {
       if (stochastic) return cast_detail<F, Rounding::stochastic, Factor::each>(run, detail, stats);
       return cast_detail<F, Rounding::nearest_even, Factor::each>(run, detail, stats);

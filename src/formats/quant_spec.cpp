@@ -72,7 +72,7 @@ void check_block_scale(const QuantSpec& spec, const std::string& prefix) {
 
 void check(const QuantSpec& spec, const std::string& where) {
   const std::string prefix = where.empty() ? "" : where + ": ";
-  if (!is_narrow(spec.format)) return check_wide(spec, prefix);
+  if (!is_low_precision(spec.format)) return check_wide(spec, prefix);
   if (std::find(std::begin(known_blocks), std::end(known_blocks), spec.block) == std::end(known_blocks)) {
     throw Error(prefix + "no such block: " + name_of(spec.block),
                 "use tensor, row, 1x128, 128x128, 1x32, 1x16 or 16x16");
@@ -118,7 +118,7 @@ std::string name_of(ScalePolicy policy) {
 
 std::string describe(const QuantSpec& spec) {
   std::string text(info(spec.format).name);
-  if (is_narrow(spec.format)) {
+  if (is_low_precision(spec.format)) {
     text.append(" ").append(name_of(spec.block)).append(scale_suffix(spec.scale));
     text.append(" ").append(name_of(spec.policy));
   }

@@ -87,7 +87,7 @@ bool concerns(For whom, const Site* site) {
   if (whom == For::all) return true;
   if (site == nullptr) return false;
   const QuantSpec& rows = site->spec.rows;
-  const bool narrow = is_narrow(rows.format);
+  const bool narrow = is_low_precision(rows.format);
   switch (whom) {
     case For::all:
       return true;

@@ -87,7 +87,7 @@ void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, co
   set(Statistic::rms, look.rms());
   set(Statistic::kurtosis, look.kurtosis());
   set(Statistic::sqnr_db, look.sqnr_db());
-  if (is_narrow(site.spec.rows.format)) set(Statistic::sqnr_deficit_db, deficit(site.spec.rows, look));
+  if (is_low_precision(site.spec.rows.format)) set(Statistic::sqnr_deficit_db, deficit(site.spec.rows, look));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ double underflow_limit(const SiteStorage& site, const AlertConfig& config) {
 }
 
 Limits limits_of(Statistic statistic, const SiteStorage& site, const AlertConfig& config) {
-  const bool narrow = is_narrow(site.format);
+  const bool narrow = is_low_precision(site.format);
   switch (statistic) {
     case Statistic::underflow_percent:
       return narrow ? underflow_limits(site, config) : Limits{};

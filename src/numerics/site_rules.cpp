@@ -36,7 +36,7 @@ bool usable_scale(const ScaleEntry& entry) {
 }
 
 void look_for_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
-  if (!is_narrow(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
+  if (!is_low_precision(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
     ledger.dismiss(entry.site.name, AlertRule::broken_scale);
     return;
   }
@@ -154,7 +154,7 @@ void SiteRules::follow_scale(const ScaleEntry& entry, Memory& memory) {
 void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, const AlertConfig& config,
                                 AlertLedger& ledger) {
   const Site& site = entry.site;
-  if (site.spec.rows.policy != ScalePolicy::delayed || !is_narrow(site.spec.rows.format)) {
+  if (site.spec.rows.policy != ScalePolicy::delayed || !is_low_precision(site.spec.rows.format)) {
     ledger.dismiss(site.name, AlertRule::frozen_scale);
     return;
   }
@@ -197,7 +197,7 @@ void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, 
 }
 
 void SiteRules::look_at_range(const Look& look) {
-  if (!is_narrow(look.format())) {
+  if (!is_low_precision(look.format())) {
     look.ledger.dismiss(look.site().name, AlertRule::underflow);
     look.ledger.dismiss(look.site().name, AlertRule::sqnr_deficit);
     return;
@@ -279,7 +279,7 @@ void SiteRules::look_at_size(const Look& look) {
                .verdict = above(factor, config.growth, 0.7),
                .value = factor,
                .threshold = config.growth,
-               .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+               .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
                .patience = look.patience()});
   }
   if (!collapses) return;
@@ -291,7 +291,7 @@ void SiteRules::look_at_size(const Look& look) {
              .verdict = below(share, config.collapse, 1.25),
              .value = share,
              .threshold = config.collapse,
-             .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+             .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
              .patience = look.patience(),
              .detail = compare_rms ? ": root mean square" : ": largest value"});
 }

@@ -184,7 +184,7 @@ double stochastic_zeros(const Piece& piece, double low, double high, double u) {
 // Elements of one magnitude (in units of codes).
 void cast_point(const Piece& piece, Format format, Rounding rounding, Losses& losses) {
   const double x = piece.low, max = info(format).max;
-  const bool between = x < max && rounding == Rounding::stochastic && is_narrow(format);
+  const bool between = x < max && rounding == Rounding::stochastic && is_low_precision(format);
   if (!between) {
     const double q = x < max ? decode(format, encode(format, static_cast<float>(x))) : max;
     losses.error2 += piece.mass * (x - q) * (x - q);
@@ -247,7 +247,7 @@ Losses cast(const std::vector<Piece>& parts, Format format, double scale, Roundi
     if (format == Format::f32) continue;
     if (is_point(scaled)) {
       cast_point(scaled, format, rounding, losses);
-    } else if (is_narrow(format)) {
+    } else if (is_low_precision(format)) {
       cast_on_grid(scaled, grid(format), rounding, losses);
     } else {
       cast_finely(scaled, info(format), rounding, losses);
@@ -290,7 +290,7 @@ Distribution distribution_of(const SiteFigures& figures, const Binades& binades)
 }
 
 float natural_scale(const Distribution& distribution, Format format) {
-  if (!is_narrow(format)) return 1;
+  if (!is_low_precision(format)) return 1;
   const std::optional<Extent> extent = extent_of(distribution);
   QuantSpec spec;
   spec.format = format;

@@ -83,7 +83,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
   const auto format = format_named(histogram.state.rows);
   if (!format) return nullptr;
   if (!is_scale(scale)) {
-    if (is_narrow(*format) && histogram.state.block != "tensor") return nullptr;
+    if (is_low_precision(*format) && histogram.state.block != "tensor") return nullptr;
     scale = natural_scale(distribution, *format);
     if (!is_scale(scale)) return nullptr;
   }

@@ -20,7 +20,9 @@ struct Unit {
   double harm = 0;
 };
 
-bool is_narrow_anywhere(const SiteSpec& spec) { return is_narrow(spec.rows.format) || is_narrow(spec.columns.format); }
+bool is_narrow_anywhere(const SiteSpec& spec) {
+  return is_low_precision(spec.rows.format) || is_low_precision(spec.columns.format);
+}
 
 std::string block_of(const LayerShape& layer) {
   return layer.block < 0 ? layer.name : "blocks." + std::to_string(layer.block);

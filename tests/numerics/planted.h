@@ -120,7 +120,7 @@ class PlantedRun {
     const double over = entry.site.scale * seen.amax / info(entry.site.spec.rows.format).max;
     if (over > 1) seen.saturated = static_cast<std::uint64_t>(100 * (over - 1));
     seen.underflowed = static_cast<std::uint64_t>(std::clamp(normal(3000, 1500), 0.0, 1e5));
-    if (!is_narrow(entry.site.spec.rows.format)) seen.underflowed = seen.saturated = 0;
+    if (!is_low_precision(entry.site.spec.rows.format)) seen.underflowed = seen.saturated = 0;
   }
 
   void fill(const ScaleEntry& entry, SiteFigures& row) {

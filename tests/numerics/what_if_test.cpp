@@ -54,7 +54,7 @@ std::vector<Source> sources() {
 CastStatistics cast(const std::vector<float>& x, Format format, float scale, Rounding rounding) {
   QuantSpec spec;
   spec.format = format;
-  spec.policy = is_narrow(format) ? ScalePolicy::fixed : ScalePolicy::none;
+  spec.policy = is_low_precision(format) ? ScalePolicy::fixed : ScalePolicy::none;
   spec.rounding = rounding;
   CodeMatrix out{spec, static_cast<Size>(x.size()) / 64, 64};
   std::vector<std::byte> codes(static_cast<std::size_t>(out.code_bytes()));

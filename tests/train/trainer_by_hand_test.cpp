@@ -174,7 +174,7 @@ TEST(SampledFigures, AreThoseOfTheirStep) {
     EXPECT_EQ(sample.step, static_cast<std::uint64_t>(step + 1));
     int weights = 0;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i]->site.role != Role::w || !is_narrow(entries[i]->site.spec.rows.format)) continue;
+      if (entries[i]->site.role != Role::w || !is_low_precision(entries[i]->site.spec.rows.format)) continue;
       ++weights;
       const SiteFigures& figures = sample.sites[i];
       EXPECT_TRUE(std::isfinite(figures[Statistic::sqnr_db])) << step;
