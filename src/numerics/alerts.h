@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver {
 

@@ -14,7 +14,7 @@
 
 #include <span>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver {
 

@@ -5,7 +5,7 @@
 
 #include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 #include "numerics/running_level.h"
 #include "quaver/error.h"
 

@@ -1,5 +1,5 @@
 // The sample of a step holds what the book's casts saw, and says NaN where nothing was measured.
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

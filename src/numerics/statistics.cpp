@@ -1,4 +1,4 @@
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 #include <algorithm>
 #include <cmath>
