@@ -56,7 +56,7 @@ class SiteRules {
   // One site of one sample.
   struct Look {
     const ScaleEntry& entry;
-    const SiteFigures& figures;
+    const SiteSample& figures;
     Memory& memory;
     const AlertConfig& config;
     AlertLedger& ledger;

@@ -68,7 +68,7 @@ double deficit(const QuantSpec& rows, const CastStatistics& look) {
 }
 
 // Counts are those of the whole step, the rest those of the micro-step that was looked at in full.
-void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
+void fill(SiteSample& figures, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
   const auto set = [&](Statistic statistic, double value) { figures[statistic] = static_cast<float>(value); };
   set(Statistic::scale, scale_of(site, scale));
   if (step.count == 0) return;

@@ -51,8 +51,8 @@ const StatisticInfo& info(Statistic statistic);
 std::span<const StatisticInfo> all_statistics();  // in the order of the enumeration
 
 // One site's figures; NaN: not measured.
-struct SiteFigures {
-  SiteFigures() { values.fill(std::numeric_limits<float>::quiet_NaN()); }
+struct SiteSample {
+  SiteSample() { values.fill(std::numeric_limits<float>::quiet_NaN()); }
 
   float& operator[](Statistic statistic) { return values[static_cast<std::size_t>(statistic)]; }
   float operator[](Statistic statistic) const { return values[static_cast<std::size_t>(statistic)]; }
@@ -65,7 +65,7 @@ using Binades = std::array<std::uint64_t, binade_count>;  // as CastStatistics::
 // All sites at one step, in the scale book's order.
 struct NumericsSample {
   std::uint64_t step = 0;
-  std::vector<SiteFigures> sites;
+  std::vector<SiteSample> sites;
   std::vector<Binades> binades;
 };
 

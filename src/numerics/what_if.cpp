@@ -279,7 +279,7 @@ Distribution distribution_of(const CastStatistics& seen) {
   return d;
 }
 
-Distribution distribution_of(const SiteFigures& figures, const Binades& binades) {
+Distribution distribution_of(const SiteSample& figures, const Binades& binades) {
   const auto known = [&](Statistic statistic) { return usable(figures[statistic]) ? figures[statistic] : 0.0F; };
   Distribution d;
   d.binades = binades;

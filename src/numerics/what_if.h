@@ -28,7 +28,7 @@ struct Distribution {
 };
 
 Distribution distribution_of(const CastStatistics& seen);
-Distribution distribution_of(const SiteFigures& figures, const Binades& binades);
+Distribution distribution_of(const SiteSample& figures, const Binades& binades);
 
 // Figures of one cast, in the words of Statistic. All NaN where the distribution has no element.
 struct CastFigures {

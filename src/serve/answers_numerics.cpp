@@ -65,8 +65,8 @@ std::optional<Format> format_named(const std::string& name) {
   return std::nullopt;
 }
 
-SiteFigures figures_of(const SiteHistogram& histogram) {
-  SiteFigures figures;
+SiteSample figures_of(const SiteHistogram& histogram) {
+  SiteSample figures;
   for (const auto& [name, value] : histogram.figures) {
     for (const StatisticInfo& statistic : all_statistics()) {
       if (statistic.name == name) figures[statistic.statistic] = value;
@@ -106,7 +106,7 @@ json what_if_rows(const Distribution& distribution) {
 }
 
 // What the cast of that step really did, with the scale in force.
-json as_stored(const SiteFigures& figures) {
+json as_stored(const SiteSample& figures) {
   return {{"scale", figures[Statistic::scale]},
           {"underflow_percent", figures[Statistic::underflow_percent]},
           {"saturated_percent", figures[Statistic::saturated_percent]},
@@ -141,7 +141,7 @@ std::string histogram_answer(const StoreReader& store, const std::string& run, c
   std::optional<std::uint64_t> step;
   if (query.text("step")) step = query.number("step", 0, 0, last_step);
   const SiteHistogram histogram = store.histogram(run, name_in(query, "site"), step);
-  const SiteFigures figures = figures_of(histogram);
+  const SiteSample figures = figures_of(histogram);
   const Distribution distribution = distribution_of(figures, histogram.counts);
   const float scale = figures[Statistic::scale];
   return json_text({{"site", histogram.site},

@@ -201,7 +201,7 @@ void RunRecord::numerics(const NumericsSample& sample) {
   if (recorder_ == nullptr) return;
   std::vector<float> figures;
   figures.reserve(sample.sites.size() * statistic_count);
-  for (const SiteFigures& site : sample.sites) {
+  for (const SiteSample& site : sample.sites) {
     figures.insert(figures.end(), site.values.begin(), site.values.end());
   }
   recorder_->numerics(sample.step, figures, sample.binades);

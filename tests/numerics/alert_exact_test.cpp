@@ -5,8 +5,8 @@
 
 #include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
-#include "numerics/statistics.h"
 #include "numerics/running_level.h"
+#include "numerics/statistics.h"
 #include "quaver/error.h"
 
 namespace quaver::test {
@@ -297,7 +297,7 @@ TEST_F(Corners, TheLimitOfARoleHoldsForFourBitsWhereItIsHigher) {
 // E2M1 spans log2(6) binades of normal numbers: the scale is stale in their lower half, not four binades from the end.
 TEST_F(Corners, AStaleScaleOfFourBitsLeavesHalfOfTheFormat) {
   add("blocks.1.up/x", Role::x, {.format = Format::e2m1, .policy = ScalePolicy::delayed});
-  SiteFigures& figures = sample_.sites[1];
+  SiteSample& figures = sample_.sites[1];
   figures[Statistic::scale] = 1;
   figures[Statistic::amax] = 3;
   EXPECT_THAT(looks(5), IsEmpty());
@@ -347,7 +347,7 @@ TEST_F(Corners, TheStateHoldsEveryMemory) {
   entry().last_step.count = 100;
   entry().last_step.amax = 2;
   entry().site.scale = 224;
-  SiteFigures& figures = sample_.sites[0];
+  SiteSample& figures = sample_.sites[0];
   figures[Statistic::rms] = 0.5F;
   now_.gradient_norm = 3;
   now_.embedding_rms = 0.25;
@@ -474,7 +474,7 @@ TEST(SampleExact, EachFigureComesFromItsOwnLook) {
   const NumericsSample sample = sample_of(book, 12);
   EXPECT_EQ(sample.step, 12U);
   ASSERT_EQ(sample.sites.size(), 1U);
-  const SiteFigures& figures = sample.sites[0];
+  const SiteSample& figures = sample.sites[0];
   EXPECT_EQ(figures[Statistic::scale], 16);
   EXPECT_EQ(figures[Statistic::amax], 8);
   EXPECT_EQ(figures[Statistic::min_nonzero], 0.5F);

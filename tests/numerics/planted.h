@@ -41,7 +41,7 @@ class PlantedRun {
 
   ScaleEntry& entry(const std::string& site) { return book.entry(site); }
 
-  SiteFigures& figures(const std::string& site) {
+  SiteSample& figures(const std::string& site) {
     for (std::size_t i = 0; i < sample.sites.size(); ++i) {
       if (book.entries()[i]->site.name == site) return sample.sites[i];
     }
@@ -123,7 +123,7 @@ class PlantedRun {
     if (!is_low_precision(entry.site.spec.rows.format)) seen.underflowed = seen.saturated = 0;
   }
 
-  void fill(const ScaleEntry& entry, SiteFigures& row) {
+  void fill(const ScaleEntry& entry, SiteSample& row) {
     row[Statistic::rms] = static_cast<float>(level_of(entry.site) / 5 * std::exp(normal(0, 0.1)));
     if (entry.site.role != Role::w) return;
     row[Statistic::rms] = static_cast<float>(0.02 * std::exp(normal(0, 0.01)));

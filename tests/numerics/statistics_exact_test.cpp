@@ -17,7 +17,7 @@ TEST(SmallFigures, HaveAScaleAndHeadroomAsLargeOnesDo) {
   site.seen.amax = 0x1p-10F;
   site.seen.nonfinite = 2;
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
+  const SiteSample figures = sample_of(book, 1).sites[0];
   EXPECT_EQ(figures[Statistic::scale], 0.25F);
   EXPECT_EQ(figures[Statistic::amax], 0x1p-10F);
   EXPECT_EQ(figures[Statistic::nonfinite], 2);

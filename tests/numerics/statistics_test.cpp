@@ -69,7 +69,7 @@ TEST(Figures, AreThoseOfTheCast) {
   book.end_step(7);
   const NumericsSample sample = sample_of(book, 7);
   ASSERT_EQ(sample.sites.size(), 1);
-  const SiteFigures& figures = sample.sites[0];
+  const SiteSample& figures = sample.sites[0];
   EXPECT_EQ(sample.step, 7);
   EXPECT_EQ(figures[Statistic::scale], 2);
   EXPECT_EQ(figures[Statistic::amax], 300);
@@ -106,7 +106,7 @@ TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
   book.end_step(1);
   ASSERT_NE(site.scale, 2);
   const NumericsSample sample = sample_of(book, 1);
-  const SiteFigures& figures = sample.sites[0];
+  const SiteSample& figures = sample.sites[0];
   EXPECT_EQ(figures[Statistic::amax], 300);
   EXPECT_FLOAT_EQ(figures[Statistic::underflow_percent], 12.5F);
   EXPECT_FLOAT_EQ(figures[Statistic::saturated_percent], 12.5F);
@@ -123,7 +123,7 @@ TEST(Figures, WithoutFullDetailOnlyCounts) {
   site.scale = 1;
   site.seen = cast({1, 2, 3}, Format::e4m3, 1, Detail::counts);
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
+  const SiteSample figures = sample_of(book, 1).sites[0];
   EXPECT_EQ(figures[Statistic::amax], 3);
   EXPECT_EQ(figures[Statistic::underflow_percent], 0);
   for (const Statistic full : {Statistic::rms, Statistic::mean, Statistic::std, Statistic::kurtosis, Statistic::sqnr_db,
@@ -135,7 +135,7 @@ TEST(Figures, WithoutFullDetailOnlyCounts) {
 TEST(Figures, ASiteThatSawNothingHasNone) {
   ScaleBook book;
   add(book, "a/x", fixed_e4m3);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
+  const SiteSample figures = sample_of(book, 1).sites[0];
   for (const StatisticInfo& statistic : all_statistics()) {
     EXPECT_TRUE(std::isnan(figures[statistic.statistic])) << statistic.name;
   }
@@ -147,7 +147,7 @@ TEST(Figures, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
   site.scale = 1;
   site.seen = cast({0, 0, 0}, Format::e4m3, 1, Detail::full);
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
+  const SiteSample figures = sample_of(book, 1).sites[0];
   EXPECT_EQ(figures[Statistic::amax], 0);
   EXPECT_TRUE(std::isnan(figures[Statistic::min_nonzero]));
   EXPECT_TRUE(std::isnan(figures[Statistic::headroom_log2]));

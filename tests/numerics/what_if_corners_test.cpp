@@ -76,7 +76,7 @@ TEST(WhatIfCorners, ADistributionIsOfFullStatisticsAlone) {
 }
 
 TEST(WhatIfCorners, ADistributionOfFiguresTakesWhatIsUsable) {
-  SiteFigures figures;
+  SiteSample figures;
   Binades binades{};
   binades[3] = 2;
   figures[Statistic::amax] = 4;

@@ -165,7 +165,7 @@ TEST(WhatIf, PredictsStochasticRounding) {
 TEST(WhatIf, ZerosAreInferredFromTheRms) {
   for (const Source& source : sources()) {
     const CastStatistics seen = cast(source.values, Format::f32, 1, Rounding::nearest_even);
-    SiteFigures figures;
+    SiteSample figures;
     figures[Statistic::amax] = seen.amax;
     figures[Statistic::min_nonzero] = seen.min_nonzero;
     figures[Statistic::rms] = static_cast<float>(seen.rms());

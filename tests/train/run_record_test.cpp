@@ -237,7 +237,7 @@ TEST_F(RunRecordTest, FiguresOfASampleAreThoseOfTheirSites) {
   sample.step = 4;
   const auto& entries = own_.trainer.book().entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    SiteFigures figures;
+    SiteSample figures;
     figures.values.fill(static_cast<float>(i));
     sample.sites.push_back(figures);
     Binades binades{};

@@ -176,7 +176,7 @@ TEST(SampledFigures, AreThoseOfTheirStep) {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (entries[i]->site.role != Role::w || !is_low_precision(entries[i]->site.spec.rows.format)) continue;
       ++weights;
-      const SiteFigures& figures = sample.sites[i];
+      const SiteSample& figures = sample.sites[i];
       EXPECT_TRUE(std::isfinite(figures[Statistic::sqnr_db])) << step;
       EXPECT_GT(figures[Statistic::update_ratio], 0) << step;
       EXPECT_EQ(std::isfinite(figures[Statistic::shadow_cosine]), step == 2) << step;
