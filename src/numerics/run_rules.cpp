@@ -23,7 +23,7 @@ Patience patience_for(double distance, double limit, const AlertConfig& config) 
 
 }  // namespace
 
-void RunRules::look(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::look(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger) {
   look_at_scale_and_skips(figures, config, ledger);
   look_at_loss(figures, config, ledger);
   look_at_gradient(figures, config, ledger);
@@ -38,7 +38,7 @@ void RunRules::look(const StepFigures& figures, const AlertConfig& config, Alert
                    .patience = {config.steps, config.clear_steps}});
 }
 
-void RunRules::look_at_loss(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::look_at_loss(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger) {
   const bool broken = figures.skipped && !std::isfinite(figures.loss);
   ledger.take("", {.rule = AlertRule::nonfinite,
                    .verdict = broken ? Verdict::bad : Verdict::healthy,
@@ -64,7 +64,7 @@ void RunRules::look_at_loss(const StepFigures& figures, const AlertConfig& confi
   loss_.add(figures.loss, least);
 }
 
-void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::look_at_gradient(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger) {
   if (figures.skipped || !(figures.gradient_norm > 0) || !std::isfinite(figures.gradient_norm)) return;
   const double log_norm = std::log(figures.gradient_norm);
   const bool settled = gradient_.count >= config.settling_steps;
@@ -83,7 +83,7 @@ void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& c
 }
 
 // A loss scale of 1 is a floor only to one that has been higher.
-void RunRules::look_at_scale_and_skips(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::look_at_scale_and_skips(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger) {
   highest_loss_scale_ = std::max(highest_loss_scale_, std::isfinite(figures.loss_scale) ? figures.loss_scale : 0);
   const bool on_floor = figures.loss_scale <= 1 && highest_loss_scale_ > 1;
   ledger.take("", {.rule = AlertRule::loss_scale_floor,
@@ -105,7 +105,7 @@ void RunRules::look_at_scale_and_skips(const StepFigures& figures, const AlertCo
                    .patience = {1, config.clear_steps}});
 }
 
-void RunRules::look_at_embedding(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::look_at_embedding(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger) {
   if (figures.skipped || !std::isfinite(figures.embedding_rms)) return;
   if (!embedding_.known(figures.embedding_rms, config.baseline_samples)) return;
   const double share = figures.embedding_rms / embedding_.start();

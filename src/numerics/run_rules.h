@@ -11,16 +11,16 @@ namespace quaver {
 
 class RunRules {
  public:
-  void look(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger);
 
   void save(std::map<std::string, double>& state) const;
   void restore(const std::map<std::string, double>& state);
 
  private:
-  void look_at_loss(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_scale_and_skips(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_embedding(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_loss(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_gradient(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_scale_and_skips(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_embedding(const StepMetrics& figures, const AlertConfig& config, AlertLedger& ledger);
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {

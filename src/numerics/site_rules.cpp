@@ -63,7 +63,7 @@ const ScaleEntry* origin_of_nonfinite(const ScaleBook& book) {
 }
 
 // Gradients that overflow under a loss scale are how an adaptive one finds its value: only when it does not end.
-void look_for_nonfinite(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+void look_for_nonfinite(const StepMetrics& figures, const ScaleBook& book, const AlertConfig& config,
                         AlertLedger& ledger) {
   const ScaleEntry* origin = origin_of_nonfinite(book);
   std::size_t sites = 0;
@@ -118,7 +118,7 @@ std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
 }  // namespace
 
 // Every step.
-void SiteRules::look(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+void SiteRules::look(const StepMetrics& figures, const ScaleBook& book, const AlertConfig& config,
                      AlertLedger& ledger) {
   look_for_nonfinite(figures, book, config, ledger);
   for (const auto& entry : book.entries()) {
@@ -177,7 +177,7 @@ void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, c
                           .detail = detail});
 }
 
-void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, const NumericsSample& sample,
+void SiteRules::look_closely(const StepMetrics& figures, const ScaleBook& book, const NumericsSample& sample,
                              const AlertConfig& config, AlertLedger& ledger) {
   if (sample.sites.size() != book.entries().size()) {
     throw Error(fmt::format("a sample of {} sites was compared with a scale book of {}", sample.sites.size(),
@@ -310,7 +310,7 @@ void SiteRules::look_for_jump(const Look& look) {
 }
 
 // Figures of a weight's gradient and update.
-void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
+void SiteRules::look_at_weight(const Look& look, const StepMetrics& figures) {
   const AlertConfig& config = look.config;
   look_for_jump(look);
   const double unmoved = look.figures[Statistic::unmoved_percent];

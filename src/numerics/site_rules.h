@@ -13,8 +13,8 @@ namespace quaver {
 
 class SiteRules {
  public:
-  void look(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
-  void look_closely(const StepFigures& figures, const ScaleBook& book, const NumericsSample& sample,
+  void look(const StepMetrics& figures, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
+  void look_closely(const StepMetrics& figures, const ScaleBook& book, const NumericsSample& sample,
                     const AlertConfig& config, AlertLedger& ledger);
 
   void save(std::map<std::string, double>& state) const;
@@ -79,7 +79,7 @@ class SiteRules {
   static void look_at_fit(const Look& look);
   static void look_at_size(const Look& look);
   static void look_for_jump(const Look& look);
-  static void look_at_weight(const Look& look, const StepFigures& figures);
+  static void look_at_weight(const Look& look, const StepMetrics& figures);
 
   std::unordered_map<std::string, Memory> memories_;
 };

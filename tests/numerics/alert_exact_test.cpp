@@ -166,7 +166,7 @@ class Corners : public testing::Test {
   ScaleBook book_;
   NumericsSample sample_;
   Alarms alarms_{config_};
-  StepFigures now_;
+  StepMetrics now_;
 };
 
 TEST_F(Corners, ASkippedStepBetweenHealthyOnesDefersTheClearing) {

@@ -14,7 +14,7 @@ class PlantedRun;
 
 // Changes what a healthy step looked like.
 struct Plant {
-  std::function<void(StepFigures&)> step = nullptr;   // the run's figures
+  std::function<void(StepMetrics&)> step = nullptr;   // the run's figures
   std::function<void(ScaleBook&)> casts = nullptr;    // what sites saw, before the book takes it
   std::function<void(ScaleBook&)> scales = nullptr;   // the book afterwards
   std::function<void(PlantedRun&)> sample = nullptr;  // the sample's figures
@@ -50,7 +50,7 @@ class PlantedRun {
 
   // A healthy step with noise. Every `every`th is sampled.
   std::vector<Alert> step(const Plant& plant = {}) {
-    StepFigures now = healthy_step();
+    StepMetrics now = healthy_step();
     if (plant.step) plant.step(now);
     for (const auto& entry : book.entries()) cast(*entry);
     if (plant.casts) plant.casts(book);
@@ -87,10 +87,10 @@ class PlantedRun {
  private:
   // Noise as runs have it: the loss nearly normal, the gradient norm with a heavy tail, a loss scale that overflows now
   // and then.
-  StepFigures healthy_step() {
+  StepMetrics healthy_step() {
     const double t = static_cast<double>(++step_number);
     std::student_t_distribution<double> heavy(5);
-    StepFigures now;
+    StepMetrics now;
     now.step = step_number;
     now.loss = 3 + 5 * std::exp(-t / 300) + normal(0, 0.05);
     now.gradient_norm = std::exp(-0.5 + std::exp(-t / 100) + 0.25 * heavy(random_));
