@@ -148,7 +148,7 @@ Recipe make_recipe(std::string_view name, const PrecisionConfig& options) {
   return recipe;
 }
 
-std::string_view wide_recipe_for(std::string_view name) {
+std::string_view high_precision_recipe_for(std::string_view name) {
   constexpr std::array<std::string_view, 4> wide_recipes{"fp32", "tf32", "bf16", "fp16"};
   const auto* found = std::find(wide_recipes.begin(), wide_recipes.end(), name);
   return found == wide_recipes.end() ? std::string_view("bf16") : *found;

@@ -32,6 +32,6 @@ std::span<const RecipeInfo> recipes();
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
 // The recipe that layers kept wide (the head) use under this one: itself if it is wide, else bf16.
-std::string_view wide_recipe_for(std::string_view name);
+std::string_view high_precision_recipe_for(std::string_view name);
 
 }  // namespace quaver

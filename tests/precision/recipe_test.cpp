@@ -137,8 +137,8 @@ TEST(Recipes, TheGradientFormatOfFp8RecipesCanBeChosen) {
 }
 
 TEST(Recipes, WideLayersUseTheRecipeItselfWhereItIsWide) {
-  for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) EXPECT_EQ(wide_recipe_for(name), name);
-  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"}) EXPECT_EQ(wide_recipe_for(name), "bf16");
+  for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) EXPECT_EQ(high_precision_recipe_for(name), name);
+  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"}) EXPECT_EQ(high_precision_recipe_for(name), "bf16");
 }
 
 }  // namespace
