@@ -201,7 +201,7 @@ std::map<std::string, double> flops_by_format(const Plan& plan, const std::vecto
   return shares;
 }
 
-double narrow_share(const std::map<std::string, double>& shares) {
+double low_precision_share(const std::map<std::string, double>& shares) {
   double sum = 0;
   for (const auto& [format, share] : shares) sum += is_low_precision(parse_format(format)) ? share : 0.0;
   return sum;

@@ -67,6 +67,6 @@ std::string summary(const Plan& plan);
 std::map<std::string, double> flops_by_format(const Plan& plan, const std::vector<LayerShape>& layers);
 
 // Sum of the shares of formats of 8 bits and fewer.
-double narrow_share(const std::map<std::string, double>& shares);
+double low_precision_share(const std::map<std::string, double>& shares);
 
 }  // namespace quaver

@@ -86,7 +86,7 @@ class Search {
   }
 
   double narrow_flops(const std::set<std::size_t>& units) const {
-    return narrow_share(flops_by_format(plan_with(units), layers_));
+    return low_precision_share(flops_by_format(plan_with(units), layers_));
   }
 
   void told(Size more) {

@@ -230,14 +230,14 @@ TEST(Flops, AProductCountsAsItsWiderOperand) {
   const std::vector<LayerShape> layers{{"a", 10, 20, 0}, {"b", 10, 60, 1}};
   auto shares = flops_by_format(make_plan(with("fp8-current", {{"a", "bf16"}}), layers), layers);
   EXPECT_NEAR(shares["bf16"], 0.25, 1e-12);
-  EXPECT_NEAR(narrow_share(shares), 0.75, 1e-12);
+  EXPECT_NEAR(low_precision_share(shares), 0.75, 1e-12);
   shares = flops_by_format(make_plan(with("fp8-current", {{"*/x", "bf16"}}), layers), layers);
   EXPECT_NEAR(shares["bf16"], 2.0 / 3, 1e-12) << "x takes part in the forward product and the weight gradient";
   shares = flops_by_format(make_plan(with("fp32"), layers), layers);
-  EXPECT_EQ(narrow_share(shares), 0);
+  EXPECT_EQ(low_precision_share(shares), 0);
   PrecisionConfig fp4 = with("nvfp4");
   fp4.wide_tail = 0;
-  EXPECT_NEAR(narrow_share(flops_by_format(make_plan(fp4, layers), layers)), 1, 1e-12);
+  EXPECT_NEAR(low_precision_share(flops_by_format(make_plan(fp4, layers), layers)), 1, 1e-12);
 }
 
 }  // namespace
