@@ -216,7 +216,7 @@ void encode_array(Format format, const float* x, float scale, Size count, std::b
     const CastRun run{.x = x + done,
                       .count = std::min(run_limit, count - done),
                       .scale = {scale},
-                      .dequantise = {},
+                      .dequantize = {},
                       .words = nullptr,
                       .out = out + done * info(format).storage_bits / 8};
     cast_run(format, run, Detail::counts, ignored);

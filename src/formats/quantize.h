@@ -13,7 +13,7 @@ namespace quaver {
 
 // A matrix of codes as one product reads it: contiguous along the columns, which are the reduction dimension.
 //   value(r, c) = decode(code(r, c)) · block_scale(r / block.rows, c / block.cols) · *tensor_scale
-// All scales are dequantise multipliers. The cast multiplies x by their quotient and never by a scale that is not
+// All scales are dequantize multipliers. The cast multiplies x by their quotient and never by a scale that is not
 // stored: 1 / *tensor_scale for a whole tensor, shrink / block_scale for blocks, (1 / *tensor_scale) / block_scale for
 // e4m3 scales (0 where the block scale is 0), each division correctly rounded and at most FLT_MAX. A view: it owns
 // nothing.
@@ -54,7 +54,7 @@ struct CastStatistics {
 
   float min_nonzero = std::numeric_limits<float>::infinity();
   double sum = 0, sum2 = 0, sum4 = 0;  // of x; sum4 of x⁴, for kurtosis about zero
-  double error2 = 0;                   // Σ (x − dequantised)²
+  double error2 = 0;                   // Σ (x − dequantized)²
   // Exponent e of |x| ≠ 0 counted at clamp(e, lowest_binade, highest_binade) − lowest_binade.
   std::array<std::uint64_t, binade_count> binades{};
   bool full = false;  // the second group covers everything counted in the first
