@@ -47,7 +47,7 @@ struct Choice {
 };
 
 Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
-  if (layer.high_precision) return {std::string(high_precision_recipe_for(config.recipe)), "kept wide by default"};
+  if (layer.high_precision) return {std::string(high_precision_recipe_for(config.recipe)), "kept in high precision by default"};
   const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
   if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
   return {config.recipe, "recipe"};

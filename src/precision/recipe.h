@@ -31,7 +31,7 @@ std::span<const RecipeInfo> recipes();
 // Throws Error with the known names, and the nearest, when there is no such recipe.
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
-// The recipe that layers kept wide (the head) use under this one: itself if it is wide, else bf16.
+// The recipe of layers kept in high precision (the head) under this one: itself if it is one of high precision, else bf16.
 std::string_view high_precision_recipe_for(std::string_view name);
 
 }  // namespace quaver
