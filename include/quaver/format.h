@@ -1,5 +1,5 @@
 // Number formats: what a code means, and casts of single values. The scalar functions here are the reference that
-// every vectorised or device cast must match bit for bit.
+// every vectorized or device cast must match bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ void check_parametrization(const Config& config) {
   }
   if (!unit_scaled && model.init == Init::unit) {
     throw Error(
-        "model.init = unit without a unit-scaled parametrisation: weights of N(0, 1) without the factors of unit "
+        "model.init = unit without a unit-scaled parametrization: weights of N(0, 1) without the factors of unit "
         "scaling make activations grow by the square root of the width in every layer",
         "set model.init = auto, or model.parametrization = umup or munit");
   }

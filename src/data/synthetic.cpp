@@ -90,7 +90,7 @@ double SyntheticSource::next_probability(std::int64_t before_last, std::int64_t 
          (1 - last_weight) * by_before_last_[static_cast<std::size_t>(before_last * vocab + next)];
 }
 
-// Power iteration on the distribution of neighbouring pairs. As every transition has some probability it converges
+// Power iteration on the distribution of neighboring pairs. As every transition has some probability it converges
 // from anywhere, and to rounding in some tens of steps.
 SyntheticSource::Table SyntheticSource::stationary_pairs() const {
   const auto vocab = static_cast<std::size_t>(options_.vocab_size);

@@ -1,4 +1,4 @@
-// The vectorised loops under every array cast: one run of contiguous elements at a time. Internal to this module;
+// The vectorized loops under every array cast: one run of contiguous elements at a time. Internal to this module;
 // quantize.h is the interface.
 #pragma once
 

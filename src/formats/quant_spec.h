@@ -1,4 +1,4 @@
-// How a tensor is quantised: plain data, checked when a plan is made.
+// How a tensor is quantized: plain data, checked when a plan is made.
 #pragma once
 
 #include <cstdint>

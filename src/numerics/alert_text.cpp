@@ -23,7 +23,7 @@ constexpr RuleInfo rules[] = {
      "The loss lies far above what it was: bad data, a step that was too large, or a tensor that lost its range.",
      "loss"},
     {AlertRule::gradient_norm, "gradient_norm",
-     "The norm of all gradients is far from what it has been. Upwards it often precedes a spike of the loss; downwards "
+     "The norm of all gradients is far from what it has been. Upward it often precedes a spike of the loss; downward "
      "gradients may be vanishing into zeros.",
      "gradient_norm"},
     {AlertRule::attention_logits, "attention_logits",
@@ -57,7 +57,7 @@ constexpr RuleInfo rules[] = {
      "far too large, or a file or memory that was damaged.",
      "amax"},
     {AlertRule::unmoved_weights, "unmoved_weights",
-     "Nearly all weights of the matrix kept their stored value although the optimiser wanted to move them: updates are "
+     "Nearly all weights of the matrix kept their stored value although the optimizer wanted to move them: updates are "
      "smaller than half a unit in the last place. Stochastic rounding keeps the mean of such updates, nearest rounding "
      "loses them.",
      "unmoved_percent"},
@@ -71,11 +71,11 @@ constexpr RuleInfo rules[] = {
      "rms"},
     {AlertRule::shadow_cosine, "shadow_cosine",
      "The weight's gradient points in another direction than the same gradient computed in high precision: "
-     "quantisation steers the training here.",
+     "quantization steers the training here.",
      "shadow_cosine"},
     {AlertRule::gradient_snr, "gradient_snr",
      "Against the start of the run the mean of the weight's gradient has become small beside its spread over "
-     "micro-batches: either training is near its noise floor, or quantisation noise or underflow covers the signal.",
+     "micro-batches: either training is near its noise floor, or quantization noise or underflow covers the signal.",
      "gradient_snr"},
 };
 static_assert(std::size(rules) == alert_rule_count);
@@ -129,7 +129,7 @@ constexpr Advice advice[] = {
      "See which sites saturate or underflow at the same step. If the loss does not come back, go back to a checkpoint "
      "and pass over the batch; lower optim.learning_rate or optim.clip_limit, or lengthen optim.warmup."},
     {AlertRule::gradient_norm, For::all,
-     "Upwards: keep clipping on (optim.clip), lower the learning rate. Downwards: look at the underflow of gradient "
+     "Upward: keep clipping on (optim.clip), lower the learning rate. Downward: look at the underflow of gradient "
      "sites."},
     {AlertRule::attention_logits, For::all,
      "model.qk_norm = true, a smaller model.attention_scale, a lower learning rate; keep the attention layers wider."},

@@ -1,5 +1,5 @@
 // Where a figure of a site stops being fine and where it is bad. The rules raise alerts by these limits and pictures
-// are coloured by them, so that the two cannot say different things.
+// are colored by them, so that the two cannot say different things.
 #pragma once
 
 #include <optional>

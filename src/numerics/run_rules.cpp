@@ -11,7 +11,7 @@ constexpr double least_loss_deviation = 0.005;    // of the mean: large batches 
 constexpr double least_gradient_deviation = 0.1;  // of the logarithm
 
 // Before a level has settled it is no measure: the loss is compared with the lowest so far, the norm with the mean of
-// its logarithm so far, upwards alone, by deviations that no ordinary start exceeds by far.
+// its logarithm so far, upward alone, by deviations that no ordinary start exceeds by far.
 constexpr double first_readings = 5;
 constexpr double early_loss_deviation = 0.04;      // of the lowest: the limit of 6 is a rise by a quarter
 constexpr double early_gradient_deviation = 0.35;  // of the logarithm: the limit of 6 is a factor of 8

@@ -24,7 +24,7 @@ constexpr StatisticInfo statistics[] = {
     {Statistic::saturated_percent, "saturated_percent", "%", "elements beyond the format's largest value",
      Worse::higher},
     {Statistic::nonfinite, "nonfinite", "", "infinities and NaNs", Worse::higher},
-    {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantisation noise", Worse::lower},
+    {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantization noise", Worse::lower},
     {Statistic::sqnr_deficit_db, "sqnr_deficit_db", "dB",
      "SQNR below what the format gives this tensor with the one scale that suits it best; 0 where it is no worse",
      Worse::higher},

@@ -1,5 +1,5 @@
 // The vocabulary of numerics: which figures a site has, what they mean, and one step's sample of all of them. Casts
-// gather most; the optimiser and the shadow check add those of weights.
+// gather most; the optimizer and the shadow check add those of weights.
 #pragma once
 
 #include <array>

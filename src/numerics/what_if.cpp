@@ -59,7 +59,7 @@ std::optional<Extent> extent_of(const Distribution& d) {
 }
 
 // ln of the density of log2|x| at t binades from the middle of a bin, up to a constant: a parabola through the counts
-// of the bin and its neighbours; at the ends of the data a line through the one neighbour there is, since what lies
+// of the bin and its neighbors; at the ends of the data a line through the one neighbor there is, since what lies
 // beyond is empty for another reason.
 struct LogDensity {
   double slope = std::numbers::ln2;  // even in x
@@ -133,9 +133,9 @@ std::vector<Piece> pieces_of(const Binades& binades, const Extent& extent) {
 
 bool is_point(const Piece& piece) { return piece.high <= piece.low; }
 
-// ∫ of the piece's density times (x − centre)² over low … high, which lie in the piece.
-double second_moment(const Piece& piece, double low, double high, double centre) {
-  const double a = low - centre, b = high - centre;
+// ∫ of the piece's density times (x − center)² over low … high, which lie in the piece.
+double second_moment(const Piece& piece, double low, double high, double center) {
+  const double a = low - center, b = high - center;
   if (is_point(piece)) return piece.mass * a * a;
   return piece.mass * ((high - low) / (piece.high - piece.low)) * (a * a + a * b + b * b) / 3;
 }
@@ -169,7 +169,7 @@ const std::vector<double>& grid(Format format) {
   return format == Format::e4m3 ? e4m3 : format == Format::e5m2 ? e5m2 : e2m1;
 }
 
-// Squared error of stochastic rounding between neighbours a and b of the grid: (x − a)(b − x), which is
+// Squared error of stochastic rounding between neighbors a and b of the grid: (x − a)(b − x), which is
 // ((b − a)/2)² − (x − middle)².
 double stochastic_error(const Piece& piece, double low, double high, double a, double b) {
   const double half = (b - a) / 2;
@@ -198,7 +198,7 @@ void cast_point(const Piece& piece, Format format, Rounding rounding, Losses& lo
   losses.underflowed += a == 0 ? piece.mass * (1 - x / b) : 0;
 }
 
-// One piece (in units of codes) over a grid of values. Between two neighbours of the grid, nearest rounding has its
+// One piece (in units of codes) over a grid of values. Between two neighbors of the grid, nearest rounding has its
 // cell boundary in the middle.
 void cast_on_grid(const Piece& piece, const std::vector<double>& values, Rounding rounding, Losses& losses) {
   auto next = std::upper_bound(values.begin(), values.end(), piece.low);

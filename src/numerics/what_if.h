@@ -2,7 +2,7 @@
 // full statistics keep of a site, without the tensor itself.
 //
 // The model: one scale for the whole tensor. Within a binade the density of log|x| follows the parabola through the
-// counts of the binade and its two neighbours; the first and last binade end at the smallest and largest magnitude, and
+// counts of the binade and its two neighbors; the first and last binade end at the smallest and largest magnitude, and
 // the largest element counts exactly. Over that density the format's rounding is integrated cell by cell (E4M3, E5M2,
 // E2M1), or as uniform noise of a step where steps are fine (BF16, F16, TF32). Against real casts of normal, uniform,
 // lognormal, Student, GELU and half-zero data at many scales (tests/numerics/what_if_test.cpp) underflow agrees within

@@ -16,7 +16,7 @@ class PlantedRun;
 struct Plant {
   std::function<void(StepMetrics&)> step = nullptr;   // the run's figures
   std::function<void(ScaleBook&)> casts = nullptr;    // what sites saw, before the book takes it
-  std::function<void(ScaleBook&)> scales = nullptr;   // the book afterwards
+  std::function<void(ScaleBook&)> scales = nullptr;   // the book afterward
   std::function<void(PlantedRun&)> sample = nullptr;  // the sample's figures
 };
 

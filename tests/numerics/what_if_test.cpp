@@ -196,7 +196,7 @@ TEST(WhatIf, OneMagnitudeOnlyIsExactOnTheGrid) {
   EXPECT_EQ(what_if(distribution, Format::e4m3, 1000.0F).saturated_percent, 100);
 }
 
-// A store may hold anything: figures that contradict the histogram give numbers, not undefined behaviour.
+// A store may hold anything: figures that contradict the histogram give numbers, not undefined behavior.
 TEST(WhatIf, NonsenseGivesFiguresInRange) {
   std::mt19937_64 random(3);
   const float odd[] = {0, -1, 1e-45F, 1e-30F, 1, 3e38F, INFINITY, -INFINITY, NAN};

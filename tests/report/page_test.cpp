@@ -222,7 +222,7 @@ TEST_F(SampleReport, IsCompleteAndSmall) {
   time.bars = {{"bf16", {0.0898}, ""}, {"fp8 delayed", {0.0558}, "0.62×"}, {"mxfp8", {0.0573}, "0.64×"}};
   page.figure(to_svg(time));
   page.heading("Precision");
-  page.figure(to_svg(precision_map()), "Operand format of each GEMM. Blank: not a quantised site.");
+  page.figure(to_svg(precision_map()), "Operand format of each GEMM. Blank: not a quantized site.");
   page.figure(to_svg(sensitivity_map()), "Dashed: the measurement was not finite.");
   page.heading("Runs");
   page.key_values(std::vector<KeyValue>{

@@ -1,4 +1,4 @@
-// Fine, to be watched, or bad: by the limits of the run's alerts, so that a colour means the same in every run and
+// Fine, to be watched, or bad: by the limits of the run's alerts, so that a color means the same in every run and
 // picture. Where an alert held, its site is bad whatever the figure by itself would say.
 import type { Alert, Limits, Matrix, RunDetail } from './types';
 
@@ -102,7 +102,7 @@ function forcedBy(alert: Alert, index: number, { header, columns }: Matrix): For
   return [{ row, from: columnOf(alert.step), to: columnOf(alert.last_step) }];
 }
 
-// Pixels of a map: by the limits of each row; grey where a row has none.
+// Pixels of a map: by the limits of each row; gray where a row has none.
 export function paintJudged(matrix: Pick<Matrix, 'values' | 'rows' | 'columns'>, judging: Judging, table: Uint32Array, plain: number,
   pixels: Uint32Array): void {
   const { values, rows, columns } = matrix;

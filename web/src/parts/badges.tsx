@@ -1,4 +1,4 @@
-// States and severities: always a shape and a word beside the colour.
+// States and severities: always a shape and a word beside the color.
 import type { RunStatus, Severity } from '../types';
 
 const statusShapes: Record<RunStatus, string> = {
@@ -43,8 +43,8 @@ export function SeverityBadge({ severity }: { severity: Severity }) {
   );
 }
 
-// Formats have the same colour everywhere.
-const formatColours: Record<string, string> = {
+// Formats have the same color everywhere.
+const formatColors: Record<string, string> = {
   e4m3: 'c0', e5m2: 'c4', e2m1: 'c2', bf16: 'c6', f16: 'c3', f32: 'c1', tf32: 'c5',
 };
 
@@ -54,6 +54,6 @@ export function isNarrow(format: string): boolean {
   return !wideFormats.has(format);
 }
 
-export function formatColour(format: string): string {
-  return formatColours[format.toLowerCase()] ?? 'c3';
+export function formatColor(format: string): string {
+  return formatColors[format.toLowerCase()] ?? 'c3';
 }

@@ -64,7 +64,7 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
               return (
                 <tr key={run.id} class={run.id === base.id ? 'picked' : ''}>
                   <th scope="row" class="name">
-                    <Swatch colour={categoryName(i)} dash={dashOf(i)} />
+                    <Swatch color={categoryName(i)} dash={dashOf(i)} />
                     <a href={href(['run', run.id, 'overview'])}>{run.name}</a>{run.id === base.id && <span class="quiet"> base</span>}
                   </th>
                   <td><StatusBadge status={run.status} /></td>

@@ -1,10 +1,10 @@
-// Layers by steps, coloured by any statistic; a cell opens what is known of its site.
+// Layers by steps, colored by any statistic; a cell opens what is known of its site.
 import { useMemo } from 'preact/hooks';
 import { api } from '../api';
 import { HeatLegend } from '../charts/heat_legend';
 import { HeatMap } from '../charts/heat_map';
 import type { Cell } from '../charts/heat_draw';
-import { judgedScale } from '../colour_scale';
+import { judgedScale } from '../color_scale';
 import { count, withUnit, words } from '../format';
 import { useResource, useWidth } from '../hooks';
 import { Segments, Select, Toolbar } from '../parts/controls';

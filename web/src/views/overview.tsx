@@ -4,7 +4,7 @@ import { api } from '../api';
 import { LineChart } from '../charts/line_chart';
 import type { LineSeries, Mark } from '../charts/plot_options';
 import { ShareBars } from '../charts/share_bars';
-import { formatColour, isNarrow } from '../parts/badges';
+import { formatColor, isNarrow } from '../parts/badges';
 import { Card, Figure } from '../parts/controls';
 import { ErrorBox } from '../parts/feedback';
 import { Samples } from '../parts/samples';
@@ -94,23 +94,23 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
   const lines = useMemo(() => {
     const at = (name: string, half: number) => toCurve(series[name], view, run.tokens_per_step, series.time, half);
     // Smoothed, with the raw values faint behind; the lot as it is where nothing is smoothed.
-    const both = (name: string, label: string, colour: string): LineSeries[] => {
-      const smoothed: LineSeries = { label, colour, ...at(name, halfLife) };
-      return halfLife > 0 ? [{ label: `${label} raw`, colour, faint: true, legend: label, ...at(name, 0) }, smoothed] : [smoothed];
+    const both = (name: string, label: string, color: string): LineSeries[] => {
+      const smoothed: LineSeries = { label, color, ...at(name, halfLife) };
+      return halfLife > 0 ? [{ label: `${label} raw`, color, faint: true, legend: label, ...at(name, 0) }, smoothed] : [smoothed];
     };
     const few = (series.validation_loss?.step.length ?? 0) < 200;
-    const evaluated: LineSeries = { label: 'validation', colour: 'c1', points: few, ...at('validation_loss', 0) };
+    const evaluated: LineSeries = { label: 'validation', color: 'c1', points: few, ...at('validation_loss', 0) };
     return {
       loss: [...both('loss', 'training', 'c0'), evaluated],
       norm: both('gradient_norm', 'gradient norm', 'c2'),
-      rate: [{ label: 'learning rate', colour: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
+      rate: [{ label: 'learning rate', color: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
       speed: both('tokens_per_second', 'tokens/s', 'c3'),
-      scale: [{ label: 'loss scale', colour: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
+      scale: [{ label: 'loss scale', color: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
       logit: both('max_logit', 'largest logit', 'c1'),
-      counts: [{ label: 'saturated elements', colour: 'c3', ...at('saturated', 0) }] as LineSeries[],
+      counts: [{ label: 'saturated elements', color: 'c3', ...at('saturated', 0) }] as LineSeries[],
       overflows: [
-        { label: 'sites that overflowed', colour: 'c1', ...at('overflows', 0) },
-        ...(has('skipped') ? [{ label: 'skipped', colour: 'c4', points: true, ...at('skipped', 0) }] : []),
+        { label: 'sites that overflowed', color: 'c1', ...at('overflows', 0) },
+        ...(has('skipped') ? [{ label: 'skipped', color: 'c4', points: true, ...at('skipped', 0) }] : []),
       ] as LineSeries[],
     };
   }, [series, key, halfLife, run.tokens_per_step]);
@@ -152,7 +152,7 @@ function marksOf(events: RunEvent[], view: CurveView, run: RunDetail, series: Se
   const x = xOf(view.axis, marked.map((event) => event.step), run.tokens_per_step, series.time);
   return marked.flatMap((event, i) => {
     const at = x[i];
-    return typeof at === 'number' ? [{ x: at, colour: markedKinds[event.kind] ?? 'c1' }] : [];
+    return typeof at === 'number' ? [{ x: at, color: markedKinds[event.kind] ?? 'c1' }] : [];
   });
 }
 
@@ -160,7 +160,7 @@ function Shares({ run }: { run: RunDetail }) {
   const parts = Object.entries(run.shares).map(([name, value]) => ({ name, value }));
   return (
     <>
-      <ShareBars parts={parts} format={(value) => share(value, 1)} label="Share of product FLOPs by format" percents={false} colours={formatColour} />
+      <ShareBars parts={parts} format={(value) => share(value, 1)} label="Share of product FLOPs by format" percents={false} colors={formatColor} />
       <p class="note">By the wider of a product's two operands. <a href={href(['run', run.id, 'precision'])}>Precision map</a></p>
     </>
   );

@@ -60,14 +60,14 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
   const halfLife = halfLifeOf(asked.smoothing, lastStep(series));
   const key = JSON.stringify(asked);
   const lines = useMemo(() => {
-    const one = (name: string, label: string, colour: string): LineSeries[] =>
-      [{ label, colour, ...toCurve(series[name], asked, run.tokens_per_step, series.time, halfLife) }];
+    const one = (name: string, label: string, color: string): LineSeries[] =>
+      [{ label, color, ...toCurve(series[name], asked, run.tokens_per_step, series.time, halfLife) }];
     const cost = bucketRatio(series.statistics_seconds, series.seconds, 100);
     return {
       phases: stackedPhases(series, asked, run.tokens_per_step, halfLife),
       speed: one('tokens_per_second', 'tokens/s', 'c3'),
       cost: [{
-        label: 'statistics', colour: 'c2',
+        label: 'statistics', color: 'c2',
         ...toCurve({ step: cost.step, value: cost.value.map(hundredfold) }, asked, run.tokens_per_step, series.time, 0),
       }] as LineSeries[],
       power: one('power_watts', 'power', 'c1'),
@@ -122,7 +122,7 @@ function stackedPhases(series: SeriesByName, view: CurveView, tokensPerStep: num
   const own = present.map((name) => smooth(steps, atSteps(series[name] ?? { step: [], value: [] }, steps), halfLife));
   return stack(own).map((sums, i) => ({
     label: words((present[i] ?? '').replace('phase.', '')),
-    colour: categoryName(i),
+    color: categoryName(i),
     ...curve(x, sums),
     shown: curve(x, own[i] ?? []).y,
   }));

@@ -4,7 +4,7 @@ import { api } from '../api';
 import { useResource } from '../hooks';
 import { Check, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox } from '../parts/feedback';
-import { formatColour } from '../parts/badges';
+import { formatColor } from '../parts/badges';
 import { count, number, share, signed } from '../format';
 import { changed, go, href, type Place } from '../router';
 import type { Localization, RunDetail } from '../types';
@@ -51,7 +51,7 @@ export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) 
             <table class="share-table"><tbody>
               {storageSummary(run.sites).map((group) => (
                 <tr key={group.name}>
-                  <th scope="row"><i class={`dot fill-${formatColour(group.format)}`} aria-hidden="true" />{group.name}</th>
+                  <th scope="row"><i class={`dot fill-${formatColor(group.format)}`} aria-hidden="true" />{group.name}</th>
                   <td class="num">{count(group.count)}</td>
                 </tr>
               ))}

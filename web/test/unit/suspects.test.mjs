@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { judgedScale } from '../../src/colour_scale.ts';
+import { judgedScale } from '../../src/color_scale.ts';
 import { marksOf, narrowValues, worstRows } from '../../src/views/numerics_rows.ts';
 import { severityOfSites, siteOf, statisticOf } from '../../src/views/suspects.tsx';
 
