@@ -119,7 +119,7 @@ QUAVER_LANE Rounded round_scaled(Bits a, Bits word) {
   return {((e - lowest) >> (float_mantissa - l.mantissa)) + count, whole * ulp};
 }
 
-// a: magnitude bits, any. Saturates; says nothing about inf and NaN.
+// a: magnitude bits, any. Saturates; inf and NaN are the caller's.
 template <Format F, Rounding R>
 QUAVER_LANE Rounded round_magnitude(Bits a, Bits word) {
   const Bits clamped = smaller(a, layout(F).max);

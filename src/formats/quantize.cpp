@@ -87,7 +87,7 @@ Amax set_column_scales(const float* x, Size rows, Size cols, const std::optional
   return {value, nonfinite};
 }
 
-// Scales of square blocks: the same on both sides, so they are taken from x as it lies and stored transposed if need
+// Scales of 2-D blocks: the same rowwise and columnwise, so they are computed from x and stored transposed if need
 // be.
 void set_2d_scales(const Tile& tile, Side side, const CodeMatrix& out) {
   const Size size = out.spec.block.rows;

@@ -1,4 +1,4 @@
-// CastStatistics: gathering a run's moments, and the figures derived from them.
+// CastStatistics: the moments of a run of elements, and the statistics derived from them.
 #include <algorithm>
 #include <array>
 #include <cmath>

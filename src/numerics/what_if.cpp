@@ -48,7 +48,7 @@ std::optional<Extent> extent_of(const Distribution& d) {
   extent.last = binade_count - 1 - static_cast<int>(last - d.binades.rbegin());
   extent.low = std::ldexp(1.0, extent.first + lowest_binade);
   extent.high = std::ldexp(1.0, extent.last + lowest_binade + 1);
-  // The outermost binades also count what lies beyond them. A figure that contradicts the histogram is not believed.
+  // The outermost binades also count what lies beyond them. A value that contradicts the histogram is ignored.
   const double lowest = extent.first == 0 ? 0 : extent.low;
   const double highest = extent.last == binade_count - 1 ? HUGE_VAL : extent.high;
   if (usable(d.min_nonzero) && d.min_nonzero >= lowest && d.min_nonzero < extent.high) extent.low = d.min_nonzero;
@@ -153,7 +153,7 @@ struct Losses {
   double saturated = 0;
 };
 
-// The non-negative values of a narrow format, ascending.
+// The non-negative values of a low-precision format, ascending.
 std::vector<double> grid_of(Format format) {
   std::vector<double> values;
   for (std::uint32_t code = 0;; ++code) {

@@ -1,5 +1,5 @@
-// Numerics as matrices: how the figures of thousands of sites lie in the table `numerics` (see schema.cpp), with a
-// pyramid over time, so that any span of a run is drawn from a bounded number of rows. Nothing is kept in memory
+// Numerics as matrices: how the statistics of thousands of sites are stored in the table `numerics` (see schema.cpp),
+// with a pyramid over time, so that any span of a run is drawn from a bounded number of rows. Nothing is kept in memory
 // between samples: what a level needs is read back from the level below, so a crash or a rewind has nothing to repair.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The reader's connections: one for each answer in the making, kept for the next. Also the look-ups that every answer
+// The reader's connections: one per concurrent request, kept for the next. Also the lookups that every answer
 // begins with.
 #pragma once
 
@@ -48,7 +48,7 @@ class ReadConnections {
   std::unique_ptr<Database> watch_;  // data_version counts what others wrote since this connection last looked
 };
 
-// One consistent look at the store: a connection and a transaction on it.
+// A consistent view of the store: a connection and a transaction on it.
 class Look {
  public:
   explicit Look(ReadConnections& connections) : connections_(connections), lease_(connections.take()) {

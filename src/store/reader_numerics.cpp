@@ -21,7 +21,7 @@ constexpr std::size_t history_budget = std::size_t{96} << 20U;
 constexpr std::size_t most_columns = 16384;
 constexpr std::size_t most_rows = 16384;
 
-// Where a site's figures lie.
+// Where a site's statistics are stored.
 struct SitePlace {
   std::size_t number = 0;
   std::size_t role = 0;
@@ -132,7 +132,7 @@ NumericsView StoreReader::numerics(const std::string& id, const NumericsQuery& q
   view.steps = first_steps(samples, plan);
   view.last_step = samples.steps.empty() ? 0 : samples.steps.back();
 
-  // Gathered column by column, as the bins come, and turned at the end.
+  // Collected column by column, as the bins come, and transposed at the end.
   std::vector<float> columns(plan.columns * view.rows.size(), not_recorded);
   table.visit({.statistic = static_cast<std::int64_t>(statistic),
                .role = role_number,
