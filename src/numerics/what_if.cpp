@@ -279,8 +279,8 @@ Distribution distribution_of(const CastStatistics& seen) {
   return d;
 }
 
-Distribution distribution_of(const SiteSample& figures, const Binades& binades) {
-  const auto known = [&](Statistic statistic) { return usable(figures[statistic]) ? figures[statistic] : 0.0F; };
+Distribution distribution_of(const SiteSample& sample, const Binades& binades) {
+  const auto known = [&](Statistic statistic) { return usable(sample[statistic]) ? sample[statistic] : 0.0F; };
   Distribution d;
   d.binades = binades;
   d.amax = known(Statistic::amax);

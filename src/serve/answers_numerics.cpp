@@ -67,7 +67,7 @@ std::optional<Format> format_named(const std::string& name) {
 
 SiteSample figures_of(const SiteHistogram& histogram) {
   SiteSample figures;
-  for (const auto& [name, value] : histogram.figures) {
+  for (const auto& [name, value] : histogram.statistics) {
     for (const StatisticInfo& statistic : all_statistics()) {
       if (statistic.name == name) figures[statistic.statistic] = value;
     }

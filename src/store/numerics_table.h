@@ -63,8 +63,8 @@ class NumericsTable {
   using OnDamage = std::function<void(std::uint64_t first_sample)>;
   NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout, OnDamage on_damage = {});
 
-  // figures: [sites × statistics]. False: a sample of this step or a later one is there already.
-  bool append(std::uint64_t step, std::span<const float> figures, std::span<const StoredStatistic> statistics);
+  // values: [sites × statistics]. False: a sample of this step or a later one is there already.
+  bool append(std::uint64_t step, std::span<const float> values, std::span<const StoredStatistic> statistics);
   void remove_after(std::uint64_t last_step, std::span<const StoredStatistic> statistics);
 
   // Samples recorded at steps from..to. They are numbered without gaps; Error where a damaged store says otherwise.
@@ -97,7 +97,7 @@ class NumericsTable {
     std::size_t role = 0;
     std::size_t chunk = 0;
   };
-  void gather(std::uint64_t sample, std::span<const float> figures, std::span<const StoredStatistic> statistics);
+  void gather(std::uint64_t sample, std::span<const float> values, std::span<const StoredStatistic> statistics);
   void summarize(int level, std::uint64_t bin, std::span<const StoredStatistic> statistics);
   void summarize(const Cell& below, std::uint64_t bin, WorseWay worse);
   void insert(const Cell& cell, std::uint64_t bin, std::span<const float> values);

@@ -120,8 +120,8 @@ struct SiteHistogram {
   std::uint64_t step = 0;
   std::vector<std::uint64_t> steps;  // all that are kept
   BinadeCounts counts{};
-  SiteState state;                                     // as it was at that step
-  std::vector<std::pair<std::string, float>> figures;  // every statistic at that step; NaN: not measured
+  SiteState state;                                        // as it was at that step
+  std::vector<std::pair<std::string, float>> statistics;  // every statistic at that step; NaN: not measured
 };
 
 struct RunAlert {
@@ -186,7 +186,7 @@ class StoreReader {
   // For exports: every step that has metrics, ascending, with all of its values; every recorded sample of numerics of
   // the chosen statistics, ascending, as [sites × statistics] in the run's order of sites and the order chosen.
   using MetricsVisitor = std::function<void(std::uint64_t step, std::span<const MetricValue> values)>;
-  using NumericsVisitor = std::function<void(std::uint64_t step, std::span<const float> figures)>;
+  using NumericsVisitor = std::function<void(std::uint64_t step, std::span<const float> values)>;
   void visit_metrics(const std::string& id, const MetricsVisitor& visit) const;
   void visit_numerics(const std::string& id, std::span<const std::string> statistics,
                       const NumericsVisitor& visit) const;

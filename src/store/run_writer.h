@@ -25,7 +25,7 @@ struct MetricsRecord {
 
 struct NumericsRecord {
   std::uint64_t step = 0;
-  std::vector<float> figures;
+  std::vector<float> values;
   std::vector<BinadeCounts> binades;
 };
 

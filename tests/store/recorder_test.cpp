@@ -134,8 +134,8 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   EXPECT_EQ(histogram.counts, counts_of(1, 4));
   EXPECT_EQ(histogram.state, run.sites[4].state);  // as it was at step 1
   for (std::size_t i = 0; i < run.statistics.size(); ++i) {
-    EXPECT_EQ(histogram.figures[i].first, run.statistics[i].name);
-    EXPECT_TRUE(same(histogram.figures[i].second, figure(1, 4, i)));
+    EXPECT_EQ(histogram.statistics[i].first, run.statistics[i].name);
+    EXPECT_TRUE(same(histogram.statistics[i].second, figure(1, 4, i)));
   }
   EXPECT_THAT(warnings_, IsEmpty());
 }
