@@ -298,15 +298,15 @@ float natural_scale(const Distribution& distribution, Format format) {
   return extent ? tensor_scale_for(spec, static_cast<float>(extent->high)) : 1.0F;
 }
 
-CastFigures what_if(const Distribution& distribution, Format format, Rounding rounding) {
+CastPrediction what_if(const Distribution& distribution, Format format, Rounding rounding) {
   return what_if(distribution, format, natural_scale(distribution, format), rounding);
 }
 
-CastFigures what_if(const Distribution& distribution, Format format, float scale, Rounding rounding) {
+CastPrediction what_if(const Distribution& distribution, Format format, float scale, Rounding rounding) {
   if (!usable(scale)) {
     throw Error("a scale of " + std::to_string(scale) + " cannot be cast with", "give a positive, finite scale");
   }
-  CastFigures figures;
+  CastPrediction figures;
   figures.format = format;
   figures.scale = scale;
   const std::optional<Extent> extent = extent_of(distribution);

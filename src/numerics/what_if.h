@@ -31,7 +31,7 @@ Distribution distribution_of(const CastStatistics& seen);
 Distribution distribution_of(const SiteSample& sample, const Binades& binades);
 
 // Statistics of one cast, named as in Statistic. All NaN where the distribution has no element.
-struct CastFigures {
+struct CastPrediction {
   Format format = Format::f32;
   float scale = 1;  // s in q = cast(x · s)
   double underflow_percent = 0;
@@ -43,11 +43,11 @@ struct CastFigures {
 // The scale that maps the amax to the format's largest value in low precision; 1 in high precision.
 float natural_scale(const Distribution& distribution, Format format);
 
-CastFigures what_if(const Distribution& distribution, Format format, Rounding rounding = Rounding::nearest_even);
+CastPrediction what_if(const Distribution& distribution, Format format, Rounding rounding = Rounding::nearest_even);
 
 // With a given scale. Throws Error where it is not positive and finite.
-CastFigures what_if(const Distribution& distribution, Format format, float scale,
-                    Rounding rounding = Rounding::nearest_even);
+CastPrediction what_if(const Distribution& distribution, Format format, float scale,
+                       Rounding rounding = Rounding::nearest_even);
 
 // The formats that are worth showing side by side: e2m1, e4m3, e5m2, f16, bf16.
 std::span<const Format> what_if_formats();

@@ -95,7 +95,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
 json what_if_rows(const Distribution& distribution) {
   json rows = json::array();
   for (const Format format : what_if_formats()) {
-    const CastFigures figures = what_if(distribution, format);
+    const CastPrediction figures = what_if(distribution, format);
     rows.push_back({{"format", info(format).name},
                     {"scale", figures.scale},
                     {"underflow_percent", figures.underflow_percent},

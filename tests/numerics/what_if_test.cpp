@@ -68,7 +68,7 @@ struct Worst {
   double underflow = 0, saturated = 0, sqnr = 0;
 };
 
-void compare(const std::string& where, const CastFigures& model, const CastStatistics& real, Worst& worst) {
+void compare(const std::string& where, const CastPrediction& model, const CastStatistics& real, Worst& worst) {
   SCOPED_TRACE(where);
   const auto differ = [](double a, double b) { return a == b ? 0.0 : std::abs(a - b); };  // inf − inf
   const double underflow = differ(model.underflow_percent, real.underflow_percent());
@@ -104,7 +104,7 @@ TEST(WhatIf, PredictsTheCastToEveryFormatAtItsNaturalScale) {
     const CastStatistics seen = cast(source.values, Format::f32, 1, Rounding::nearest_even);
     const Distribution distribution = distribution_of(seen);
     for (const Format format : {Format::e2m1, Format::e4m3, Format::e5m2, Format::f16, Format::bf16, Format::tf32}) {
-      const CastFigures model = what_if(distribution, format);
+      const CastPrediction model = what_if(distribution, format);
       const CastStatistics real = cast(source.values, format, model.scale, Rounding::nearest_even);
       compare(source.name + " " + std::string(info(format).name), model, real, worst);
     }
@@ -125,7 +125,7 @@ TEST(WhatIf, PredictsTheCastAtOtherScales) {
         // A few saturated outliers that carry most of the sum of squares are no matter for a histogram.
         if (factor > 1 && source.name.find("student") == 0) continue;
         if (factor > 1 && source.name == "lognormal 3") continue;
-        const CastFigures model = what_if(distribution, format, scale);
+        const CastPrediction model = what_if(distribution, format, scale);
         const CastStatistics real = cast(source.values, format, scale, Rounding::nearest_even);
         compare(source.name + " " + std::string(info(format).name) + " " + std::to_string(factor), model, real, worst);
       }
@@ -154,7 +154,7 @@ TEST(WhatIf, PredictsStochasticRounding) {
   for (const Source& source : sources()) {
     const Distribution distribution = distribution_of(cast(source.values, Format::f32, 1, Rounding::nearest_even));
     for (const Format format : {Format::e2m1, Format::e4m3, Format::e5m2}) {
-      const CastFigures model = what_if(distribution, format, Rounding::stochastic);
+      const CastPrediction model = what_if(distribution, format, Rounding::stochastic);
       const CastStatistics real = cast(source.values, format, model.scale, Rounding::stochastic);
       compare(source.name + " " + std::string(info(format).name), model, real, worst);
     }
@@ -169,7 +169,7 @@ TEST(WhatIf, ZerosAreInferredFromTheRms) {
     figures[Statistic::amax] = seen.amax;
     figures[Statistic::min_nonzero] = seen.min_nonzero;
     figures[Statistic::rms] = static_cast<float>(seen.rms());
-    const CastFigures model = what_if(distribution_of(figures, seen.binades), Format::e2m1);
+    const CastPrediction model = what_if(distribution_of(figures, seen.binades), Format::e2m1);
     const CastStatistics real = cast(source.values, Format::e2m1, model.scale, Rounding::nearest_even);
     const double tolerance = source.name == "gelu" ? 9.0 : 0.05 * real.underflow_percent() + 0.5;
     EXPECT_NEAR(model.underflow_percent, real.underflow_percent(), tolerance) << source.name;
@@ -178,7 +178,7 @@ TEST(WhatIf, ZerosAreInferredFromTheRms) {
 
 TEST(WhatIf, NothingIsLostInF32) {
   const std::vector<float> x = draw(1024, normal);
-  const CastFigures figures =
+  const CastPrediction figures =
       what_if(distribution_of(cast(x, Format::f32, 1, Rounding::nearest_even)), Format::f32, 1.0F);
   EXPECT_EQ(figures.underflow_percent, 0);
   EXPECT_EQ(figures.saturated_percent, 0);
@@ -188,7 +188,7 @@ TEST(WhatIf, NothingIsLostInF32) {
 TEST(WhatIf, OneMagnitudeOnlyIsExactOnTheGrid) {
   const std::vector<float> x(1024, 0.75F);
   const Distribution distribution = distribution_of(cast(x, Format::f32, 1, Rounding::nearest_even));
-  const CastFigures figures = what_if(distribution, Format::e4m3, 1.0F);
+  const CastPrediction figures = what_if(distribution, Format::e4m3, 1.0F);
   EXPECT_EQ(figures.underflow_percent, 0);
   EXPECT_EQ(figures.saturated_percent, 0);
   EXPECT_GT(figures.sqnr_db, 100);
@@ -209,7 +209,7 @@ TEST(WhatIf, NonsenseGivesFiguresInRange) {
     d.count = odd[random() % std::size(odd)];
     for (const Format format : all_formats) {
       const float scale = std::exp2(static_cast<float>(random() % 200) - 100);
-      for (const CastFigures& figures : {what_if(d, format), what_if(d, format, scale, Rounding::stochastic)}) {
+      for (const CastPrediction& figures : {what_if(d, format), what_if(d, format, scale, Rounding::stochastic)}) {
         EXPECT_GE(figures.underflow_percent, 0);
         EXPECT_LE(figures.underflow_percent, 100.001);
         EXPECT_GE(figures.saturated_percent, 0);
