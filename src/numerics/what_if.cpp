@@ -306,24 +306,24 @@ CastPrediction what_if(const Distribution& distribution, Format format, float sc
   if (!usable(scale)) {
     throw Error("a scale of " + std::to_string(scale) + " cannot be cast with", "give a positive, finite scale");
   }
-  CastPrediction figures;
-  figures.format = format;
-  figures.scale = scale;
+  CastPrediction result;
+  result.format = format;
+  result.scale = scale;
   const std::optional<Extent> extent = extent_of(distribution);
   if (!extent) {
     constexpr double none = std::numeric_limits<double>::quiet_NaN();
-    figures.underflow_percent = figures.saturated_percent = figures.sqnr_db = figures.headroom_log2 = none;
-    return figures;
+    result.underflow_percent = result.saturated_percent = result.sqnr_db = result.headroom_log2 = none;
+    return result;
   }
   const Losses losses = cast(pieces_of(distribution.binades, *extent), format, scale, rounding);
   const double signal2 = losses.signal2 / scale / scale;
   const double elements = elements_of(distribution, total(distribution.binades), signal2);
-  figures.underflow_percent = 100 * losses.underflowed / elements;
-  figures.saturated_percent = 100 * losses.saturated / elements;
-  figures.sqnr_db =
+  result.underflow_percent = 100 * losses.underflowed / elements;
+  result.saturated_percent = 100 * losses.saturated / elements;
+  result.sqnr_db =
       losses.error2 > 0 ? 10 * std::log10(losses.signal2 / losses.error2) : std::numeric_limits<double>::infinity();
-  figures.headroom_log2 = std::log2(info(format).max) - std::log2(extent->high) - std::log2(scale);
-  return figures;
+  result.headroom_log2 = std::log2(info(format).max) - std::log2(extent->high) - std::log2(scale);
+  return result;
 }
 
 std::span<const Format> what_if_formats() {
