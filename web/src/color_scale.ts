@@ -246,7 +246,7 @@ export function paint(matrix: Matrix, scale: ColorScale, table: Uint32Array, pix
   if (judging) paintForced(matrix, judging.forced, judging, ramp('verdict', false), pixels);
 }
 
-const plainCell = 0xff8f8a85; // of rows that are stored wide: gray
+const plainCell = 0xff8f8a85; // of rows in high precision: gray
 
 function paintLinear(values: Float32Array, { low, high }: Domain, table: Uint32Array, pixels: Uint32Array): void {
   const last = rampSize - 1;

@@ -218,7 +218,7 @@ export function sitesOf(run) {
     return {
       site, layer, role, rows: format, columns: format, block: wide || moved ? 'tensor' : four ? '1x16' : 'tensor',
       policy: wide || moved ? 'none' : four ? 'current' : 'delayed', recipe: wide ? 'bf16' : run.recipe,
-      reason: layer === 'head' ? 'the head is kept wide' : moved ? 'widened: overflowed in 5 steps in a row' : 'recipe',
+      reason: layer === 'head' ? 'kept in high precision by default' : moved ? 'widened: overflowed in 5 steps in a row' : 'recipe',
     };
   }));
 }

@@ -22,7 +22,7 @@ export function PerformanceView({ run, place }: { run: RunDetail; place: Place }
   const metrics = useMetrics([run.id], names);
   const series = metrics.series[run.id];
   if (!series) {
-    return <div class="page">{metrics.error ? <ErrorBox error={metrics.error} /> : <Loading what="figures of speed" />}</div>;
+    return <div class="page">{metrics.error ? <ErrorBox error={metrics.error} /> : <Loading what="performance metrics" />}</div>;
   }
   return (
     <div class="page">
@@ -86,7 +86,7 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
       <div class="grid">
         <LineChart {...common} title="A step's time by phase" series={lines.phases} stacked zeroBased logY={false} height={260}
           formatY={duration}
-          note={halfLife > 0 ? 'Smoothed: phases that come now and then (evaluation, checkpoints) are spread over the steps between.' : undefined} />
+          note={halfLife > 0 ? 'Smoothed: phases that occur in some steps only (evaluation, checkpoints) are spread over the steps between.' : undefined} />
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} />
@@ -105,7 +105,7 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
         {has('temperature_c') && <LineChart {...common} title="Temperature" series={lines.temperature} formatY={degrees} />}
         {!has('power_watts') && !has('sm_clock_mhz') && (
           <Card title="Device">
-            <p class="quiet">Power, clocks and temperature are recorded where an NVIDIA GPU tells them. This run had none.</p>
+            <p class="quiet">Power, clocks and temperature are recorded on NVIDIA GPUs. This run had none.</p>
           </Card>
         )}
       </div>

@@ -147,7 +147,7 @@ function LossCell({ cell, most, point }: { cell: PrecisionCell | undefined; most
   const brightness = 0.3 * (packed & 255) + 0.59 * ((packed >> 8) & 255) + 0.11 * ((packed >> 16) & 255);
   return (
     <td class="num loss-cell" style={{ backgroundColor: cssColor(packed), color: brightness > 140 ? '#111' : '#fff' }} onPointerEnter={() => point(cell)}>
-      {found.kept_wide && <span title="kept wide">◆ </span>}{signed(found.loss_change, 4)}
+      {found.kept_wide && <span title="kept in high precision">◆ </span>}{signed(found.loss_change, 4)}
     </td>
   );
 }

@@ -9,6 +9,7 @@ import { useResource } from '../hooks';
 import { formatColor } from '../parts/badges';
 import { Card, Select, Slider } from '../parts/controls';
 import { Loading, Problem } from '../parts/feedback';
+import { Term } from '../parts/terms';
 import { changed, go, type Place } from '../router';
 import type { Change, Histogram, History, Maybe, RunDetail } from '../types';
 
@@ -44,12 +45,12 @@ export function SitePanel({ run, site, place, statistic }: SitePanelProps) {
       {known && (
         <p class="site-facts">
           <i class={`dot fill-${formatColor(known.rows)}`} aria-hidden="true" />
-          <b>{known.rows === known.columns ? known.rows : `${known.rows} rows, ${known.columns} columns`}</b>
+          <b>{known.rows === known.columns ? known.rows : `${known.rows} rowwise, ${known.columns} columnwise`}</b>
           {` · ${known.block} · ${known.policy} · ${known.recipe}`}
           {known.reason && <span class="quiet"> · {known.reason}</span>}
         </p>
       )}
-      <Card title="Powers of two and the format's range">
+      <Card title="Magnitudes by binade, and the format's range">
         {histogram.error && <Problem error={histogram.error} />}
         {histogram.data ? <Distribution data={histogram.data} place={place} />
           : !histogram.error && <Loading what="the histogram" />}
@@ -73,9 +74,9 @@ function Neighbors({ run, site, place }: { run: RunDetail; site: string; place: 
   const go_to = (to: string) => go(changed(place, { site: to }));
   return (
     <div class="row neighbors">
-      <button type="button" class="small" disabled={index <= 0} aria-label="Layer before" onClick={() => go_to(ofRole[index - 1]?.site ?? site)}>‹</button>
+      <button type="button" class="small" disabled={index <= 0} aria-label="Previous layer" onClick={() => go_to(ofRole[index - 1]?.site ?? site)}>‹</button>
       <Select label="Layer" value={site} change={go_to} options={ofRole.map((one) => ({ value: one.site, text: one.layer }))} />
-      <button type="button" class="small" disabled={index >= ofRole.length - 1} aria-label="Layer after" onClick={() => go_to(ofRole[index + 1]?.site ?? site)}>›</button>
+      <button type="button" class="small" disabled={index >= ofRole.length - 1} aria-label="Next layer" onClick={() => go_to(ofRole[index + 1]?.site ?? site)}>›</button>
       {run.sites.filter((one) => one.layer === known.layer && one.site !== site).map((one) => (
         <a key={one.site} class="button small" href={changed(place, { site: one.site, role: one.role })}>{one.role}</a>
       ))}
@@ -103,8 +104,8 @@ function WhatIfTable({ data }: { data: Histogram }) {
       <table class="data">
         <thead>
           <tr>
-            <th scope="col">Format</th><th scope="col" class="num">Scale</th><th scope="col" class="num">Becomes 0</th>
-            <th scope="col" class="num">Saturates</th><th scope="col" class="num">SQNR</th>
+            <th scope="col">Format</th><th scope="col" class="num">Scale</th><th scope="col" class="num"><Term name="underflow">Underflow</Term></th>
+            <th scope="col" class="num"><Term name="saturation">Saturated</Term></th><th scope="col" class="num"><Term name="SQNR" /></th>
           </tr>
         </thead>
         <tbody>
@@ -164,7 +165,7 @@ function Histories({ run, data, statistic }: { run: RunDetail; data: History; st
 
 function Changes({ all, site }: { all: Change[] | undefined; site: string }) {
   const changes = (all ?? []).filter((change) => change.site === site).slice(0, 100);
-  if (changes.length === 0) return <p class="quiet">None recorded among the newest thousand of the run.</p>;
+  if (changes.length === 0) return <p class="quiet">None among the newest thousand of the run.</p>;
   return (
     <div class="scroll-y">
       <table class="data">

@@ -111,7 +111,7 @@ test('the overview draws what saturated and was skipped, and says so where no ru
   const run = dash.runs.find((one) => one.name === 'nan');
   const { page, close } = await dash.open(`#/run/${run.id}/overview`);
   await page.waitForSelector('text=Overflows and skipped steps');
-  await page.waitForSelector('text=Saturated elements a step');
+  await page.waitForSelector('text=Saturated elements per step');
   const skipped = Number(await page.locator('.figure:has-text("Skipped steps") strong').textContent());
   assert.ok(skipped > 5, `${skipped} skipped`);
   await close();
