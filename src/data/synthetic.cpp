@@ -158,7 +158,7 @@ double SyntheticSource::probability(std::span<const std::int32_t> history, std::
 }
 
 void SyntheticSource::generate(std::uint64_t example, std::span<std::int32_t> out) const {
-  // Two words a token whatever the kind, in whole blocks of the generator: rows never share random bits.
+  // Two words per token whatever the kind, in whole blocks of the generator: rows never share random bits.
   const std::uint64_t stride = (2 * out.size() + 3) / 4 * 4;
   const RandomKey key{options_.seed, 0, stream_of("synthetic text") + options_.stream};
   std::vector<std::uint32_t> words(stride);

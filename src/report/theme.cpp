@@ -180,6 +180,6 @@ std::string_view chart_script() {
 )js";
 }
 
-std::string_view chart_script_hash() { return "YEyIZ0dz39MNaPtOJqz9Z8hvuW3sUtZZgKwaPVVB1sk="; }
+std::string_view chart_script_hash() { return "k0E/Wpa9OFuoxgCR/r8AjNk75gBwvaCehFaEBg0JqKc="; }
 
 }  // namespace quaver::report

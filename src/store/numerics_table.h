@@ -59,7 +59,7 @@ struct StoredStatistic {
 
 class NumericsTable {
  public:
-  // What to do about a row that is not as it was written, given its first sample. Its values are passed over.
+  // What to do about a row that is not as it was written, given its first sample. Its values are skipped.
   using OnDamage = std::function<void(std::uint64_t first_sample)>;
   NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout, OnDamage on_damage = {});
 

@@ -74,7 +74,7 @@ class Look {
   std::optional<Transaction> transaction_;
 };
 
-// What a run's record says of its status: one that says it is running and was not heard of for a minute is lost.
+// What a run's record says of its status: one that says it is running and has not written for a minute is lost.
 RunStatus status_from(const std::string& text, double heartbeat);
 
 }  // namespace quaver

@@ -82,7 +82,7 @@ class RunRecorder {
   std::unique_ptr<Queue> queue_;  // none: not recording from the start
 };
 
-// For verbs that look at a run after it was trained (localize): adds a document to its record. Throws Error where the
+// For verbs that analyze a trained run (localize): adds a document to its record. Throws Error where the
 // store or the run is not there.
 void store_document(const std::filesystem::path& store, const std::string& run, const std::string& kind,
                     const std::string& json);
