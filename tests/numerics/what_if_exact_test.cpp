@@ -30,7 +30,7 @@ TEST(WhatIfByHand, RoundingNoiseOfFineFormats) {
   }
 }
 
-TEST(WhatIfByHand, RoundingNoiseOfNarrowFormats) {
+TEST(WhatIfByHand, RoundingNoiseOfLowPrecision) {
   const Distribution values = one_binade(0);
   for (const auto& [format, bits] :
        {std::pair(Format::e4m3, 3), std::pair(Format::e5m2, 2), std::pair(Format::e2m1, 1)}) {
