@@ -69,7 +69,7 @@ TEST(Remedies, AreForTheRecipeInUse) {
   EXPECT_THAT(remedy_of(AlertRule::saturation, &fixed), HasSubstr("quaver calibrate"));
   EXPECT_THAT(remedy_of(AlertRule::saturation, &fixed), Not(HasSubstr("history")));
   const Site delayed = site_stored(Role::dy, Format::e4m3, ScalePolicy::delayed);
-  EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), HasSubstr("Reset the history"));
+  EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), HasSubstr("Reset the amax history"));
   EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), Not(HasSubstr("alibrate")));
   EXPECT_THAT(remedy_of(AlertRule::underflow, &delayed), HasSubstr("e5m2"));
   const Site unit = site_stored(Role::x, Format::e4m3, ScalePolicy::none);
