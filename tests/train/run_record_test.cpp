@@ -254,8 +254,8 @@ TEST_F(RunRecordTest, FiguresOfASampleAreThoseOfTheirSites) {
     const SiteHistogram histogram = reader.histogram(id(), entries[i]->site.name);
     EXPECT_EQ(histogram.step, 4U);
     EXPECT_EQ(histogram.counts[3], 100 + i) << entries[i]->site.name;
-    ASSERT_EQ(histogram.figures.size(), statistic_count);
-    for (const auto& [name, value] : histogram.figures) EXPECT_EQ(value, static_cast<float>(i)) << name;
+    ASSERT_EQ(histogram.statistics.size(), statistic_count);
+    for (const auto& [name, value] : histogram.statistics) EXPECT_EQ(value, static_cast<float>(i)) << name;
   }
 }
 
