@@ -230,4 +230,10 @@ TEST(DocNamesTest, EveryNameInTheDocumentationExists) {
   for (const fs::path& page : pages) EXPECT_THAT(unknown_names(page, contents(page)), IsEmpty()) << page.filename();
 }
 
+// It is for someone who decides within a minute; the rest belongs in docs/.
+TEST(DocNamesTest, TheReadmeIsShort) {
+  const std::string text = contents(root() / "README.md");
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 150);
+}
+
 }  // namespace
