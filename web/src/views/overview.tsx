@@ -67,10 +67,10 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
       <Figure name="Validation loss" value={loss(run.validation_loss)}
         detail={run.validation_loss === null ? 'not evaluated yet' : `perplexity ${number(Math.exp(run.validation_loss), 3)}`} />
       <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />
-      <Figure name="Low precision" value={share(lowPrecisionShare(run.shares))} detail="of matrix-product FLOPs in ≤ 8 bits" />
+      <Figure name="Low precision" value={share(lowPrecisionShare(run.shares))} detail="of FLOPs in ≤ 8 bits" />
       <Figure name="Alerts" value={run.alerts === 0 ? '0' : <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a>}
         detail={run.alerts > 0 ? `${count(run.critical_alerts)} critical` : happened(run) ? 'no rule raised one' : 'none raised'} />
-      <Figure name="Saturated" value={short(run.totals?.saturated ?? 0)} detail={<>elements; {count(run.totals?.overflows ?? 0)} <Term name="overflow">overflows</Term> of <Term name="site">sites</Term></>} />
+      <Figure name="Saturated" value={short(run.totals?.saturated ?? 0)} detail={<>elements; {count(run.totals?.overflows ?? 0)} <Term name="overflow">overflows</Term></>} />
       <Figure name="Skipped steps" value={count(run.totals?.skipped ?? 0)} detail="gradients not finite" />
     </dl>
   );
