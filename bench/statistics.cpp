@@ -41,7 +41,7 @@ struct Subject {
     const auto start = Clock::now();
     for (Size i = 0; i < every; ++i) {
       const StepReport report = trainer.step();
-      const StepFigures figures{.step = static_cast<std::uint64_t>(report.step), .loss = report.loss};
+      const StepMetrics figures{.step = static_cast<std::uint64_t>(report.step), .loss = report.loss};
       record.step(report, {});
       if (!report.sampled) {
         alarms.watch(figures, trainer.book());

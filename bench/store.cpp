@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 #include "store/reader.h"
 #include "store/recorder.h"
 

@@ -8,11 +8,11 @@ import { fileURLToPath } from 'node:url';
 const here = path.dirname(fileURLToPath(import.meta.url));
 const target = path.resolve(process.argv[2] ?? path.join(here, 'dist'));
 
-// The licences of what is bundled ask that their text goes with it.
+// The licenses of what is bundled ask that their text goes with it.
 const bundled = ['preact', 'uplot'];
-const licences = await Promise.all(bundled.map(async (name) =>
+const licenses = await Promise.all(bundled.map(async (name) =>
   `${name}\n\n${(await readFile(path.join(here, 'node_modules', name, 'LICENSE'), 'utf8')).trim()}`));
-const notice = `/*\nThe dashboard of quaver. It contains:\n\n${licences.join('\n\n')}\n*/`;
+const notice = `/*\nThe dashboard of quaver. It contains:\n\n${licenses.join('\n\n')}\n*/`;
 
 await mkdir(target, { recursive: true });
 await build({

@@ -1,5 +1,5 @@
 // Number formats: what a code means, and casts of single values. The scalar functions here are the reference that
-// every vectorised or device cast must match bit for bit.
+// every vectorized or device cast must match bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ Format parse_format(std::string_view name);  // throws Error with the known name
 inline constexpr Format all_formats[] = {Format::f32,  Format::tf32, Format::bf16, Format::f16,
                                          Format::e4m3, Format::e5m2, Format::e2m1};
 
-// 4, 8 or 16 bits and fewer than f32's range: formats that a scale is chosen for.
-constexpr bool is_narrow(Format format) { return format >= Format::e4m3; }
+// 8 bits and fewer: formats that need a scale.
+constexpr bool is_low_precision(Format format) { return format >= Format::e4m3; }
 constexpr bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
 
 // The code of x in the format, as an unsigned integer in the low bits. Finite values beyond max saturate to ±max; NaN
 // becomes the canonical NaN, all ones below a clear sign bit (F32 keeps its own); E4M3 takes ±inf to ±max; E5M2, F16,
-// BF16 and wider keep inf. E2M1 has neither: a non-finite input gives 0 and callers count it.
+// BF16, TF32 and F32 keep inf. E2M1 has neither: a non-finite input gives 0 and callers count it.
 std::uint32_t encode(Format format, float x);
 
 // As encode, but rounds up in magnitude with probability equal to the discarded fraction: with u = random >> 8, up if

@@ -100,7 +100,7 @@ std::string path_of(const std::vector<double>& losses) {
 }  // namespace
 
 void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts) {
-  if (!is_narrow(entry.site.spec.rows.format)) return;
+  if (!is_low_precision(entry.site.spec.rows.format)) return;
   const CastStatistics& seen = entry.sampled;
   const std::uint64_t nonzero = std::accumulate(seen.binades.begin(), seen.binades.end(), std::uint64_t{0});
   ZeroCodes& role = counts[static_cast<std::size_t>(entry.site.role)];

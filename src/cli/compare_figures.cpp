@@ -39,8 +39,9 @@ std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t in
   std::optional<MeanOverSeeds> milliseconds = recipe.seconds_per_step;
   if (milliseconds) milliseconds->mean *= 1000;
   if (milliseconds && milliseconds->deviation) *milliseconds->deviation *= 1000;
-  const std::string narrow =
-      recipe.example == nullptr ? unknown : fmt::format("{:.0f}", 100 * narrow_share(recipe.example->format_shares));
+  const std::string narrow = recipe.example == nullptr
+                                 ? unknown
+                                 : fmt::format("{:.0f}", 100 * low_precision_share(recipe.example->format_shares));
   return {recipe.label,
           loss,
           gap_of(comparison, index),

@@ -22,7 +22,7 @@ void check_heads(const ModelConfig& model) {
   }
   if (model.kv_heads != 0 && model.heads % model.kv_heads != 0) {
     throw Error(fmt::format("model.kv_heads = {} does not divide model.heads = {}", model.kv_heads, model.heads),
-                "each key and value head serves the same number of heads; choose a divisor");
+                "each key and value head is shared by the same number of heads; choose a divisor");
   }
   const Size head_size = model.head_size != 0 ? model.head_size : model.width / model.heads;
   if (model.family == Family::llama && head_size % 2 != 0) {
@@ -42,7 +42,7 @@ void check_parametrization(const Config& config) {
   }
   if (!unit_scaled && model.init == Init::unit) {
     throw Error(
-        "model.init = unit without a unit-scaled parametrisation: weights of N(0, 1) without the factors of unit "
+        "model.init = unit without a unit-scaled parametrization: weights of N(0, 1) without the factors of unit "
         "scaling make activations grow by the square root of the width in every layer",
         "set model.init = auto, or model.parametrization = umup or munit");
   }

@@ -23,7 +23,7 @@ struct DataConfig {
   std::uint64_t synthetic_seed = 7;
 };
 
-// automatic: a GPU where there is one that this program can use, else the processors.
+// automatic: a GPU where there is one that this program can use, else the CPU.
 enum class Device : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
@@ -49,7 +49,7 @@ struct TrainConfig {
 
 struct GuardConfig {
   bool enabled = true;
-  int widen_after = 8;          // steps in a row in which a site overflowed before it is widened to bf16
+  int widen_after = 8;          // consecutive overflowing steps of a site before it moves to bf16
   double overflow_percent = 1;  // share of saturated elements that counts as an overflow of a site
   double divergence = 2.0;      // loss this many times its running mean counts as divergence …
   int patience = 5;             // … when it lasts this many steps; then rewind

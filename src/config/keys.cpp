@@ -154,13 +154,13 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
   model.integer("width", &M::width, from(1, widest), "Width of the residual stream.");
   model.integer("heads", &M::heads, from(1, 4096), "Attention heads.");
   model.integer("kv_heads", &M::kv_heads, from(0, 4096),
-                "Key and value heads, shared by groups of heads; 0: as many as heads.");
+                "Key and value heads, shared by groups of heads (GQA); 0: as many as heads.");
   model.integer("head_size", &M::head_size, from(0, 4096), "Width of a head; 0: width / heads.");
   model.integer("ffn", &M::ffn, from(0, 4 * widest),
                 "Hidden width of the MLP; 0: 4·width (gpt), or 8/3·width rounded up to a multiple of 64 (llama).");
   model.integer("vocab", &M::vocab, from(0, longest),
                 "Rows of the embedding; 0: the data set's vocabulary rounded up to a multiple of 64.");
-  model.integer("context", &M::context, from(1, longest), "Longest sequence the model takes, in tokens.");
+  model.integer("context", &M::context, from(1, longest), "Longest sequence the model supports, in tokens.");
   model.choice("tie_head", &M::tie_head, {{"auto", TieHead::automatic}, {"yes", TieHead::yes}, {"no", TieHead::no}},
                "Whether the output head shares the embedding's weights; auto: for gpt, unless it is unit-scaled.");
   model.boolean("qkv_bias", &M::qkv_bias,
@@ -172,7 +172,7 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
 void add_model_scaling(SectionKeys<ModelConfig>& model) {
   using M = ModelConfig;
   model.number("norm_eps", &M::norm_eps, {.low = 0, .high = 1, .low_end = RangeEnd::open},
-               "Added to the variance in norms.");
+               "Epsilon added to the variance in norms.");
   model.number("rope_theta", &M::rope_theta, at_least(1), "llama: base of the rotary frequencies.");
   model.choice(
       "init", &M::init, {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}},
@@ -200,41 +200,42 @@ void add_data(std::vector<Key>& keys) {
   SectionKeys<D> data(keys, "data", &Config::data);
   data.text("path", &D::path, "A folder written by `quaver data`, or a file of tokens.");
   data.text("valid_path", &D::valid_path,
-            "A file of tokens to validate on; empty: the data set's own validation part.");
+            "A file of tokens to validate on; empty: the data set's own validation split.");
   data.text("tokenizer", &D::tokenizer, "For a bare file of tokens: bytes, or the path of a tokenizer.json.");
   data.choice("kind", &D::kind, {{"dataset", DataKind::dataset}, {"synthetic", DataKind::synthetic}},
               "dataset: read from path; synthetic: a generated language, for trials without data.");
-  data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Tokens of the synthetic language.");
+  data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Vocabulary of the synthetic language.");
   data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language.");
 }
 
 void add_train(std::vector<Key>& keys) {
   using T = TrainConfig;
   SectionKeys<T> train(keys, "train", &Config::train);
-  train.integer("steps", &T::steps, from(1, many), "Updates of the weights.");
-  train.integer("batch", &T::batch, from(1, 65536), "Sequences in a micro-batch.");
-  train.integer("accumulation", &T::accumulation, from(1, 65536), "Micro-batches in a step.");
-  train.integer("context", &T::context, from(0, longest), "Tokens in a sequence; 0: the model's context.");
+  train.integer("steps", &T::steps, from(1, many), "Optimizer steps.");
+  train.integer("batch", &T::batch, from(1, 65536), "Sequences per micro-batch.");
+  train.integer("accumulation", &T::accumulation, from(1, 65536), "Micro-batches per step (gradient accumulation).");
+  train.integer("context", &T::context, from(0, longest), "Tokens per sequence; 0: the model's context.");
   train.integer("seed", &T::seed, {.low = 0}, "Seed of initial weights, data order and stochastic rounding.");
   train.integer("eval_every", &T::eval_every, from(0, many), "Steps between validations; 0: only at the end.");
-  train.integer("eval_batches", &T::eval_batches, from(1, many), "Micro-batches in a validation.");
+  train.integer("eval_batches", &T::eval_batches, from(1, many), "Micro-batches per validation.");
   train.integer("checkpoint_every", &T::checkpoint_every, from(0, many),
                 "Steps between checkpoints; 0: only at the end.");
   train.integer("keep", &T::keep, from(1, many), "Checkpoints kept; older ones are deleted.");
   train.integer("log_every", &T::log_every, from(1, many), "Steps between lines of progress.");
-  train.integer("sample_every", &T::sample_every, from(0, many), "Steps between samples of text; 0: never.");
-  train.text("sample_prompt", &T::sample_prompt, "What samples continue.");
+  train.integer("sample_every", &T::sample_every, from(0, many), "Steps between samples of generated text; 0: never.");
+  train.text("sample_prompt", &T::sample_prompt, "Prompt of these samples.");
   train.integer("statistics_every", &T::statistics_every, from(0, many),
-                "Steps between full statistics of every quantised tensor; 0: never.");
+                "Steps between full statistics of every GEMM operand; 0: never.");
   train.integer("shadow_every", &T::shadow_every, from(0, many),
-                "Steps between shadow checks, which repeat a micro-batch in high precision and compare gradients; 0: "
-                "never.");
+                "Steps between shadow checks, which run a micro-batch in high precision too and compare "
+                "the gradients; 0: never.");
   train.choice("device", &T::device, {{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
-               "Where to train; auto: on a GPU where one can be used, else on the processors.");
-  train.choice(
-      "memory", &T::memory, {{"speed", Memory::speed}, {"balanced", Memory::balanced}, {"small", Memory::small}},
-      "What is kept for backward. speed: everything; balanced: transposed codes are cast again where that costs "
-      "nothing; small: wherever it can be done, and the hidden matrices of MLPs are multiplied again.");
+               "Where to train; auto: on a GPU where one can be used, else on the CPU.");
+  train.choice("memory", &T::memory,
+               {{"speed", Memory::speed}, {"balanced", Memory::balanced}, {"small", Memory::small}},
+               "What is kept for the backward pass. speed: everything; balanced: columnwise codes are "
+               "requantized where that is free; small: wherever possible, and the hidden matrices of "
+               "MLPs are recomputed.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
   train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
                 "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");
@@ -253,7 +254,7 @@ void add_optim(std::vector<Key>& keys) {
                 {"cosine", ScheduleShape::cosine},
                 {"linear", ScheduleShape::linear},
                 {"wsd", ScheduleShape::wsd}},
-               "Learning rate after the warm-up; wsd: stable, then decay.");
+               "Learning rate after the warm-up; wsd: warmup, stable, decay.");
   optim.number("warmup", &O::warmup, between(0, 1), "Share of the steps in which the learning rate rises to its peak.");
   optim.number("decay", &O::decay, between(0, 1), "wsd: share of the steps in which it falls.");
   optim.number("beta1", &O::beta1, from_to_below(0, 1), "AdamW: decay of the first moment.");
@@ -271,10 +272,10 @@ void add_optim(std::vector<Key>& keys) {
       "Gradient clipping: by the norm of all gradients, by the norm of each parameter's, or element by element.");
   optim.number("clip_limit", &O::clip_limit, any_above(0), "Largest norm or value that is not clipped.");
   optim.choice("master", &O::master, {{"f32", MasterWeights::f32}, {"bf16-stochastic", MasterWeights::bf16_stochastic}},
-               "What weights are kept in: f32, or bf16 updated with stochastic rounding.");
+               "Format of the master weights: f32, or bf16 updated with stochastic rounding.");
   optim.choice("moments", &O::moments,
                {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
-               "What AdamW's moments are kept in.");
+               "Format of AdamW's moments.");
   optim.number_table("learning_rate_of", &O::learning_rate_of, between(0, 1e6),
                      "Factors on the learning rate of the parameters whose names match a pattern.");
   optim.number_table("weight_decay_of", &O::weight_decay_of, between(0, 1e6),
@@ -289,19 +290,18 @@ std::vector<std::string> recipe_names() {
 
 void add_recipe(SectionKeys<PrecisionConfig>& precision) {
   using P = PrecisionConfig;
-  precision.name("recipe", &P::recipe, recipe_names(), "Formats and scales of the matrix products.");
+  precision.name("recipe", &P::recipe, recipe_names(), "Formats and scaling of the GEMM operands.");
   precision.name_table(
       "layers", &P::layers, recipe_names(),
       "Recipes of the layers whose names match a pattern, such as `blocks.*.mlp.down` or `blocks.0.*/dy`.");
-  precision.integer("history", &P::history, from(1, 1024),
-                    "Delayed scaling: past steps whose largest values choose a scale.");
+  precision.integer("history", &P::history, from(1, 1024), "Delayed scaling: length of the amax history, in steps.");
   precision.choice("history_rule", &P::history_rule,
                    {{"max", HistoryRule::max}, {"most-recent", HistoryRule::most_recent}},
-                   "Delayed scaling: the largest of the history, or its last entry.");
-  precision.integer("margin", &P::margin, from(0, 16), "Tensor scales leave 2^margin of headroom.");
+                   "Delayed scaling: use the largest amax of the history, or the most recent.");
+  precision.integer("margin", &P::margin, from(0, 16), "FP32 scales leave 2^margin of headroom.");
   precision.boolean("power_of_two_scales", &P::power_of_two_scales, "Round scales down to powers of two.");
   precision.boolean("mx_floor", &P::mx_floor, "MX: the OCP floor rule instead of rounding the scale's exponent up.");
-  precision.boolean("wide_weight_gradient", &P::wide_weight_gradient, "fp8-row: weight-gradient products in bf16.");
+  precision.boolean("wide_weight_gradient", &P::wide_weight_gradient, "fp8-row: wgrad in bf16.");
   precision.choice("gradient_format", &P::gradient_format,
                    {{"recipe", GradientFormat::recipe}, {"e4m3", GradientFormat::e4m3}, {"e5m2", GradientFormat::e5m2}},
                    "8-bit format of gradients; recipe: the recipe's own.");
@@ -315,37 +315,36 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
 
 void add_scales(SectionKeys<PrecisionConfig>& precision) {
   using P = PrecisionConfig;
-  precision.choice(
-      "accumulator", &P::accumulator,
-      {{"auto", AccumulatorChoice::automatic},
-       {"fp32", AccumulatorChoice::fp32},
-       {"hopper", AccumulatorChoice::hopper},
-       {"hopper-split", AccumulatorChoice::hopper_split},
-       {"fp16", AccumulatorChoice::fp16},
-       {"fp8", AccumulatorChoice::fp8}},
-      "What partial sums are kept in. auto: FP32 on processors; on GPUs short FP8 sums (hopper) but for "
-      "weight gradients and the head's input gradient, whose sums are promoted to FP32 (fp32). On processors all but "
-      "fp32 model narrower hardware, slowly.");
+  precision.choice("accumulator", &P::accumulator,
+                   {{"auto", AccumulatorChoice::automatic},
+                    {"fp32", AccumulatorChoice::fp32},
+                    {"hopper", AccumulatorChoice::hopper},
+                    {"hopper-split", AccumulatorChoice::hopper_split},
+                    {"fp16", AccumulatorChoice::fp16},
+                    {"fp8", AccumulatorChoice::fp8}},
+                   "Accumulation of GEMMs. auto: fp32 on a CPU; on a GPU fast accumulation of FP8 (hopper), "
+                   "except wgrad and the head's dgrad, whose sums are promoted to FP32 (fp32). On a CPU all "
+                   "but fp32 are models of hardware with fewer bits, and slow.");
   precision.text("scales", &P::scales, "File of scales, for fp8-static and for warm starts of fp8-delayed.");
   precision.text(
       "localization", &P::localization,
-      "The map of sensitivities that `layers` came from, as `quaver localize` writes it; shown on the dashboard.");
+      "The sensitivity analysis that `layers` came from, as `quaver localize` writes it; shown on the dashboard.");
   precision.number("static_activation_scale", &P::static_activation_scale, scale,
-                   "fp8-static without a file: factor on activations before the cast.");
+                   "fp8-static without a file: scale of activations.");
   precision.number("static_weight_scale", &P::static_weight_scale, scale,
-                   "fp8-static without a file: factor on weights before the cast.");
+                   "fp8-static without a file: scale of weights.");
   precision.number("static_gradient_scale", &P::static_gradient_scale, scale,
-                   "fp8-static without a file: factor on gradients before the cast.");
+                   "fp8-static without a file: scale of gradients.");
   precision.choice("loss_scaling", &P::loss_scaling,
                    {{"auto", LossScaling::automatic},
                     {"off", LossScaling::off},
                     {"fixed", LossScaling::fixed},
                     {"adaptive", LossScaling::adaptive}},
-                   "Scaling of the loss before the backward pass; auto: adaptive for fp16, else off.");
+                   "Loss scale before the backward pass; auto: adaptive for fp16, else off.");
   precision.integer("loss_scale_log2", &P::loss_scale_log2, from(0, 32),
-                    "The fixed loss scale, or the first, as a power of two.");
+                    "The fixed loss scale, or the initial one, as a power of two.");
   precision.integer("loss_scale_window", &P::loss_scale_window, from(1, 1'000'000),
-                    "Clean steps before an adaptive loss scale doubles.");
+                    "Steps without overflow before an adaptive loss scale doubles.");
 }
 
 void add_guard(std::vector<Key>& keys) {
@@ -353,66 +352,67 @@ void add_guard(std::vector<Key>& keys) {
   SectionKeys<G> guard(keys, "guard", &Config::guard);
   guard.boolean("enabled", &G::enabled, "Watch for overflow and divergence, and act on them.");
   guard.integer("widen_after", &G::widen_after, from(1, 1'000'000),
-                "Steps in a row in which a tensor overflowed before it is widened to bf16.");
+                "Consecutive overflowing steps of a site before it moves to bf16.");
   guard.number("overflow_percent", &G::overflow_percent, between(0, 100),
-               "Saturated elements, in percent, that count as an overflow of a tensor.");
+               "Saturated elements, in percent, that count as an overflow of a site.");
   guard.number("divergence", &G::divergence, any_above(1),
                "A loss this many times its running mean counts as divergence.");
   guard.integer("patience", &G::patience, from(1, 1'000'000), "Steps that a divergence lasts before the run rewinds.");
   guard.integer("max_rewinds", &G::max_rewinds, from(0, 1000),
                 "Rewinds to an earlier checkpoint before the run gives up.");
   guard.boolean("act_on_alerts", &G::act_on_alerts,
-                "Do what an alert suggests: widen the site, E5M2 for its gradient, or reset its history. Logged in the "
-                "scale book.");
+                "Apply an alert's remedy: bf16 for the site, E5M2 for its gradient, or a reset of its "
+                "amax history. Logged in the scale book.");
 }
 
 void add_alert_waiting(SectionKeys<AlertConfig>& alerts) {
   using A = AlertConfig;
   constexpr IntegerRange count = from(1, 1'000'000);
   alerts.boolean("enabled", &A::enabled, "Raise alerts.");
-  alerts.integer("samples", &A::samples, count, "Bad samples in a row that raise an alert on samples.");
-  alerts.integer("clear_samples", &A::clear_samples, count, "Healthy samples in a row that clear it.");
-  alerts.integer("steps", &A::steps, count, "Bad steps in a row that raise an alert on steps.");
-  alerts.integer("clear_steps", &A::clear_steps, count, "Healthy steps in a row that clear it.");
+  alerts.integer("samples", &A::samples, count, "Consecutive bad samples that raise an alert on samples.");
+  alerts.integer("clear_samples", &A::clear_samples, count, "Consecutive healthy samples that clear it.");
+  alerts.integer("steps", &A::steps, count, "Consecutive bad steps that raise an alert on steps.");
+  alerts.integer("clear_steps", &A::clear_steps, count, "Consecutive healthy steps that clear it.");
   alerts.integer("settling_steps", &A::settling_steps, count,
                  "Steps before loss and gradient norm are compared with their running means.");
-  alerts.integer("baseline_samples", &A::baseline_samples, count, "First samples of a site that are its start.");
+  alerts.integer("baseline_samples", &A::baseline_samples, count, "First samples of a site that make up its baseline.");
 }
 
 void add_alert_thresholds(SectionKeys<AlertConfig>& alerts) {
   using A = AlertConfig;
   constexpr NumberRange percent = between(0, 100);
-  alerts.number("underflow_x", &A::underflow_x, percent, "Percent of an activation that becomes zero.");
-  alerts.number("underflow_w", &A::underflow_w, percent, "Percent of a weight that becomes zero.");
-  alerts.number("underflow_dy", &A::underflow_dy, percent, "Percent of a gradient that becomes zero.");
-  alerts.number("underflow_4bit", &A::underflow_4bit, percent, "The same for sites of 4 bits.");
+  alerts.number("underflow_x", &A::underflow_x, percent, "Percent of an activation that underflows.");
+  alerts.number("underflow_w", &A::underflow_w, percent, "Percent of a weight that underflows.");
+  alerts.number("underflow_dy", &A::underflow_dy, percent, "Percent of a gradient that underflows.");
+  alerts.number("underflow_4bit", &A::underflow_4bit, percent, "The same for 4-bit sites.");
   alerts.number("harmless_sqnr", &A::harmless_sqnr, at_least(0),
-                "SQNR in dB from which what became zero carried nothing.");
+                "SQNR in dB at and above which underflow is harmless.");
   alerts.number("sqnr_deficit", &A::sqnr_deficit, any_above(0),
                 "SQNR in dB below what the format gives a site's tensor at its best scale.");
-  alerts.number("saturated", &A::saturated, percent, "Percent of a site beyond its format's largest value.");
+  alerts.number("saturated", &A::saturated, percent, "Percent of a site that saturates.");
   alerts.integer("frozen_steps", &A::frozen_steps, from(1, 1'000'000),
-                 "Steps without a change of a delayed scale, while its tensor moved, that make it frozen.");
+                 "Steps for which a delayed scale did not change although its tensor did.");
   alerts.number("frozen_factor", &A::frozen_factor, any_above(1),
-                "Factor by which the tensor's largest value must have moved away from a frozen scale.");
+                "Factor by which the tensor's amax must have changed since.");
   alerts.number("stale_above", &A::stale_above, any_above(1),
-                "Largest value times scale beyond the format's largest by this factor.");
+                "amax · scale above the format's largest value by this factor.");
   alerts.number("stale_binades", &A::stale_binades, at_least(0),
-                "Binades that the scaled largest value keeps above the smallest normal number.");
-  alerts.number("loss_deviations", &A::loss_deviations, any_above(0), "Deviations above the mean that are a spike.");
+                "Binades that amax · scale keeps above the format's smallest normal value.");
+  alerts.number("loss_deviations", &A::loss_deviations, any_above(0),
+                "Standard deviations above the running mean that are a spike.");
   alerts.number("gradient_deviations", &A::gradient_deviations, any_above(0),
                 "The same for the logarithm of the gradient norm.");
   alerts.number("max_logit", &A::max_logit, any_above(0), "Largest attention logit.");
-  alerts.integer("skipped_steps", &A::skipped_steps, from(1, 1'000'000), "Skipped steps in a row.");
+  alerts.integer("skipped_steps", &A::skipped_steps, from(1, 1'000'000), "Consecutive skipped steps.");
   alerts.number("weight_jump", &A::weight_jump, any_above(1),
-                "Times its largest value at the sample before to which a weight matrix grows.");
-  alerts.number("unmoved", &A::unmoved, percent, "Percent of a weight matrix that an update did not change.");
-  alerts.number("collapse", &A::collapse, between(0, 1), "Share of its start to which an embedding shrinks.");
-  alerts.number("growth", &A::growth, any_above(1), "Times its start to which a site's activations grow.");
+                "Factor by which a weight's amax grows from one sample to the next.");
+  alerts.number("unmoved", &A::unmoved, percent, "Percent of a weight that an update did not change.");
+  alerts.number("collapse", &A::collapse, between(0, 1), "Share of its baseline RMS to which an embedding shrinks.");
+  alerts.number("growth", &A::growth, any_above(1), "Factor over its baseline by which a site's activations grow.");
   alerts.number("shadow_cosine", &A::shadow_cosine, between(-1, 1),
-                "Cosine of a gradient with that of high precision, of layers in 8 bits.");
-  alerts.number("shadow_cosine_4bit", &A::shadow_cosine_4bit, between(-1, 1), "The same for layers in 4 bits.");
-  alerts.number("snr_fall", &A::snr_fall, any_above(1), "Factor by which a gradient's SNR falls below its start.");
+                "Cosine of a layer's gradient with that of high precision, 8-bit layers.");
+  alerts.number("shadow_cosine_4bit", &A::shadow_cosine_4bit, between(-1, 1), "The same for 4-bit layers.");
+  alerts.number("snr_fall", &A::snr_fall, any_above(1), "Factor by which a gradient's SNR falls below its baseline.");
 }
 
 void add_run(std::vector<Key>& keys) {

@@ -60,7 +60,7 @@ steps = 1000
 learning_rate = 1e-3
 )"};
 
-// Half a million tokens a step, here and below, in micro-batches for one GPU.
+// Half a million tokens per step, here and below, in micro-batches for one GPU.
 constexpr Preset gpt_124m = {"gpt-124m", "GPT-2 small, 12 × 768, for about 10 billion tokens", R"(
 [model]
 family = "gpt"

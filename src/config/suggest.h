@@ -9,7 +9,7 @@
 
 namespace quaver {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn a into b.
+// Insertions, deletions, substitutions and swaps of neighbors that turn a into b.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The names as near as any to `typed` and near enough to be a slip; nearest means fewest edits. Dotted names are also

@@ -37,7 +37,7 @@ std::uint64_t hash_of_definition(const BpeDefinition& definition) {
   return hash.value();
 }
 
-// A piece while it is merged: a list of symbols, each knowing its neighbours.
+// A piece while it is merged: a list of symbols, each knowing its neighbors.
 struct Symbol {
   std::int32_t id;
   std::int32_t previous;

@@ -1,5 +1,5 @@
 // Byte-level byte-pair encoding: text is cut into pieces (pretokenize.h), a piece starts as its bytes, and the
-// neighbouring pair that was learned first is merged until none is left. Trained here, or read from the
+// neighboring pair that was learned first is merged until none is left. Trained here, or read from the
 // tokenizer.json of GPT-2, Llama 3, Qwen and their relatives.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include "quaver/error.h"
 
 // tokenizer.json writes a token's bytes as printable characters: a byte that is printable in Latin-1 stands for
-// itself, the others for U+0100 upwards in order (a space is Ġ, a line feed Ċ).
+// itself, the others for U+0100 upward in order (a space is Ġ, a line feed Ċ).
 namespace quaver {
 namespace {
 
@@ -109,7 +109,7 @@ class TokenizerReader {
     if (!has(file, "normalizer")) return;
     const std::string type = text_of(file.at("normalizer"), "type");
     if (type != "NFC") fail(fmt::format("the normalizer \"{}\" is not supported", type), unsupported);
-    definition_.note = "the tokenizer normalises text to NFC, which is not done here: text not in NFC gets other ids";
+    definition_.note = "the tokenizer normalizes text to NFC, which is not done here: text not in NFC gets other ids";
   }
 
   void read_pre_tokenizer(const json& file) {

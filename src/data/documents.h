@@ -63,7 +63,7 @@ struct SkippedLines {
   std::uint64_t first = 0;  // the number of the first
 };
 
-// One object per line; blank lines are passed over. Returns the malformed lines that were skipped.
+// One object per line; blank lines are skipped. Returns the malformed lines that were skipped.
 SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
                              const DocumentVisitor& visit);
 

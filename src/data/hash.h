@@ -50,7 +50,7 @@ class WordHash {
  private:
   void add_word(std::uint64_t word) {
     value_ = (value_ ^ word) * 0x9e3779b97f4a7c15;
-    value_ ^= value_ >> 32;  // multiplying carries upwards only
+    value_ ^= value_ >> 32;  // multiplying carries upward only
   }
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
@@ -61,7 +61,7 @@ inline std::uint64_t hash_of(std::string_view text) {
   return hash.value();
 }
 
-// Spreads every input bit over the whole word (the finaliser of SplitMix64): FNV's high bits alone are not uniform.
+// Spreads every input bit over the whole word (the finalizer of SplitMix64): FNV's high bits alone are not uniform.
 constexpr std::uint64_t mix_bits(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;

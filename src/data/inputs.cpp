@@ -18,7 +18,7 @@ bool any_match(std::span<const std::string> patterns, std::string_view path) {
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// What a folder holds beside files and folders. Each kind is told once, with the first of its kind.
+// What a folder holds besides files and folders. Each kind is reported once, with the first of its kind.
 class PassedOver {
  public:
   void add(const fs::directory_entry& entry) {

@@ -90,7 +90,7 @@ double SyntheticSource::next_probability(std::int64_t before_last, std::int64_t 
          (1 - last_weight) * by_before_last_[static_cast<std::size_t>(before_last * vocab + next)];
 }
 
-// Power iteration on the distribution of neighbouring pairs. As every transition has some probability it converges
+// Power iteration on the distribution of neighboring pairs. As every transition has some probability it converges
 // from anywhere, and to rounding in some tens of steps.
 SyntheticSource::Table SyntheticSource::stationary_pairs() const {
   const auto vocab = static_cast<std::size_t>(options_.vocab_size);
@@ -158,7 +158,7 @@ double SyntheticSource::probability(std::span<const std::int32_t> history, std::
 }
 
 void SyntheticSource::generate(std::uint64_t example, std::span<std::int32_t> out) const {
-  // Two words a token whatever the kind, in whole blocks of the generator: rows never share random bits.
+  // Two words per token whatever the kind, in whole blocks of the generator: rows never share random bits.
   const std::uint64_t stride = (2 * out.size() + 3) / 4 * 4;
   const RandomKey key{options_.seed, 0, stream_of("synthetic text") + options_.stream};
   std::vector<std::uint32_t> words(stride);

@@ -1,4 +1,4 @@
-// Reads the shards of a run from end to end on a thread of its own, at low priority, while training goes on: damage is
+// Reads the shards of a run from end to end on its own thread, at low priority, while training goes on: damage is
 // found within minutes, not when an epoch reaches it.
 #pragma once
 

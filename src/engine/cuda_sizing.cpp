@@ -22,7 +22,7 @@ class CudaSizing final : public SizingEngine {
 
   void quantize(View x, QuantizedTensor& out, const Casting& casting, float) override {
     if (out.is_own_codes()) return;
-    const bool fp8 = is_narrow(out.site().spec.rows.format);
+    const bool fp8 = is_low_precision(out.site().spec.rows.format);
     if (cuda::can_fuse(out, casting, wide_format()) && (fp8 || x.format == wide_format())) return;
     cast(out, casting);
   }
@@ -104,7 +104,7 @@ void CudaSizing::matmul(const Matmul& op) {
   const QuantSpec& a = op.a.matrix.spec;
   const QuantSpec& b = op.b.matrix.spec;
   Format operand = a.format;
-  const bool wide_pair = a.format == b.format && !is_narrow(a.format);
+  const bool wide_pair = a.format == b.format && !is_low_precision(a.format);
   const bool native = cuda::why_not_native(architecture_, "", a, b).empty() && cuda::extents_fit_fp8(op) &&
                       cuda::library_has_scaling(architecture_, cuda::scaling_of(a));
   if (!wide_pair && !native) {

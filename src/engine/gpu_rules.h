@@ -58,7 +58,7 @@ inline bool library_has_scaling(int architecture, Scaling scaling) {
 
 // Codes times block scales have at most 6 significant bits, unless the scales have a whole float's.
 inline bool exact_in_bf16(const QuantSpec& spec) {
-  if (!is_narrow(spec.format)) return spec.format == Format::bf16;
+  if (!is_low_precision(spec.format)) return spec.format == Format::bf16;
   return spec.block == block::tensor || spec.scale != ScaleFormat::f32;
 }
 

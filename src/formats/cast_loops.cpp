@@ -36,10 +36,10 @@ QUAVER_SIMD void cast_loop(const CastRun& run, lane::Storage<F>* __restrict out,
                            Counts& counts) {
   const float* __restrict x = run.x;
   const float* __restrict scales = run.scale.each;
-  const float* __restrict multipliers = run.dequantise.each;
+  const float* __restrict multipliers = run.dequantize.each;
   const std::uint32_t* __restrict words = run.words;
   const float scale = run.scale.all;
-  const float multiplier = run.dequantise.all;
+  const float multiplier = run.dequantize.all;
   const auto count = static_cast<int>(run.count);
   Bits amax = 0;
   std::uint32_t nonfinite = 0;
@@ -114,7 +114,7 @@ void cast_detail(const CastRun& run, Detail detail, CastStatistics& stats) {
 template <Format F>
 void cast_format(const CastRun& run, Detail detail, CastStatistics& stats) {
   const bool stochastic = run.words != nullptr && F != Format::f32;
-  if constexpr (is_narrow(F)) {
+  if constexpr (is_low_precision(F)) {
     if (run.scale.each != nullptr) {
       if (stochastic) return cast_detail<F, Rounding::stochastic, Factor::each>(run, detail, stats);
       return cast_detail<F, Rounding::nearest_even, Factor::each>(run, detail, stats);

@@ -1,4 +1,4 @@
-// The vectorised loops under every array cast: one run of contiguous elements at a time. Internal to this module;
+// The vectorized loops under every array cast: one run of contiguous elements at a time. Internal to this module;
 // quantize.h is the interface.
 #pragma once
 
@@ -22,7 +22,7 @@ struct CastRun {
   const float* x = nullptr;
   Size count = 0;  // at most run_limit
   Factors scale;
-  Factors dequantise;                    // read with Detail::full only
+  Factors dequantize;                    // read with Detail::full only
   const std::uint32_t* words = nullptr;  // one random word per element rounds stochastically; null rounds to nearest
   std::byte* out = nullptr;
 };

@@ -14,7 +14,7 @@ constexpr float norm = 0.25F;  // 1/√16, exact
 
 constexpr RotationSigns no_signs{};
 
-// Adds and subtracts neighbours 1, 2, 4 and 8 apart, in this order. Each stage puts its sums in the lower and its
+// Adds and subtracts neighbors 1, 2, 4 and 8 apart, in this order. Each stage puts its sums in the lower and its
 // differences in the upper half, which makes every stage the same: after four, each element is back in its place.
 QUAVER_SIMD void transform(float* __restrict x, Size groups, const lane::Bits* __restrict before,
                            const lane::Bits* __restrict after) {

@@ -13,7 +13,7 @@ inline constexpr int hadamard_group = 16;
 
 using RotationSigns = std::array<std::uint32_t, hadamard_group>;  // sign bits to flip
 
-// Both operands of a product must be rotated alike, and weights are cast in another step than what meets them,
+// Both operands of a GEMM must be rotated alike, and weights are cast in another step than activations,
 // so the signs depend on the key's seed alone.
 RotationSigns rotation_signs(const RandomKey& random);
 

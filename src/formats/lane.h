@@ -1,4 +1,4 @@
-// The casts of one element, written without branches so that a loop over them vectorises. Internal to this module:
+// The casts of one element, written without branches so that a loop over them vectorizes. Internal to this module:
 // format.cpp has the readable reference, and these agree with it bit for bit.
 //
 // Conditions are computed as integer arithmetic (a < b becomes the sign bit of a − b) rather than as bool: compilers
@@ -63,7 +63,7 @@ constexpr Layout layout(Format format) {
   return {};
 }
 
-// What an array of codes is made of; two E2M1 codes are packed into one of these afterwards.
+// What an array of codes is made of; two E2M1 codes are packed into one of these afterward.
 template <Format F>
 using Storage = std::conditional_t<layout(F).width == 32, std::uint32_t,
                                    std::conditional_t<layout(F).width == 16, std::uint16_t, std::uint8_t>>;
@@ -119,7 +119,7 @@ QUAVER_LANE Rounded round_scaled(Bits a, Bits word) {
   return {((e - lowest) >> (float_mantissa - l.mantissa)) + count, whole * ulp};
 }
 
-// a: magnitude bits, any. Saturates; says nothing about inf and NaN.
+// a: magnitude bits, any. Saturates; inf and NaN are the caller's.
 template <Format F, Rounding R>
 QUAVER_LANE Rounded round_magnitude(Bits a, Bits word) {
   const Bits clamped = smaller(a, layout(F).max);

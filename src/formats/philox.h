@@ -1,5 +1,5 @@
 // The rounds of Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3") on plain integers, so
-// that a loop over counters vectorises.
+// that a loop over counters vectorizes.
 #pragma once
 
 #include <cstdint>

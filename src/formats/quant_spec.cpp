@@ -35,7 +35,7 @@ std::string short_number(float x) {
   return text;
 }
 
-void check_wide(const QuantSpec& spec, const std::string& prefix) {
+void check_high_precision(const QuantSpec& spec, const std::string& prefix) {
   const std::string name(info(spec.format).name);
   if (spec.block != block::tensor || spec.scale != ScaleFormat::f32 || spec.policy != ScalePolicy::none ||
       spec.margin != 0 || spec.shrink != 1.0F) {
@@ -72,7 +72,7 @@ void check_block_scale(const QuantSpec& spec, const std::string& prefix) {
 
 void check(const QuantSpec& spec, const std::string& where) {
   const std::string prefix = where.empty() ? "" : where + ": ";
-  if (!is_narrow(spec.format)) return check_wide(spec, prefix);
+  if (!is_low_precision(spec.format)) return check_high_precision(spec, prefix);
   if (std::find(std::begin(known_blocks), std::end(known_blocks), spec.block) == std::end(known_blocks)) {
     throw Error(prefix + "no such block: " + name_of(spec.block),
                 "use tensor, row, 1x128, 128x128, 1x32, 1x16 or 16x16");
@@ -82,7 +82,8 @@ void check(const QuantSpec& spec, const std::string& where) {
     throw Error(prefix + "an unscaled tensor has neither a margin nor a scale format", "set a policy, or drop them");
   }
   if (spec.rotation != Rotation::none && spec.block.rows > 1) {
-    throw Error(prefix + "rotation along the columns breaks " + name_of(spec.block) + " blocks, which serve both sides",
+    throw Error(prefix + "rotation along the columns breaks " + name_of(spec.block) +
+                    " blocks, whose codes are shared by rows and columns",
                 "use blocks of one row, or no rotation");
   }
   if (!(spec.shrink > 0.0F && spec.shrink <= 1.0F)) {
@@ -118,7 +119,7 @@ std::string name_of(ScalePolicy policy) {
 
 std::string describe(const QuantSpec& spec) {
   std::string text(info(spec.format).name);
-  if (is_narrow(spec.format)) {
+  if (is_low_precision(spec.format)) {
     text.append(" ").append(name_of(spec.block)).append(scale_suffix(spec.scale));
     text.append(" ").append(name_of(spec.policy));
   }

@@ -1,4 +1,4 @@
-// How a tensor is quantised: plain data, checked when a plan is made.
+// How a tensor is quantized: plain data, checked when a plan is made.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace quaver {
 
 using Size = std::int64_t;
 
-// The rectangle that shares a scale. 0 means the whole extent: {0, 0} is one scale for the tensor, {1, 0} one a row.
+// The rectangle that shares a scale. 0 means the whole extent: {0, 0} is one scale per tensor, {1, 0} one per row.
 struct Block {
   int rows = 0;
   int cols = 0;
@@ -22,7 +22,7 @@ inline constexpr Block tensor{0, 0}, row{1, 0}, b1x128{1, 128}, b128x128{128, 12
     b16x16{16, 16};
 }
 
-// What a block's scale is stored in. e4m3 lies under an f32 scale of the whole tensor (NVFP4).
+// The format of block scales. e4m3 is relative to an f32 scale of the whole tensor (NVFP4).
 enum class ScaleFormat : std::uint8_t { f32, f32_power_of_two, e8m0, e8m0_floor, e4m3 };
 
 // Where the scale of a whole tensor comes from. Block scales other than `tensor` are always current.
@@ -30,9 +30,9 @@ enum class ScalePolicy : std::uint8_t { none, current, delayed, fixed };
 
 enum class Rotation : std::uint8_t { none, hadamard };
 
-// What partial sums are kept in. fp32 is exact emulation; the others model narrower hardware, slowly. hopper: what
-// Hopper's tensor cores do with FP8 operands, which keeps 14 bits; hopper_split: the same with the partial sums
-// promoted to fp32 every 128 products.
+// How a GEMM accumulates. On a CPU all but fp32 are slow models of hardware with fewer bits. hopper: fast accumulation,
+// as Hopper's tensor cores sum FP8 products, which keeps 14 bits; hopper_split: split accumulation, the same with
+// partial sums promoted to fp32 every 128 products.
 enum class Accumulator : std::uint8_t { fp32, hopper, hopper_split, fp16, fp8 };
 
 struct QuantSpec {
@@ -42,14 +42,14 @@ struct QuantSpec {
   ScalePolicy policy = ScalePolicy::none;
   Rounding rounding = Rounding::nearest_even;
   Rotation rotation = Rotation::none;  // random signs, then Hadamard over groups of 16 along the columns
-  float shrink = 1.0F;                 // the value cast is shrink · x; the tensor multiplier undoes it
+  float shrink = 1.0F;                 // the value cast is shrink · x; the tensor's dequantization factor undoes it
   int margin = 0;                      // scale leaves 2^margin of headroom
 
   bool operator==(const QuantSpec&) const = default;
 };
 
-// Throws Error when the combination has no meaning (e4m3 scales with a format other than e2m1, rotation of a wide
-// format, a policy other than current for blocks …). `where` names the site in the message.
+// Throws Error when the combination has no meaning (e4m3 scales with a format other than e2m1, rotation of a
+// high-precision format, a policy other than current for blocks …). `where` names the site in the message.
 void check(const QuantSpec& spec, const std::string& where);
 
 std::string name_of(const Block& block);  // "tensor", "row", "1x128"

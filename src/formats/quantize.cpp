@@ -87,7 +87,7 @@ Amax set_column_scales(const float* x, Size rows, Size cols, const std::optional
   return {value, nonfinite};
 }
 
-// Scales of square blocks: the same on both sides, so they are taken from x as it lies and stored transposed if need
+// Scales of 2-D blocks: the same rowwise and columnwise, so they are computed from x and stored transposed if need
 // be.
 void set_2d_scales(const Tile& tile, Side side, const CodeMatrix& out) {
   const Size size = out.spec.block.rows;
@@ -216,7 +216,7 @@ void encode_array(Format format, const float* x, float scale, Size count, std::b
     const CastRun run{.x = x + done,
                       .count = std::min(run_limit, count - done),
                       .scale = {scale},
-                      .dequantise = {},
+                      .dequantize = {},
                       .words = nullptr,
                       .out = out + done * info(format).storage_bits / 8};
     cast_run(format, run, Detail::counts, ignored);

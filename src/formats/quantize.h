@@ -1,4 +1,4 @@
-// Casting whole matrices: scales, codes, and the statistics gathered on the way.
+// Casts of whole matrices: scales, codes, and the statistics that a cast collects.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 
 namespace quaver {
 
-// A matrix of codes as one product reads it: contiguous along the columns, which are the reduction dimension.
+// A matrix of codes as a GEMM reads it: contiguous along the columns, which are the summed dimension.
 //   value(r, c) = decode(code(r, c)) · block_scale(r / block.rows, c / block.cols) · *tensor_scale
-// All scales are dequantise multipliers. The cast multiplies x by their quotient and never by a scale that is not
+// All scales are dequantization factors. The cast multiplies x by their quotient and never by a scale that is not
 // stored: 1 / *tensor_scale for a whole tensor, shrink / block_scale for blocks, (1 / *tensor_scale) / block_scale for
 // e4m3 scales (0 where the block scale is 0), each division correctly rounded and at most FLT_MAX. A view: it owns
 // nothing.
@@ -32,7 +32,7 @@ struct CodeMatrix {
   bool has_block_scales() const { return spec.block != block::tensor; }
 };
 
-// Which of a tensor's two stored copies: rows reads x as it lies, columns reads its transpose.
+// Which of a tensor's two stored copies: rowwise, of x as it is in memory, or columnwise, of its transpose.
 enum class Side : std::uint8_t { rows, columns };
 
 enum class Detail : std::uint8_t { counts, full };
@@ -42,9 +42,9 @@ inline constexpr int lowest_binade = -40;
 inline constexpr int highest_binade = 23;
 inline constexpr int binade_count = highest_binade - lowest_binade + 1;
 
-// What a cast saw: x after the rotation, where there is one. The first group is always gathered, the second with
+// What a cast saw: x after the rotation, where there is one. The first group is always collected, the second with
 // Detail::full, over the finite elements. (The few units that `saturated` allows are the rounding of a current scale:
-// the largest element of a tensor or block times its own scale may land there, and has lost nothing.)
+// the largest element of a tensor or block times its own scale may be there, and nothing is lost.)
 struct CastStatistics {
   std::uint64_t count = 0;
   std::uint64_t nonfinite = 0;    // inf and NaN in the input
@@ -54,7 +54,7 @@ struct CastStatistics {
 
   float min_nonzero = std::numeric_limits<float>::infinity();
   double sum = 0, sum2 = 0, sum4 = 0;  // of x; sum4 of x⁴, for kurtosis about zero
-  double error2 = 0;                   // Σ (x − dequantised)²
+  double error2 = 0;                   // Σ (x − dequantized)²
   // Exponent e of |x| ≠ 0 counted at clamp(e, lowest_binade, highest_binade) − lowest_binade.
   std::array<std::uint64_t, binade_count> binades{};
   bool full = false;  // the second group covers everything counted in the first
@@ -84,16 +84,16 @@ float tensor_scale_for(const QuantSpec& spec, float amax);
 // whole-row block on the columns side, an e4m3 block scale under the tensor's.
 bool needs_whole_tensor(const QuantSpec& spec, Side side);
 
-// True where the columns side is exactly the transpose of the rows side, so that one copy of the codes serves both.
+// True where the columnwise codes are exactly the transpose of the rowwise codes, so that one copy is enough.
 bool columns_share_rows(const QuantSpec& rows, const QuantSpec& columns);
 
 // Tiles are this many rows of the source matrix (the last may be shorter): a multiple of every block size.
 inline constexpr Size tile_rows = 128;
 
-// Sets *out.tensor_scale, and the block scales that depend on the whole tensor, from x [rows × cols] as it lies
+// Sets *out.tensor_scale, and the block scales that depend on the whole tensor, from x [rows × cols]
 // (out is its transpose on the columns side; x is not read where !needs_whole_tensor). `given_scale` is s for the
 // policies delayed and fixed, ignored by the others. `random` is the key of the cast to come: a rotated tensor's scales
-// are those of its rotated values. Returns the amax when it had to look, else {0, 0}. Threads inside.
+// are those of its rotated values. Returns the amax where it needed it, else {0, 0}. Uses threads.
 Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
                     const CodeMatrix& out);
 
@@ -112,7 +112,7 @@ void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side 
 CastStatistics quantize(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
                         Detail detail, const CodeMatrix& out);
 
-// decode(code) · block_scale for rows [first, first + count) of the code matrix, without the tensor multiplier.
+// decode(code) · block_scale for rows [first, first + count) of the code matrix, without the tensor's factor.
 void decode_rows(const CodeMatrix& matrix, Size first, Size count, float* out, Size stride);
 
 // Contiguous casts without statistics, for storage (moments, checkpoints): one thread.
@@ -120,8 +120,8 @@ void encode_array(Format format, const float* x, float scale, Size count, std::b
 void decode_array(Format format, const std::byte* codes, float multiplier, Size count, float* out);
 
 // In place: random signs (one per position within the group), then an orthonormal Hadamard transform over groups of 16
-// along a row of `count` elements. A ragged last group is left alone. The signs depend on key.seed only, so that
-// the two operands of a product, whose streams and steps differ, are rotated alike. unrotate_row is the inverse.
+// along a row of `count` elements. A last group of fewer than 16 is not rotated. The signs depend on key.seed only, so
+// that the two operands of a GEMM, whose streams and steps differ, are rotated alike. unrotate_row is the inverse.
 void rotate_row(float* row, Size count, const RandomKey& random);
 void unrotate_row(float* row, Size count, const RandomKey& random);
 

@@ -7,7 +7,7 @@
 
 namespace quaver {
 
-// Which stream: one per run seed, step and use (site, parameter, initialisation …).
+// Which stream: one per run seed, step and use (site, parameter, initialization …).
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;

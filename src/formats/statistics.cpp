@@ -1,4 +1,4 @@
-// CastStatistics: gathering a run's moments, and the figures derived from them.
+// CastStatistics: the moments of a run of elements, and the statistics derived from them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -62,7 +62,7 @@ QUAVER_SIMD Bits find_binades(const float* __restrict x, int count, std::uint8_t
   return smallest;
 }
 
-// Neighbours often share a binade: separate tables keep one increment from waiting for the other.
+// Neighbors often share a binade: separate tables keep one increment from waiting for the other.
 constexpr int table_count = 8;
 constexpr int table_size = 72;  // the bins, `skipped`, and padding to whole vectors
 using Tables = std::array<std::array<std::uint16_t, table_size>, table_count>;

@@ -59,7 +59,7 @@ void TileCaster::set_factors(const Segment& segment, CastRun& run) {
   const float tensor_scale = *out_.tensor_scale;
   if (!out_.has_block_scales()) {
     run.scale = {tensor_factor_};
-    run.dequantise = {tensor_scale};
+    run.dequantize = {tensor_scale};
     return;
   }
   float* stored = out_.block_scales + first_scale(out_, segment.row, segment.col);
@@ -74,7 +74,7 @@ void TileCaster::set_factors(const Segment& segment, CastRun& run) {
   run.scale = block.cols == 0 ? Factors{factors[0]} : scales_.spread(factors.data(), blocks, block.cols);
   if (detail_ == Detail::counts) return;
   for (Size b = 0; b < blocks; ++b) factors[b] = stored[b] * tensor_scale;
-  run.dequantise = block.cols == 0 ? Factors{factors[0]} : multipliers_.spread(factors.data(), blocks, block.cols);
+  run.dequantize = block.cols == 0 ? Factors{factors[0]} : multipliers_.spread(factors.data(), blocks, block.cols);
 }
 
 void TileCaster::finish(CastRun& run, std::uint64_t index) {
@@ -118,7 +118,7 @@ void TileCaster::cast_contiguous(const Tile& tile) {
     run.x = tile.x + done;
     run.count = std::min(run_limit, count - done);
     run.scale = {tensor_factor_};
-    run.dequantise = {*out_.tensor_scale};
+    run.dequantize = {*out_.tensor_scale};
     run.out = out_.codes + (first + done) * bits / 8;
     finish(run, static_cast<std::uint64_t>(first + done));
   }

@@ -27,7 +27,7 @@ Size gradient_bytes_of(const Parameter& parameter) { return aligned(parameter.co
 bool is_own_codes(const Parameter& parameter) {
   const SiteSpec& spec = parameter.site->spec;
   return spec.rows.format == parameter.weight.format && columns_share_rows(spec.rows, spec.columns) &&
-         !is_narrow(spec.rows.format);
+         !is_low_precision(spec.rows.format);
 }
 
 Size quantized_size(Parameter& parameter, Sharing sharing) {

@@ -85,7 +85,7 @@ struct Step {
   // Whether a wide matrix is its own codes in this site: nothing to cast …
   bool is_own_codes(const Site& site, const View& wide) const {
     return site.spec.rows.format == wide.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
-           !is_narrow(wide.format);
+           !is_low_precision(wide.format);
   }
   // … and nothing to look at.
   bool takes_as_is(const Site& site, const View& wide) const {

@@ -8,8 +8,8 @@ namespace quaver {
 
 namespace {
 
-// Sites are looked at every tenth step or so and need a few looks, the run at every step: what belongs together is
-// raised up to so many steps apart.
+// Sites are sampled every ten steps or so and need a few bad samples, the run is checked every step: alerts of one
+// cause are raised up to this many steps apart.
 constexpr std::uint64_t near_steps = 60;
 
 std::string_view layer_of(const Alert& alert) { return std::string_view(alert.site).substr(0, alert.site.rfind('/')); }
@@ -75,7 +75,7 @@ bool explains(const Alert& cause, const Alert& symptom) {
 }  // namespace
 
 std::vector<std::size_t> causes_of(std::span<const Alert> alerts) {
-  // The deepest first; among equals the gravest, then the earliest.
+  // The deepest first; among equals the most severe, then the earliest.
   std::vector<std::size_t> order(alerts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

@@ -1,5 +1,5 @@
 // The life of alerts: raised after enough bad readings in a row, counted while they last, cleared after enough healthy
-// ones. Rules read figures, the ledger remembers. Internal to this module.
+// ones. Rules read metrics and statistics, the ledger remembers. Internal to this module.
 #pragma once
 
 #include <map>

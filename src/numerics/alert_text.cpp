@@ -15,7 +15,8 @@ constexpr RuleInfo rules[] = {
      "follows inherits them.",
      "nonfinite"},
     {AlertRule::broken_scale, "broken_scale",
-     "A scale, or the history it is taken from, is not a positive finite number: every cast of the site is wrong.",
+     "A scale, or the amax history it is computed from, is not a positive finite number: every cast of the site is "
+     "wrong.",
      "scale"},
     {AlertRule::skipped_steps, "skipped_steps",
      "Gradients or loss were not finite in several steps in a row, so the weights do not move.", "skipped"},
@@ -23,7 +24,7 @@ constexpr RuleInfo rules[] = {
      "The loss lies far above what it was: bad data, a step that was too large, or a tensor that lost its range.",
      "loss"},
     {AlertRule::gradient_norm, "gradient_norm",
-     "The norm of all gradients is far from what it has been. Upwards it often precedes a spike of the loss; downwards "
+     "The norm of all gradients is far from what it has been. Upward it often precedes a spike of the loss; downward "
      "gradients may be vanishing into zeros.",
      "gradient_norm"},
     {AlertRule::attention_logits, "attention_logits",
@@ -33,12 +34,12 @@ constexpr RuleInfo rules[] = {
      "The adaptive loss scale has fallen to 1 and cannot fall further: gradients overflow whatever it is.",
      "loss_scale"},
     {AlertRule::sqnr_deficit, "sqnr_deficit",
-     "The cast adds far more noise than its format would with a scale that suits the tensor: much of the tensor lies "
+     "The cast adds far more noise than its format would with a scale that fits the tensor: much of the tensor lies "
      "beyond the format's largest value, or below its normal numbers.",
      "sqnr_deficit_db"},
     {AlertRule::underflow, "underflow",
-     "A large share of the site's non-zero elements becomes zero in the cast. For gradients it means that weights stop "
-     "learning from them.",
+     "A large share of the site's non-zero elements underflows: the cast makes them zero. Weights do not learn from "
+     "gradients that do.",
      "underflow_percent"},
     {AlertRule::saturation, "saturation",
      "A share of the site's elements lies beyond the format's largest value and is clipped: outliers, or a scale that "
@@ -49,15 +50,15 @@ constexpr RuleInfo rules[] = {
      "nothing but zeros: the scale is no longer the tensor's.",
      "headroom_log2"},
     {AlertRule::stale_scale, "stale_scale",
-     "The scale in use puts the tensor's largest value far beyond the format's end, or so low that most of the tensor "
-     "has no precision left.",
+     "The scale in use puts the tensor's amax far beyond the format's largest value, or so low that most of the "
+     "tensor has no precision left.",
      "headroom_log2"},
     {AlertRule::weight_jump, "weight_jump",
      "A weight matrix has become many times larger within a few steps, which no ordinary update does: a step that was "
      "far too large, or a file or memory that was damaged.",
      "amax"},
     {AlertRule::unmoved_weights, "unmoved_weights",
-     "Nearly all weights of the matrix kept their stored value although the optimiser wanted to move them: updates are "
+     "Nearly all weights of the matrix kept their stored value although the optimizer wanted to move them: updates are "
      "smaller than half a unit in the last place. Stochastic rounding keeps the mean of such updates, nearest rounding "
      "loses them.",
      "unmoved_percent"},
@@ -71,11 +72,11 @@ constexpr RuleInfo rules[] = {
      "rms"},
     {AlertRule::shadow_cosine, "shadow_cosine",
      "The weight's gradient points in another direction than the same gradient computed in high precision: "
-     "quantisation steers the training here.",
+     "quantization biases the training here.",
      "shadow_cosine"},
     {AlertRule::gradient_snr, "gradient_snr",
      "Against the start of the run the mean of the weight's gradient has become small beside its spread over "
-     "micro-batches: either training is near its noise floor, or quantisation noise or underflow covers the signal.",
+     "micro-batches: either training is near its noise floor, or quantization noise or underflow covers the signal.",
      "gradient_snr"},
 };
 static_assert(std::size(rules) == alert_rule_count);
@@ -87,7 +88,7 @@ bool concerns(For whom, const Site* site) {
   if (whom == For::all) return true;
   if (site == nullptr) return false;
   const QuantSpec& rows = site->spec.rows;
-  const bool narrow = is_narrow(rows.format);
+  const bool low_precision = is_low_precision(rows.format);
   switch (whom) {
     case For::all:
       return true;
@@ -96,9 +97,9 @@ bool concerns(For whom, const Site* site) {
     case For::fixed:
       return rows.policy == ScalePolicy::fixed;
     case For::unscaled:
-      return narrow && rows.policy == ScalePolicy::none;
+      return low_precision && rows.policy == ScalePolicy::none;
     case For::one_scale:
-      return narrow && rows.policy != ScalePolicy::none && rows.block == block::tensor;
+      return low_precision && rows.policy != ScalePolicy::none && rows.block == block::tensor;
     case For::e4m3_gradient:
       return site->role == Role::dy && rows.format == Format::e4m3;
     case For::gradient:
@@ -118,62 +119,66 @@ struct Advice {
 constexpr Advice advice[] = {
     {AlertRule::nonfinite, For::all,
      "Look at what led up to it: attention logits, a norm that grew, a stale scale. Lower the learning rate, keep the "
-     "layer wider (precision.layers), or go back to a checkpoint from before."},
+     "layer in high precision (precision.layers), or return to an earlier checkpoint."},
     {AlertRule::broken_scale, For::all,
-     "Reset the site's history, so that its next cast takes the tensor's own largest value. After a resume or an "
+     "Reset the site's history, so that its next cast uses the tensor's own amax. After a resume or an "
      "import, check the file the scales came from."},
     {AlertRule::skipped_steps, For::all,
-     "A loss scale that still falls needs a few steps; else lower the learning rate or go back to a checkpoint, and "
+     "A loss scale that still falls needs a few steps; else lower the learning rate or return to a checkpoint, and "
      "see which site first has non-finite values."},
     {AlertRule::loss_spike, For::all,
-     "See which sites saturate or underflow at the same step. If the loss does not come back, go back to a checkpoint "
-     "and pass over the batch; lower optim.learning_rate or optim.clip_limit, or lengthen optim.warmup."},
+     "See which sites saturate or underflow at the same step. If the loss does not recover, return to a checkpoint "
+     "and skip the batch; lower optim.learning_rate or optim.clip_limit, or lengthen optim.warmup."},
     {AlertRule::gradient_norm, For::all,
-     "Upwards: keep clipping on (optim.clip), lower the learning rate. Downwards: look at the underflow of gradient "
+     "Upward: keep clipping on (optim.clip), lower the learning rate. Downward: look at the underflow of gradient "
      "sites."},
     {AlertRule::attention_logits, For::all,
-     "model.qk_norm = true, a smaller model.attention_scale, a lower learning rate; keep the attention layers wider."},
+     "model.qk_norm = true, a smaller model.attention_scale, a lower learning rate; keep the attention layers in high "
+     "precision."},
     {AlertRule::loss_scale_floor, For::all,
      "The overflow has another cause. Look for the first site with non-finite or saturated gradients, lower the "
      "learning rate, or train in bf16."},
-    {AlertRule::sqnr_deficit, For::delayed, "Reset the history, or use current scales for the layer."},
-    {AlertRule::sqnr_deficit, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
-    {AlertRule::sqnr_deficit, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::sqnr_deficit, For::delayed, "Reset the amax history, or use current scaling for the layer."},
+    {AlertRule::sqnr_deficit, For::fixed, "Recalibrate the static scales (`quaver calibrate`)."},
+    {AlertRule::sqnr_deficit, For::unscaled, "The tensor has left unit variance: keep the layer in high precision."},
     {AlertRule::sqnr_deficit, For::one_scale, "Block scales (fp8-block, mxfp8), if a few outliers set the scale."},
-    {AlertRule::sqnr_deficit, For::all, "Keep the layer wider (precision.layers) if nothing else helps."},
+    {AlertRule::sqnr_deficit, For::all, "Keep the layer in high precision (precision.layers) if nothing else helps."},
     {AlertRule::underflow, For::e4m3_gradient, "precision.gradient_format = \"e5m2\"."},
     {AlertRule::underflow, For::gradient, "A loss scale."},
     {AlertRule::underflow, For::one_scale,
      "Block scales (fp8-block, mxfp8), so that outliers do not set the scale of everything."},
-    {AlertRule::underflow, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
-    {AlertRule::underflow, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
-    {AlertRule::underflow, For::all, "Keep the layer wider (precision.layers) if nothing else helps."},
-    {AlertRule::saturation, For::delayed, "Reset the history, raise precision.margin, or use current scales."},
-    {AlertRule::saturation, For::fixed, "Calibrate the static scales again (`quaver calibrate`)."},
-    {AlertRule::saturation, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+    {AlertRule::underflow, For::fixed, "Recalibrate the static scales (`quaver calibrate`)."},
+    {AlertRule::underflow, For::unscaled, "The tensor has left unit variance: keep the layer in high precision."},
+    {AlertRule::underflow, For::all, "Keep the layer in high precision (precision.layers) if nothing else helps."},
+    {AlertRule::saturation, For::delayed, "Reset the amax history, raise precision.margin, or use current scaling."},
+    {AlertRule::saturation, For::fixed, "Recalibrate the static scales (`quaver calibrate`)."},
+    {AlertRule::saturation, For::unscaled, "The tensor has left unit variance: keep the layer in high precision."},
     {AlertRule::saturation, For::activation, "Against outliers late in training: model.activation_clip."},
-    {AlertRule::saturation, For::one_scale, "Block scales (fp8-block, mxfp8), if it is outliers that saturate."},
+    {AlertRule::saturation, For::one_scale, "Block scales (fp8-block, mxfp8), if outliers saturate."},
     {AlertRule::frozen_scale, For::all,
-     "Reset the site's history: the next cast takes the tensor's own scale. Or use current scales for the layer "
+     "Reset the site's amax history: the next cast uses the tensor's own amax. Or use current scaling for the layer "
      "(fp8-current in precision.layers). After a resume, check that the checkpoint held the histories."},
-    {AlertRule::stale_scale, For::delayed, "A shorter precision.history, or current scales."},
+    {AlertRule::stale_scale, For::delayed, "A shorter precision.history, or current scaling."},
     {AlertRule::stale_scale, For::fixed,
-     "The static scale was set for another phase of training: calibrate again (`quaver calibrate`)."},
-    {AlertRule::stale_scale, For::unscaled, "The tensor has left unit variance: keep the layer wider."},
+     "The static scale was set for another phase of training: recalibrate (`quaver calibrate`)."},
+    {AlertRule::stale_scale, For::unscaled, "The tensor has left unit variance: keep the layer in high precision."},
     {AlertRule::weight_jump, For::all,
-     "Go back to a checkpoint from before; keep clipping on (optim.clip), lower the learning rate."},
+     "Return to an earlier checkpoint; keep clipping on (optim.clip), lower the learning rate."},
     {AlertRule::unmoved_weights, For::all,
      "optim.master = \"f32\", or at least stochastic rounding; a higher learning rate, or a higher optim.final_ratio "
      "if it happens at the end of the schedule."},
     {AlertRule::embedding_collapse, For::all,
-     "Keep embedding and head wider (the default), take them out of weight decay (optim.weight_decay_of), or lower "
+     "Keep embedding and head in high precision (the default), exclude them from weight decay (optim.weight_decay_of), "
+     "or lower "
      "their learning rate (optim.learning_rate_of)."},
     {AlertRule::norm_growth, For::all,
-     "Weight decay, a lower learning rate, model.activation_clip; block scales or a wider format for the layer."},
+     "Weight decay, a lower learning rate, model.activation_clip; block scales or higher precision for the layer."},
     {AlertRule::shadow_cosine, For::all,
-     "Keep the layer wider, or give it block scales; `quaver localize` finds which of its three tensors is to blame."},
+     "Keep the layer in high precision, or use block scales; `quaver localize` finds which of its three tensors it "
+     "is."},
     {AlertRule::gradient_snr, For::all,
-     "A larger batch (train.accumulation) if all layers show it; a wider format for gradients if only this one does."},
+     "A larger batch (train.accumulation) if all layers show it; higher precision for its gradients if only this one "
+     "does."},
 };
 
 // What was measured, without the site. {0}: value, {1}: threshold, {2}: detail such as the format.

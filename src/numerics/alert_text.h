@@ -8,7 +8,7 @@
 
 namespace quaver {
 
-// `detail` names what the figures alone do not tell, such as the format; a restored alert does without.
+// `detail` names what the numbers alone do not tell, such as the format; a restored alert has none.
 std::string alert_text(AlertRule rule, const std::string& site, double value, double threshold,
                        std::string_view detail);
 

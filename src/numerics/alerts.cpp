@@ -68,7 +68,7 @@ Alarms::~Alarms() = default;
 Alarms::Alarms(Alarms&&) noexcept = default;
 Alarms& Alarms::operator=(Alarms&&) noexcept = default;
 
-std::vector<Alert> Alarms::watch(const StepFigures& figures, const ScaleBook& book, const NumericsSample* sample) {
+std::vector<Alert> Alarms::watch(const StepMetrics& figures, const ScaleBook& book, const NumericsSample* sample) {
   Watcher& w = *watcher_;
   if (!w.config.enabled) return {};
   w.ledger.begin_step(figures.step);

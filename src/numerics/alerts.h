@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver {
 
@@ -76,7 +76,7 @@ struct Alert {
 std::string remedy_of(const Alert& alert, const ScaleBook& book);
 
 // What every step knows. NaN: not known.
-struct StepFigures {
+struct StepMetrics {
   std::uint64_t step = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();
   double gradient_norm = std::numeric_limits<double>::quiet_NaN();
@@ -137,7 +137,7 @@ class Alarms {
   // To be called after every step: rules on scales and non-finite values look at the book each time. `sample`, where
   // the step was sampled, has a row for each of the book's entries (else Error). Returns the alerts raised by this
   // step.
-  std::vector<Alert> watch(const StepFigures& figures, const ScaleBook& book, const NumericsSample* sample = nullptr);
+  std::vector<Alert> watch(const StepMetrics& figures, const ScaleBook& book, const NumericsSample* sample = nullptr);
 
   std::vector<Alert> active() const;          // in the order in which they were raised
   const std::vector<Alert>& cleared() const;  // by the latest step

@@ -48,20 +48,20 @@ double underflow_limit(const SiteStorage& site, const AlertConfig& config) {
 }
 
 Limits limits_of(Statistic statistic, const SiteStorage& site, const AlertConfig& config) {
-  const bool narrow = is_narrow(site.format);
+  const bool low_precision = is_low_precision(site.format);
   switch (statistic) {
     case Statistic::underflow_percent:
-      return narrow ? underflow_limits(site, config) : Limits{};
+      return low_precision ? underflow_limits(site, config) : Limits{};
     case Statistic::saturated_percent:
       // What a current scale clips is the rounding of the scale.
-      return narrow && site.policy != ScalePolicy::current ? at_most(0.5 * config.saturated, config.saturated)
-                                                           : Limits{};
+      return low_precision && site.policy != ScalePolicy::current ? at_most(0.5 * config.saturated, config.saturated)
+                                                                  : Limits{};
     case Statistic::nonfinite:
       return at_most(0.5, 0.5);
     case Statistic::sqnr_deficit_db:
-      return narrow ? at_most(0.5 * config.sqnr_deficit, config.sqnr_deficit) : Limits{};
+      return low_precision ? at_most(0.5 * config.sqnr_deficit, config.sqnr_deficit) : Limits{};
     case Statistic::headroom_log2:
-      return narrow ? headroom_limits(site, config) : Limits{};
+      return low_precision ? headroom_limits(site, config) : Limits{};
     case Statistic::unmoved_percent:
       return site.role == Role::w ? at_most(0.98 * config.unmoved, config.unmoved) : Limits{};
     case Statistic::shadow_cosine:

@@ -1,5 +1,5 @@
-// Where a figure of a site stops being fine and where it is bad. The rules raise alerts by these limits and pictures
-// are coloured by them, so that the two cannot say different things.
+// Where a statistic of a site stops being healthy and where it is bad. The rules raise alerts by these limits and
+// pictures are colored by them, so that the two agree.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct SiteStorage {
   Format format = Format::f32;
   ScalePolicy policy = ScalePolicy::none;
   bool one_scale = true;  // for the whole tensor, not by row or block
-  int layer_bits = 32;    // of the narrowest operand of the site's layer
+  int layer_bits = 32;    // of the lowest-precision operand of the site's layer
 };
 
 SiteStorage storage_of(const Site& site, int layer_bits);
@@ -35,12 +35,12 @@ struct Limits {
   bool judges() const { return below || above; }
 };
 
-// None where the statistic says nothing by itself about a site that is stored so.
+// None where the statistic has no meaning of its own for a site stored this way.
 Limits limits_of(Statistic statistic, const SiteStorage& site, const AlertConfig& config);
 
 Verdict verdict_of(double value, const Limits& limits);
 
-// Percent of a site that may become zero; what an 8-bit site loses beyond that may be harmless, up to nearly all.
+// Percent of a site that may underflow; in 8 bits more than that may be harmless, up to nearly all.
 double underflow_limit(const SiteStorage& site, const AlertConfig& config);
 inline constexpr double nearly_all_percent = 80;
 

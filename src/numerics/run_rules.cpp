@@ -11,7 +11,7 @@ constexpr double least_loss_deviation = 0.005;    // of the mean: large batches 
 constexpr double least_gradient_deviation = 0.1;  // of the logarithm
 
 // Before a level has settled it is no measure: the loss is compared with the lowest so far, the norm with the mean of
-// its logarithm so far, upwards alone, by deviations that no ordinary start exceeds by far.
+// its logarithm so far, upward alone, by deviations that no ordinary start exceeds by far.
 constexpr double first_readings = 5;
 constexpr double early_loss_deviation = 0.04;      // of the lowest: the limit of 6 is a rise by a quarter
 constexpr double early_gradient_deviation = 0.35;  // of the logarithm: the limit of 6 is a factor of 8
@@ -23,50 +23,50 @@ Patience patience_for(double distance, double limit, const AlertConfig& config) 
 
 }  // namespace
 
-void RunRules::look(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
-  look_at_scale_and_skips(figures, config, ledger);
-  look_at_loss(figures, config, ledger);
-  look_at_gradient(figures, config, ledger);
-  look_at_embedding(figures, config, ledger);
+void RunRules::look(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  look_at_scale_and_skips(metrics, config, ledger);
+  look_at_loss(metrics, config, ledger);
+  look_at_gradient(metrics, config, ledger);
+  look_at_embedding(metrics, config, ledger);
   // Minus infinity: no attention took place.
-  if (std::isnan(figures.max_logit) || figures.max_logit == -HUGE_VAL) return;
+  if (std::isnan(metrics.max_logit) || metrics.max_logit == -HUGE_VAL) return;
   ledger.take("", {.rule = AlertRule::attention_logits,
-                   .verdict = above(figures.max_logit, config.max_logit, 0.8),
-                   .value = figures.max_logit,
+                   .verdict = above(metrics.max_logit, config.max_logit, 0.8),
+                   .value = metrics.max_logit,
                    .threshold = config.max_logit,
-                   .severity = figures.max_logit > 10 * config.max_logit ? Severity::critical : Severity::warning,
+                   .severity = metrics.max_logit > 10 * config.max_logit ? Severity::critical : Severity::warning,
                    .patience = {config.steps, config.clear_steps}});
 }
 
-void RunRules::look_at_loss(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
-  const bool broken = figures.skipped && !std::isfinite(figures.loss);
+void RunRules::look_at_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  const bool broken = metrics.skipped && !std::isfinite(metrics.loss);
   ledger.take("", {.rule = AlertRule::nonfinite,
                    .verdict = broken ? Verdict::bad : Verdict::healthy,
                    .value = 1,
                    .severity = Severity::critical,
                    .patience = {1, config.clear_steps},
                    .detail = ", the loss"});
-  if (figures.skipped || !std::isfinite(figures.loss)) return;
+  if (metrics.skipped || !std::isfinite(metrics.loss)) return;
   const double least = least_loss_deviation * std::abs(loss_.mean);
   const bool settled = loss_.count >= config.settling_steps;
   if (settled || loss_.count >= first_readings) {
     const double expected = settled ? loss_.expected() : lowest_loss_;
-    const double distance = settled ? loss_.distance(figures.loss, least)
-                                    : (figures.loss - lowest_loss_) / (early_loss_deviation * std::abs(lowest_loss_));
+    const double distance = settled ? loss_.distance(metrics.loss, least)
+                                    : (metrics.loss - lowest_loss_) / (early_loss_deviation * std::abs(lowest_loss_));
     ledger.take("", {.rule = AlertRule::loss_spike,
                      .verdict = above(distance, config.loss_deviations, 0.5),
                      .value = distance,
                      .threshold = config.loss_deviations,
                      .patience = patience_for(distance, config.loss_deviations, config),
-                     .detail = fmt::format(": {:.4f} against {:.4f}", figures.loss, expected)});
+                     .detail = fmt::format(": {:.4f} against {:.4f}", metrics.loss, expected)});
   }
-  lowest_loss_ = loss_.count > 0 ? std::min(lowest_loss_, figures.loss) : figures.loss;
-  loss_.add(figures.loss, least);
+  lowest_loss_ = loss_.count > 0 ? std::min(lowest_loss_, metrics.loss) : metrics.loss;
+  loss_.add(metrics.loss, least);
 }
 
-void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
-  if (figures.skipped || !(figures.gradient_norm > 0) || !std::isfinite(figures.gradient_norm)) return;
-  const double log_norm = std::log(figures.gradient_norm);
+void RunRules::look_at_gradient(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  if (metrics.skipped || !(metrics.gradient_norm > 0) || !std::isfinite(metrics.gradient_norm)) return;
+  const double log_norm = std::log(metrics.gradient_norm);
   const bool settled = gradient_.count >= config.settling_steps;
   if (settled || gradient_.count >= first_readings) {
     const double expected = settled ? gradient_.expected() : gradient_.mean;
@@ -77,22 +77,22 @@ void RunRules::look_at_gradient(const StepFigures& figures, const AlertConfig& c
                      .value = distance,
                      .threshold = config.gradient_deviations,
                      .patience = patience_for(std::abs(distance), config.gradient_deviations, config),
-                     .detail = fmt::format(": {:.4g} against {:.4g}", figures.gradient_norm, std::exp(expected))});
+                     .detail = fmt::format(": {:.4g} against {:.4g}", metrics.gradient_norm, std::exp(expected))});
   }
   gradient_.add(log_norm, least_gradient_deviation);
 }
 
 // A loss scale of 1 is a floor only to one that has been higher.
-void RunRules::look_at_scale_and_skips(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
-  highest_loss_scale_ = std::max(highest_loss_scale_, std::isfinite(figures.loss_scale) ? figures.loss_scale : 0);
-  const bool on_floor = figures.loss_scale <= 1 && highest_loss_scale_ > 1;
+void RunRules::look_at_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  highest_loss_scale_ = std::max(highest_loss_scale_, std::isfinite(metrics.loss_scale) ? metrics.loss_scale : 0);
+  const bool on_floor = metrics.loss_scale <= 1 && highest_loss_scale_ > 1;
   ledger.take("", {.rule = AlertRule::loss_scale_floor,
                    .verdict = on_floor ? Verdict::bad : Verdict::healthy,
-                   .value = figures.loss_scale,
+                   .value = metrics.loss_scale,
                    .threshold = 1,
                    .severity = Severity::critical,
                    .patience = {1, config.clear_steps}});
-  skipped_ = figures.skipped ? skipped_ + 1 : 0;
+  skipped_ = metrics.skipped ? skipped_ + 1 : 0;
   const bool many = skipped_ >= config.skipped_steps;
   const double alarming = 5.0 * config.skipped_steps;
   ledger.take("", {.rule = AlertRule::skipped_steps,
@@ -105,10 +105,10 @@ void RunRules::look_at_scale_and_skips(const StepFigures& figures, const AlertCo
                    .patience = {1, config.clear_steps}});
 }
 
-void RunRules::look_at_embedding(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger) {
-  if (figures.skipped || !std::isfinite(figures.embedding_rms)) return;
-  if (!embedding_.known(figures.embedding_rms, config.baseline_samples)) return;
-  const double share = figures.embedding_rms / embedding_.start();
+void RunRules::look_at_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  if (metrics.skipped || !std::isfinite(metrics.embedding_rms)) return;
+  if (!embedding_.known(metrics.embedding_rms, config.baseline_samples)) return;
+  const double share = metrics.embedding_rms / embedding_.start();
   ledger.take("embed", {.rule = AlertRule::embedding_collapse,
                         .verdict = share < config.collapse          ? Verdict::bad
                                    : share < 1.25 * config.collapse ? Verdict::borderline

@@ -1,4 +1,4 @@
-// Rules on the figures that every step has. Internal to this module.
+// Rules on the metrics of every step. Internal to this module.
 #pragma once
 
 #include <map>
@@ -11,16 +11,16 @@ namespace quaver {
 
 class RunRules {
  public:
-  void look(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
 
   void save(std::map<std::string, double>& state) const;
   void restore(const std::map<std::string, double>& state);
 
  private:
-  void look_at_loss(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_gradient(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_scale_and_skips(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_embedding(const StepFigures& figures, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_gradient(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void look_at_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {

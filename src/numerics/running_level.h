@@ -1,4 +1,4 @@
-// Where a figure of a run usually lies: a running mean with deviation, and a start to compare with. Internal to this
+// The usual level of a metric: a running mean with deviation, and a baseline to compare with. Internal to this
 // module.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace quaver {
 
-// Exponential mean and deviation. The mean of a figure that falls lags behind it; `lag` is by how much, so that a trend
+// Exponential mean and deviation. The mean of a falling metric lags behind it; `lag` is by how much, so that a trend
 // is no deviation. A reading far away moves all of them only a little: a spike does not hide the next, and a lasting
 // change of level becomes the usual in the end.
 struct RunningLevel {

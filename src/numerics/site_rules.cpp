@@ -36,7 +36,7 @@ bool usable_scale(const ScaleEntry& entry) {
 }
 
 void look_for_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
-  if (!is_narrow(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
+  if (!is_low_precision(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
     ledger.dismiss(entry.site.name, AlertRule::broken_scale);
     return;
   }
@@ -63,7 +63,7 @@ const ScaleEntry* origin_of_nonfinite(const ScaleBook& book) {
 }
 
 // Gradients that overflow under a loss scale are how an adaptive one finds its value: only when it does not end.
-void look_for_nonfinite(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+void look_for_nonfinite(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
                         AlertLedger& ledger) {
   const ScaleEntry* origin = origin_of_nonfinite(book);
   std::size_t sites = 0;
@@ -76,7 +76,7 @@ void look_for_nonfinite(const StepFigures& figures, const ScaleBook& book, const
                                    .patience = {1, config.clear_steps}});
   }
   if (origin == nullptr) return;
-  const bool expected = origin->site.role == Role::dy && figures.skipped && figures.loss_scale > 1;
+  const bool expected = origin->site.role == Role::dy && metrics.skipped && metrics.loss_scale > 1;
   ledger.take(origin->site.name, {.rule = AlertRule::nonfinite,
                                   .verdict = Verdict::bad,
                                   .value = static_cast<double>(origin->last_step.nonfinite),
@@ -118,12 +118,12 @@ std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
 }  // namespace
 
 // Every step.
-void SiteRules::look(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config,
+void SiteRules::look(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
                      AlertLedger& ledger) {
-  look_for_nonfinite(figures, book, config, ledger);
+  look_for_nonfinite(metrics, book, config, ledger);
   for (const auto& entry : book.entries()) {
     look_for_broken_scale(*entry, ledger);
-    if (figures.skipped) continue;
+    if (metrics.skipped) continue;
     Memory& memory = memories_[entry->site.name];
     follow_scale(*entry, memory);
     look_for_frozen(*entry, memory, config, ledger);
@@ -154,7 +154,7 @@ void SiteRules::follow_scale(const ScaleEntry& entry, Memory& memory) {
 void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, const AlertConfig& config,
                                 AlertLedger& ledger) {
   const Site& site = entry.site;
-  if (site.spec.rows.policy != ScalePolicy::delayed || !is_narrow(site.spec.rows.format)) {
+  if (site.spec.rows.policy != ScalePolicy::delayed || !is_low_precision(site.spec.rows.format)) {
     ledger.dismiss(site.name, AlertRule::frozen_scale);
     return;
   }
@@ -177,7 +177,7 @@ void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, c
                           .detail = detail});
 }
 
-void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, const NumericsSample& sample,
+void SiteRules::look_closely(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
                              const AlertConfig& config, AlertLedger& ledger) {
   if (sample.sites.size() != book.entries().size()) {
     throw Error(fmt::format("a sample of {} sites was compared with a scale book of {}", sample.sites.size(),
@@ -192,12 +192,12 @@ void SiteRules::look_closely(const StepFigures& figures, const ScaleBook& book, 
     look_at_range(look);
     look_at_fit(look);
     look_at_size(look);
-    if (entry.site.role == Role::w) look_at_weight(look, figures);
+    if (entry.site.role == Role::w) look_at_weight(look, metrics);
   }
 }
 
 void SiteRules::look_at_range(const Look& look) {
-  if (!is_narrow(look.format())) {
+  if (!is_low_precision(look.format())) {
     look.ledger.dismiss(look.site().name, AlertRule::underflow);
     look.ledger.dismiss(look.site().name, AlertRule::sqnr_deficit);
     return;
@@ -209,8 +209,8 @@ void SiteRules::look_at_range(const Look& look) {
 // Half of an activation may become zero and nothing be lost, if it is the half that a GELU left near zero: the noise of
 // the cast tells.
 void SiteRules::look_for_underflow(const Look& look) {
-  const double lost = look.figures[Statistic::underflow_percent];
-  const double sqnr = look.figures[Statistic::sqnr_db];
+  const double lost = look.sample[Statistic::underflow_percent];
+  const double sqnr = look.sample[Statistic::sqnr_db];
   if (!known(lost)) return;
   const bool four_bits = info(look.format()).storage_bits < 8;
   const double limit = underflow_limit(look.storage(), look.config);
@@ -229,24 +229,23 @@ void SiteRules::look_for_underflow(const Look& look) {
 
 // Far more noise than the format need make is a scale that does not fit, whatever its policy.
 void SiteRules::look_for_noise(const Look& look) {
-  const double deficit = look.figures[Statistic::sqnr_deficit_db];
+  const double deficit = look.sample[Statistic::sqnr_deficit_db];
   if (!known(deficit)) return;
   const double limit = look.config.sqnr_deficit;
-  look.take(
-      {.rule = AlertRule::sqnr_deficit,
-       .verdict = verdict_of(deficit, look.limits(Statistic::sqnr_deficit_db)),
-       .value = deficit,
-       .threshold = limit,
-       .severity = deficit > 2 * limit ? Severity::critical : Severity::warning,
-       .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
-       .patience = look.patience(),
-       .detail = fmt::format(" in {}, at {:.0f} dB", info(look.format()).name, look.figures[Statistic::sqnr_db])});
+  look.take({.rule = AlertRule::sqnr_deficit,
+             .verdict = verdict_of(deficit, look.limits(Statistic::sqnr_deficit_db)),
+             .value = deficit,
+             .threshold = limit,
+             .severity = deficit > 2 * limit ? Severity::critical : Severity::warning,
+             .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+             .patience = look.patience(),
+             .detail = fmt::format(" in {}, at {:.0f} dB", info(look.format()).name, look.sample[Statistic::sqnr_db])});
 }
 
 // Does the scale that was used fit the tensor?
 void SiteRules::look_at_fit(const Look& look) {
-  const double amax = look.figures[Statistic::amax];
-  const double scale = look.figures[Statistic::scale];
+  const double amax = look.sample[Statistic::amax];
+  const double scale = look.sample[Statistic::scale];
   const Limits limits = look.limits(Statistic::headroom_log2);
   if (!limits.judges()) {
     look.ledger.dismiss(look.site().name, AlertRule::stale_scale);
@@ -266,8 +265,8 @@ void SiteRules::look_at_fit(const Look& look) {
 // Activations that grow, embeddings and heads that shrink, each against its own start.
 void SiteRules::look_at_size(const Look& look) {
   const AlertConfig& config = look.config;
-  const double rms = look.figures[Statistic::rms];
-  const double amax = look.figures[Statistic::amax];
+  const double rms = look.sample[Statistic::rms];
+  const double amax = look.sample[Statistic::amax];
   const bool rms_known = std::isfinite(rms);
   const bool collapses = faces_tokens(look.site().name) && look.site().role != Role::dy;
   const bool grows = look.site().role == Role::x;
@@ -279,7 +278,7 @@ void SiteRules::look_at_size(const Look& look) {
                .verdict = above(factor, config.growth, 0.7),
                .value = factor,
                .threshold = config.growth,
-               .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+               .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
                .patience = look.patience()});
   }
   if (!collapses) return;
@@ -291,14 +290,14 @@ void SiteRules::look_at_size(const Look& look) {
              .verdict = below(share, config.collapse, 1.25),
              .value = share,
              .threshold = config.collapse,
-             .act = is_narrow(look.format()) ? Act::widen_to_bf16 : Act::none,
+             .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
              .patience = look.patience(),
              .detail = compare_rms ? ": root mean square" : ": largest value"});
 }
 
 // Weights grow many times over in the course of a run, but not within a few steps.
 void SiteRules::look_for_jump(const Look& look) {
-  const double amax = look.figures[Statistic::amax];
+  const double amax = look.sample[Statistic::amax];
   const double before = std::exchange(look.memory.amax_before, std::isfinite(amax) ? amax : 0);
   if (!(before > 0) || !std::isfinite(amax) || !look.memory.amax.known(amax, look.config.baseline_samples)) return;
   look.take({.rule = AlertRule::weight_jump,
@@ -310,18 +309,18 @@ void SiteRules::look_for_jump(const Look& look) {
 }
 
 // Figures of a weight's gradient and update.
-void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
+void SiteRules::look_at_weight(const Look& look, const StepMetrics& metrics) {
   const AlertConfig& config = look.config;
   look_for_jump(look);
-  const double unmoved = look.figures[Statistic::unmoved_percent];
-  if (known(unmoved) && figures.learning_rate > 0) {
+  const double unmoved = look.sample[Statistic::unmoved_percent];
+  if (known(unmoved) && metrics.learning_rate > 0) {
     look.take({.rule = AlertRule::unmoved_weights,
                .verdict = verdict_of(unmoved, look.limits(Statistic::unmoved_percent)),
                .value = unmoved,
                .threshold = config.unmoved,
                .patience = look.patience()});
   }
-  const double cosine = look.figures[Statistic::shadow_cosine];
+  const double cosine = look.sample[Statistic::shadow_cosine];
   if (known(cosine)) {
     const Limits limits = look.limits(Statistic::shadow_cosine);
     const double limit = limits.below->bad;
@@ -333,7 +332,7 @@ void SiteRules::look_at_weight(const Look& look, const StepFigures& figures) {
                .act = look.layer_bits < 16 ? Act::widen_to_bf16 : Act::none,
                .patience = {std::min(config.samples, 2), config.clear_samples}});
   }
-  const double snr = look.figures[Statistic::gradient_snr];
+  const double snr = look.sample[Statistic::gradient_snr];
   if (std::isfinite(snr) && look.memory.snr.known(snr, config.baseline_samples)) {
     const double start = look.memory.snr.start();
     double& square = look.memory.snr_square;

@@ -1,4 +1,4 @@
-// Rules on the figures of sites: some look at the scale book after every step, the others at a sample. Internal to this
+// Rules on the statistics of sites: some check the scale book after every step, the others a sample. Internal to this
 // module.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace quaver {
 
 class SiteRules {
  public:
-  void look(const StepFigures& figures, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
-  void look_closely(const StepFigures& figures, const ScaleBook& book, const NumericsSample& sample,
+  void look(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
+  void look_closely(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
                     const AlertConfig& config, AlertLedger& ledger);
 
   void save(std::map<std::string, double>& state) const;
@@ -56,11 +56,11 @@ class SiteRules {
   // One site of one sample.
   struct Look {
     const ScaleEntry& entry;
-    const SiteFigures& figures;
+    const SiteSample& sample;
     Memory& memory;
     const AlertConfig& config;
     AlertLedger& ledger;
-    int layer_bits;  // of the narrowest operand of the site's layer
+    int layer_bits;  // of the lowest-precision operand of the site's layer
 
     const Site& site() const { return entry.site; }
     Format format() const { return entry.site.spec.rows.format; }
@@ -79,7 +79,7 @@ class SiteRules {
   static void look_at_fit(const Look& look);
   static void look_at_size(const Look& look);
   static void look_for_jump(const Look& look);
-  static void look_at_weight(const Look& look, const StepFigures& figures);
+  static void look_at_weight(const Look& look, const StepMetrics& metrics);
 
   std::unordered_map<std::string, Memory> memories_;
 };

@@ -48,7 +48,7 @@ std::optional<Extent> extent_of(const Distribution& d) {
   extent.last = binade_count - 1 - static_cast<int>(last - d.binades.rbegin());
   extent.low = std::ldexp(1.0, extent.first + lowest_binade);
   extent.high = std::ldexp(1.0, extent.last + lowest_binade + 1);
-  // The outermost binades also count what lies beyond them. A figure that contradicts the histogram is not believed.
+  // The outermost binades also count what lies beyond them. A value that contradicts the histogram is ignored.
   const double lowest = extent.first == 0 ? 0 : extent.low;
   const double highest = extent.last == binade_count - 1 ? HUGE_VAL : extent.high;
   if (usable(d.min_nonzero) && d.min_nonzero >= lowest && d.min_nonzero < extent.high) extent.low = d.min_nonzero;
@@ -59,7 +59,7 @@ std::optional<Extent> extent_of(const Distribution& d) {
 }
 
 // ln of the density of log2|x| at t binades from the middle of a bin, up to a constant: a parabola through the counts
-// of the bin and its neighbours; at the ends of the data a line through the one neighbour there is, since what lies
+// of the bin and its neighbors; at the ends of the data a line through the one neighbor there is, since what lies
 // beyond is empty for another reason.
 struct LogDensity {
   double slope = std::numbers::ln2;  // even in x
@@ -133,9 +133,9 @@ std::vector<Piece> pieces_of(const Binades& binades, const Extent& extent) {
 
 bool is_point(const Piece& piece) { return piece.high <= piece.low; }
 
-// ∫ of the piece's density times (x − centre)² over low … high, which lie in the piece.
-double second_moment(const Piece& piece, double low, double high, double centre) {
-  const double a = low - centre, b = high - centre;
+// ∫ of the piece's density times (x − center)² over low … high, which lie in the piece.
+double second_moment(const Piece& piece, double low, double high, double center) {
+  const double a = low - center, b = high - center;
   if (is_point(piece)) return piece.mass * a * a;
   return piece.mass * ((high - low) / (piece.high - piece.low)) * (a * a + a * b + b * b) / 3;
 }
@@ -153,7 +153,7 @@ struct Losses {
   double saturated = 0;
 };
 
-// The non-negative values of a narrow format, ascending.
+// The non-negative values of a low-precision format, ascending.
 std::vector<double> grid_of(Format format) {
   std::vector<double> values;
   for (std::uint32_t code = 0;; ++code) {
@@ -169,7 +169,7 @@ const std::vector<double>& grid(Format format) {
   return format == Format::e4m3 ? e4m3 : format == Format::e5m2 ? e5m2 : e2m1;
 }
 
-// Squared error of stochastic rounding between neighbours a and b of the grid: (x − a)(b − x), which is
+// Squared error of stochastic rounding between neighbors a and b of the grid: (x − a)(b − x), which is
 // ((b − a)/2)² − (x − middle)².
 double stochastic_error(const Piece& piece, double low, double high, double a, double b) {
   const double half = (b - a) / 2;
@@ -184,7 +184,7 @@ double stochastic_zeros(const Piece& piece, double low, double high, double u) {
 // Elements of one magnitude (in units of codes).
 void cast_point(const Piece& piece, Format format, Rounding rounding, Losses& losses) {
   const double x = piece.low, max = info(format).max;
-  const bool between = x < max && rounding == Rounding::stochastic && is_narrow(format);
+  const bool between = x < max && rounding == Rounding::stochastic && is_low_precision(format);
   if (!between) {
     const double q = x < max ? decode(format, encode(format, static_cast<float>(x))) : max;
     losses.error2 += piece.mass * (x - q) * (x - q);
@@ -198,7 +198,7 @@ void cast_point(const Piece& piece, Format format, Rounding rounding, Losses& lo
   losses.underflowed += a == 0 ? piece.mass * (1 - x / b) : 0;
 }
 
-// One piece (in units of codes) over a grid of values. Between two neighbours of the grid, nearest rounding has its
+// One piece (in units of codes) over a grid of values. Between two neighbors of the grid, nearest rounding has its
 // cell boundary in the middle.
 void cast_on_grid(const Piece& piece, const std::vector<double>& values, Rounding rounding, Losses& losses) {
   auto next = std::upper_bound(values.begin(), values.end(), piece.low);
@@ -247,7 +247,7 @@ Losses cast(const std::vector<Piece>& parts, Format format, double scale, Roundi
     if (format == Format::f32) continue;
     if (is_point(scaled)) {
       cast_point(scaled, format, rounding, losses);
-    } else if (is_narrow(format)) {
+    } else if (is_low_precision(format)) {
       cast_on_grid(scaled, grid(format), rounding, losses);
     } else {
       cast_finely(scaled, info(format), rounding, losses);
@@ -279,8 +279,8 @@ Distribution distribution_of(const CastStatistics& seen) {
   return d;
 }
 
-Distribution distribution_of(const SiteFigures& figures, const Binades& binades) {
-  const auto known = [&](Statistic statistic) { return usable(figures[statistic]) ? figures[statistic] : 0.0F; };
+Distribution distribution_of(const SiteSample& sample, const Binades& binades) {
+  const auto known = [&](Statistic statistic) { return usable(sample[statistic]) ? sample[statistic] : 0.0F; };
   Distribution d;
   d.binades = binades;
   d.amax = known(Statistic::amax);
@@ -290,7 +290,7 @@ Distribution distribution_of(const SiteFigures& figures, const Binades& binades)
 }
 
 float natural_scale(const Distribution& distribution, Format format) {
-  if (!is_narrow(format)) return 1;
+  if (!is_low_precision(format)) return 1;
   const std::optional<Extent> extent = extent_of(distribution);
   QuantSpec spec;
   spec.format = format;
@@ -298,32 +298,32 @@ float natural_scale(const Distribution& distribution, Format format) {
   return extent ? tensor_scale_for(spec, static_cast<float>(extent->high)) : 1.0F;
 }
 
-CastFigures what_if(const Distribution& distribution, Format format, Rounding rounding) {
+CastPrediction what_if(const Distribution& distribution, Format format, Rounding rounding) {
   return what_if(distribution, format, natural_scale(distribution, format), rounding);
 }
 
-CastFigures what_if(const Distribution& distribution, Format format, float scale, Rounding rounding) {
+CastPrediction what_if(const Distribution& distribution, Format format, float scale, Rounding rounding) {
   if (!usable(scale)) {
     throw Error("a scale of " + std::to_string(scale) + " cannot be cast with", "give a positive, finite scale");
   }
-  CastFigures figures;
-  figures.format = format;
-  figures.scale = scale;
+  CastPrediction result;
+  result.format = format;
+  result.scale = scale;
   const std::optional<Extent> extent = extent_of(distribution);
   if (!extent) {
     constexpr double none = std::numeric_limits<double>::quiet_NaN();
-    figures.underflow_percent = figures.saturated_percent = figures.sqnr_db = figures.headroom_log2 = none;
-    return figures;
+    result.underflow_percent = result.saturated_percent = result.sqnr_db = result.headroom_log2 = none;
+    return result;
   }
   const Losses losses = cast(pieces_of(distribution.binades, *extent), format, scale, rounding);
   const double signal2 = losses.signal2 / scale / scale;
   const double elements = elements_of(distribution, total(distribution.binades), signal2);
-  figures.underflow_percent = 100 * losses.underflowed / elements;
-  figures.saturated_percent = 100 * losses.saturated / elements;
-  figures.sqnr_db =
+  result.underflow_percent = 100 * losses.underflowed / elements;
+  result.saturated_percent = 100 * losses.saturated / elements;
+  result.sqnr_db =
       losses.error2 > 0 ? 10 * std::log10(losses.signal2 / losses.error2) : std::numeric_limits<double>::infinity();
-  figures.headroom_log2 = std::log2(info(format).max) - std::log2(extent->high) - std::log2(scale);
-  return figures;
+  result.headroom_log2 = std::log2(info(format).max) - std::log2(extent->high) - std::log2(scale);
+  return result;
 }
 
 std::span<const Format> what_if_formats() {

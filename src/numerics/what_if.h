@@ -2,19 +2,19 @@
 // full statistics keep of a site, without the tensor itself.
 //
 // The model: one scale for the whole tensor. Within a binade the density of log|x| follows the parabola through the
-// counts of the binade and its two neighbours; the first and last binade end at the smallest and largest magnitude, and
+// counts of the binade and its two neighbors; the first and last binade end at the smallest and largest magnitude, and
 // the largest element counts exactly. Over that density the format's rounding is integrated cell by cell (E4M3, E5M2,
 // E2M1), or as uniform noise of a step where steps are fine (BF16, F16, TF32). Against real casts of normal, uniform,
 // lognormal, Student, GELU and half-zero data at many scales (tests/numerics/what_if_test.cpp) underflow agrees within
-// 1.5 percentage points (9 for GELU in 4 bits, whose bulk shares a binade with the limit), saturation within 2.5, and
-// SQNR within 1.6 dB; within 3.5 dB where a few elements carry most of the sum of squares (lognormal with σ = 3,
-// Student with 1.5 degrees of freedom); where such outliers saturate only the order of the SQNR is right. Scales by
-// block cannot be judged this way: a histogram does not say which elements share a block.
+// 1.5 percentage points (9 for GELU in 4 bits, most of which shares a binade with the limit), saturation within 2.5,
+// and SQNR within 1.6 dB; within 3.5 dB where a few elements carry most of the sum of squares (lognormal with σ = 3,
+// Student with 1.5 degrees of freedom); where such outliers saturate only the order of the SQNR is right. Block
+// scales cannot be predicted this way: a histogram does not say which elements share a block.
 #pragma once
 
 #include <span>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver {
 
@@ -28,27 +28,26 @@ struct Distribution {
 };
 
 Distribution distribution_of(const CastStatistics& seen);
-Distribution distribution_of(const SiteFigures& figures, const Binades& binades);
+Distribution distribution_of(const SiteSample& sample, const Binades& binades);
 
-// Figures of one cast, in the words of Statistic. All NaN where the distribution has no element.
-struct CastFigures {
+// Statistics of one cast, named as in Statistic. All NaN where the distribution has no element.
+struct CastPrediction {
   Format format = Format::f32;
   float scale = 1;  // s in q = cast(x · s)
   double underflow_percent = 0;
   double saturated_percent = 0;
   double sqnr_db = 0;        // +inf where nothing is lost
-  double headroom_log2 = 0;  // binades between the largest magnitude and the format's end
+  double headroom_log2 = 0;  // binades from the scaled amax to the format's largest value
 };
 
-// The scale that puts the largest magnitude on the format's largest value, for formats that a scale is chosen for; 1
-// for those of 16 bits and more.
+// The scale that maps the amax to the format's largest value in low precision; 1 in high precision.
 float natural_scale(const Distribution& distribution, Format format);
 
-CastFigures what_if(const Distribution& distribution, Format format, Rounding rounding = Rounding::nearest_even);
+CastPrediction what_if(const Distribution& distribution, Format format, Rounding rounding = Rounding::nearest_even);
 
 // With a given scale. Throws Error where it is not positive and finite.
-CastFigures what_if(const Distribution& distribution, Format format, float scale,
-                    Rounding rounding = Rounding::nearest_even);
+CastPrediction what_if(const Distribution& distribution, Format format, float scale,
+                       Rounding rounding = Rounding::nearest_even);
 
 // The formats that are worth showing side by side: e2m1, e4m3, e5m2, f16, bf16.
 std::span<const Format> what_if_formats();

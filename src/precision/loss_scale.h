@@ -1,5 +1,5 @@
 // Adaptive loss scale: a power of two that keeps small gradients representable. Overflow halves it and skips the step;
-// a window of clean steps doubles it.
+// a window of steps without overflow doubles it.
 #pragma once
 
 #include <algorithm>

@@ -30,7 +30,7 @@ std::vector<Override> parse_overrides(const PrecisionConfig& config) {
   return overrides;
 }
 
-void complain_of_unused(const std::vector<Override>& overrides, const std::vector<LayerShape>& layers) {
+void check_all_used(const std::vector<Override>& overrides, const std::vector<LayerShape>& layers) {
   for (const Override& entry : overrides) {
     if (entry.used) continue;
     std::string some;
@@ -47,13 +47,14 @@ struct Choice {
 };
 
 Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
-  if (layer.high_precision) return {std::string(wide_recipe_for(config.recipe)), "kept wide by default"};
+  if (layer.high_precision)
+    return {std::string(high_precision_recipe_for(config.recipe)), "kept in high precision by default"};
   const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
   if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
   return {config.recipe, "recipe"};
 }
 
-// Sites with a delayed or fixed scale have one scale for both sides, so both must be of one format.
+// A delayed or static scale is used for rowwise and columnwise codes, so both must have the same format.
 void check_sides(const PlanRow& row) {
   check(row.spec.rows, row.site);
   check(row.spec.columns, row.site);
@@ -65,7 +66,7 @@ void check_sides(const PlanRow& row) {
   }
 }
 
-Format wider(Format a, Format b) { return info(a).storage_bits >= info(b).storage_bits ? a : b; }
+Format higher_precision(Format a, Format b) { return info(a).storage_bits >= info(b).storage_bits ? a : b; }
 
 }  // namespace
 
@@ -149,7 +150,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
       plan.rows.push_back(std::move(row));
     }
   }
-  complain_of_unused(overrides, layers);
+  check_all_used(overrides, layers);
   agree_on_rotation(plan);
   return plan;
 }
@@ -184,7 +185,7 @@ std::map<std::string, double> flops_by_format(const Plan& plan, const std::vecto
   std::map<std::string, double> shares;
   double total = 0;
   const auto add = [&](const QuantSpec& a, const QuantSpec& b, double flops) {
-    shares[std::string(info(wider(a.format, b.format)).name)] += flops;
+    shares[std::string(info(higher_precision(a.format, b.format)).name)] += flops;
     total += flops;
   };
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -201,9 +202,9 @@ std::map<std::string, double> flops_by_format(const Plan& plan, const std::vecto
   return shares;
 }
 
-double narrow_share(const std::map<std::string, double>& shares) {
+double low_precision_share(const std::map<std::string, double>& shares) {
   double sum = 0;
-  for (const auto& [format, share] : shares) sum += is_narrow(parse_format(format)) ? share : 0.0;
+  for (const auto& [format, share] : shares) sum += is_low_precision(parse_format(format)) ? share : 0.0;
   return sum;
 }
 

@@ -47,8 +47,8 @@ struct Plan {
 
 Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
 
-// Both operands of a product must be rotated, or neither. Where patterns or a widened site left one alone, its rotation
-// is dropped: the product is exact without it.
+// Both operands of a GEMM must be rotated, or neither. Where a pattern or a site moved to BF16 leaves one unrotated,
+// the rotation of the other is dropped: the result is the same without it.
 void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy);
 void agree_on_rotation(Plan& plan);
 
@@ -60,13 +60,13 @@ std::string_view name_of(Role role);  // "x", "w", "dy"
 // The plan as TOML: one table per site.
 std::string to_toml(const Plan& plan);
 
-// One line per group of sites that are stored alike: for the terminal.
+// For the terminal: one line per group of sites with the same storage.
 std::string summary(const Plan& plan);
 
-// Share of the products' floating-point operations by the wider of their operands' formats: "e4m3" → 0.93 …
+// Share of the GEMMs' floating-point operations by the higher-precision format of their two operands: "e4m3" → 0.93 …
 std::map<std::string, double> flops_by_format(const Plan& plan, const std::vector<LayerShape>& layers);
 
 // Sum of the shares of formats of 8 bits and fewer.
-double narrow_share(const std::map<std::string, double>& shares);
+double low_precision_share(const std::map<std::string, double>& shares);
 
 }  // namespace quaver

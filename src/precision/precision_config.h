@@ -1,4 +1,4 @@
-// What the user may say about precision; a recipe turns it into a plan.
+// The settings of the section `precision`; a recipe turns them into a plan.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct PrecisionConfig {
   std::map<std::string, std::string> layers;  // pattern "blocks.*.mlp.down" or "blocks.0.*/dy" → recipe name
   int history = 16;                           // delayed: length of the amax history
   HistoryRule history_rule = HistoryRule::max;
-  int margin = 0;  // tensor scales leave 2^margin of headroom
+  int margin = 0;  // FP32 scales leave 2^margin of headroom
   bool power_of_two_scales = false;
   bool mx_floor = false;              // MX: OCP's floor rule instead of rounding the exponent up
-  bool wide_weight_gradient = false;  // fp8-row: weight-gradient products in bf16
+  bool wide_weight_gradient = false;  // fp8-row: wgrad in bf16
   GradientFormat gradient_format = GradientFormat::recipe;
   double wide_tail = -1;    // share of the last blocks kept in bf16; −1: the recipe's own (nvfp4: 0.15)
   std::string switch_to;    // recipe for the last part of the run; empty: none
@@ -38,7 +38,7 @@ struct PrecisionConfig {
 
   LossScaling loss_scaling = LossScaling::automatic;
   int loss_scale_log2 = 8;      // start, or the fixed value
-  int loss_scale_window = 200;  // clean steps before it doubles
+  int loss_scale_window = 200;  // steps without overflow before it doubles
 };
 
 }  // namespace quaver

@@ -14,23 +14,26 @@ constexpr std::array<RecipeInfo, 13> table{{
     {"tf32", "operands rounded to 10 mantissa bits"},
     {"bf16", "operands in BF16"},
     {"fp16", "operands in FP16, with loss scaling"},
-    {"fp8-current", "E4M3 forward, E5M2 gradients; one scale a tensor, from the tensor itself"},
-    {"fp8-delayed", "E4M3 forward, E5M2 gradients; one scale a tensor, from the steps before"},
-    {"fp8-static", "E4M3 forward, E5M2 gradients; fixed scales from calibration or the config"},
-    {"fp8-row", "E4M3; one scale a row along the reduction"},
-    {"fp8-block", "E4M3; 1×128 blocks, weights 128×128"},
+    {"fp8-current", "E4M3 forward, E5M2 gradients; one scale per tensor, from the tensor itself (current scaling)"},
+    {"fp8-delayed", "E4M3 forward, E5M2 gradients; one scale per tensor, from the amax history (delayed scaling)"},
+    {"fp8-static", "E4M3 forward, E5M2 gradients; static scales from calibration or the config"},
+    {"fp8-row", "E4M3; rowwise: one scale per row along the summed dimension"},
+    {"fp8-block", "E4M3; blockwise: 1×128, weights 128×128"},
     {"fp8-unit", "E4M3 forward, E5M2 gradients; no scales at all, for unit-scaled models"},
     {"mxfp8", "E4M3; 1×32 blocks with power-of-two scales"},
-    {"mxfp4", "E2M1; 1×32 blocks, gradients stochastic after a random Hadamard transform"},
-    {"nvfp4", "E2M1; 1×16 blocks with E4M3 scales, weights 16×16, stochastic gradients; last 15% of blocks in bf16"},
+    {"mxfp4",
+     "E2M1; 1×32 blocks with power-of-two scales, random Hadamard transform and stochastic rounding in the backward "
+     "pass"},
+    {"nvfp4",
+     "E2M1; 1×16 blocks with E4M3 scales, weights 16×16, stochastic rounding of gradients; last 15% of blocks in bf16"},
 }};
 
 SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
 
-QuantSpec wide(Format format) { return {.format = format}; }
+QuantSpec high_precision(Format format) { return {.format = format}; }
 
-Recipe wide_everywhere(Format format) {
-  const SiteSpec spec = both(wide(format));
+Recipe all_in(Format format) {
+  const SiteSpec spec = both(high_precision(format));
   return {.x = spec, .w = spec, .dy = spec};
 }
 
@@ -38,7 +41,7 @@ ScaleFormat tensor_scale_format(const PrecisionConfig& options) {
   return options.power_of_two_scales ? ScaleFormat::f32_power_of_two : ScaleFormat::f32;
 }
 
-// One scale a tensor: E4M3 forward, E5M2 gradients.
+// One scale per tensor: E4M3 forward, E5M2 gradients.
 Recipe per_tensor(ScalePolicy policy, const PrecisionConfig& options) {
   const ScaleFormat scale = policy == ScalePolicy::none ? ScaleFormat::f32 : tensor_scale_format(options);
   const int margin = policy == ScalePolicy::none || policy == ScalePolicy::fixed ? 0 : options.margin;
@@ -55,19 +58,19 @@ Recipe per_row(const PrecisionConfig& options) {
                        .policy = ScalePolicy::current,
                        .margin = options.margin};
   Recipe recipe{.x = both(spec), .w = both(spec), .dy = both(spec)};
-  if (options.wide_weight_gradient) recipe.x.columns = recipe.dy.columns = wide(Format::bf16);
+  if (options.wide_weight_gradient) recipe.x.columns = recipe.dy.columns = high_precision(Format::bf16);
   return recipe;
 }
 
 Recipe per_block(const PrecisionConfig& options) {
-  const QuantSpec lines{.format = Format::e4m3,
-                        .block = block::b1x128,
-                        .scale = tensor_scale_format(options),
-                        .policy = ScalePolicy::current,
-                        .margin = options.margin};
-  QuantSpec squares = lines;
-  squares.block = block::b128x128;
-  return {.x = both(lines), .w = both(squares), .dy = both(lines)};
+  const QuantSpec rows{.format = Format::e4m3,
+                       .block = block::b1x128,
+                       .scale = tensor_scale_format(options),
+                       .policy = ScalePolicy::current,
+                       .margin = options.margin};
+  QuantSpec weight = rows;
+  weight.block = block::b128x128;
+  return {.x = both(rows), .w = both(weight), .dy = both(rows)};
 }
 
 QuantSpec mx(Format format, const PrecisionConfig& options) {
@@ -82,8 +85,8 @@ Recipe mxfp8(const PrecisionConfig& options) {
   return {.x = spec, .w = spec, .dy = spec};
 }
 
-// Forward as it is; both operands of both backward products rotated, shrunk to ¾ so that stochastic rounding never
-// clips, and rounded stochastically. The product then carries 4/3 · 4/3 = 16/9.
+// fprop as it is; both operands of dgrad and wgrad rotated, shrunk to ¾ so that stochastic rounding never clips, and
+// rounded stochastically. The GEMM makes up for it with 4/3 · 4/3 = 16/9.
 Recipe mxfp4(const PrecisionConfig& options) {
   const QuantSpec forward = mx(Format::e2m1, options);
   QuantSpec backward = forward;
@@ -93,26 +96,26 @@ Recipe mxfp4(const PrecisionConfig& options) {
   return {.x = {forward, backward}, .w = {forward, backward}, .dy = both(backward)};
 }
 
-// Rotation on the two operands of the weight gradient only; weights in squares, so that both their sides agree.
+// Rotation of the two operands of wgrad only; weights in 2-D blocks, so that rowwise and columnwise codes agree.
 Recipe nvfp4() {
-  const QuantSpec lines{
+  const QuantSpec rows{
       .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  QuantSpec squares = lines;
-  squares.block = block::b16x16;
-  QuantSpec rotated = lines;
+  QuantSpec weight = rows;
+  weight.block = block::b16x16;
+  QuantSpec rotated = rows;
   rotated.rotation = Rotation::hadamard;
-  QuantSpec gradient = lines;
+  QuantSpec gradient = rows;
   gradient.rounding = Rounding::stochastic;
   QuantSpec rotated_gradient = gradient;
   rotated_gradient.rotation = Rotation::hadamard;
-  return {.x = {lines, rotated}, .w = both(squares), .dy = {gradient, rotated_gradient}, .wide_tail = 0.15};
+  return {.x = {rows, rotated}, .w = both(weight), .dy = {gradient, rotated_gradient}, .wide_tail = 0.15};
 }
 
 Recipe by_name(std::string_view name, const PrecisionConfig& options) {
-  if (name == "fp32") return wide_everywhere(Format::f32);
-  if (name == "tf32") return wide_everywhere(Format::tf32);
-  if (name == "bf16") return wide_everywhere(Format::bf16);
-  if (name == "fp16") return wide_everywhere(Format::f16);
+  if (name == "fp32") return all_in(Format::f32);
+  if (name == "tf32") return all_in(Format::tf32);
+  if (name == "bf16") return all_in(Format::bf16);
+  if (name == "fp16") return all_in(Format::f16);
   if (name == "fp8-current") return per_tensor(ScalePolicy::current, options);
   if (name == "fp8-delayed") return per_tensor(ScalePolicy::delayed, options);
   if (name == "fp8-static") return per_tensor(ScalePolicy::fixed, options);
@@ -127,7 +130,7 @@ Recipe by_name(std::string_view name, const PrecisionConfig& options) {
   throw Error("there is no recipe '" + std::string(name) + "'", "choose one of " + known);
 }
 
-// E5M2 has no product with itself on any GPU, and FP4 recipes have their own gradients, so only E4M3 ↔ E5M2 change.
+// No GPU multiplies E5M2 with E5M2, and FP4 recipes have their own gradients, so only E4M3 ↔ E5M2 change.
 void replace_gradient_format(SiteSpec& dy, GradientFormat choice) {
   if (choice == GradientFormat::recipe) return;
   const Format format = choice == GradientFormat::e4m3 ? Format::e4m3 : Format::e5m2;
@@ -148,10 +151,10 @@ Recipe make_recipe(std::string_view name, const PrecisionConfig& options) {
   return recipe;
 }
 
-std::string_view wide_recipe_for(std::string_view name) {
-  constexpr std::array<std::string_view, 4> wide_recipes{"fp32", "tf32", "bf16", "fp16"};
-  const auto* found = std::find(wide_recipes.begin(), wide_recipes.end(), name);
-  return found == wide_recipes.end() ? std::string_view("bf16") : *found;
+std::string_view high_precision_recipe_for(std::string_view name) {
+  constexpr std::array<std::string_view, 4> high_precision_recipes{"fp32", "tf32", "bf16", "fp16"};
+  const auto* found = std::find(high_precision_recipes.begin(), high_precision_recipes.end(), name);
+  return found == high_precision_recipes.end() ? std::string_view("bf16") : *found;
 }
 
 }  // namespace quaver

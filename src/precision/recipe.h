@@ -1,4 +1,4 @@
-// Recipes: a table from role to how that role's tensors are stored for their products. Precision is data; no layer
+// Recipes: a table from role to how that role's tensors are stored for their GEMMs. Precision is data; no layer
 // knows a recipe by name.
 #pragma once
 
@@ -31,7 +31,8 @@ std::span<const RecipeInfo> recipes();
 // Throws Error with the known names, and the nearest, when there is no such recipe.
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
-// The recipe that layers kept wide (the head) use under this one: itself if it is wide, else bf16.
-std::string_view wide_recipe_for(std::string_view name);
+// The recipe of layers kept in high precision (the head) under this one: itself if it is one of high precision, else
+// bf16.
+std::string_view high_precision_recipe_for(std::string_view name);
 
 }  // namespace quaver

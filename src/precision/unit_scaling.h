@@ -1,4 +1,4 @@
-// The factors that give every tensor of a unit-scaled model unit variance at initialisation, so that 8 bits need no
+// The factors that give every tensor of a unit-scaled model unit variance at initialization, so that 8 bits need no
 // scale. Sources: Unit Scaling (Blake et al. 2023), u-µP (Blake et al. 2024), µnit Scaling (Narayan et al. 2025).
 //
 // Inside a residual branch the forward and backward factors differ, each chosen for unit variance; where the branch
@@ -6,7 +6,7 @@
 // the true one up to one constant. (Constrained unit scaling uses the forward factors for both, and lets the gradients
 // of a 4× wider layer drift by a factor of two.)
 //
-// Attention's factors are measured once at initialisation, not computed: the closed form assumes independent tokens,
+// Attention's factors are measured once at initialization, not computed: the closed form assumes independent tokens,
 // and from the second block on they share what the first attention mixed (standard deviations of 2 to 4 were seen).
 #pragma once
 

@@ -1,6 +1,6 @@
-// Charts as inline SVG: lines, horizontal bars, and a grid of coloured cells. They need no script; colours and type
+// Charts as inline SVG: lines, horizontal bars, and a grid of colored cells. They need no script; colors and type
 // come from the page's style sheet (or from standalone_svg), follow the light or dark preference and are safe for
-// colour-blind readers, and lines differ by dash as well. Every text may be hostile: it is escaped.
+// color-blind readers, and lines differ by dash as well. Every text may be hostile: it is escaped.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ struct BarChart {
   double width = 760;
 };
 
-// A cell is coloured by its category, or by its value where it has one and no category; neither leaves it blank.
+// A cell is colored by its category, or by its value where it has one and no category; neither leaves it blank.
 struct Cell {
   std::string category;
   std::optional<double> value;

@@ -91,7 +91,7 @@ void draw_headers(SvgWriter& svg, const HeatGrid& grid, const GridLayout& layout
   }
 }
 
-// From barely tinted at the low end to full colour at the high end.
+// From barely tinted at the low end to full color at the high end.
 double strength(const Axis& axis, double value) { return 0.06 + 0.84 * std::clamp(axis.pixel(value), 0.0, 1.0); }
 
 void draw_category_legend(SvgWriter& svg, const std::vector<std::string>& names, double y) {

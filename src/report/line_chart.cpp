@@ -127,7 +127,7 @@ void draw_line(SvgWriter& svg, const std::vector<Segment>& pieces, const std::st
   }
 }
 
-// The band around a line: its upper edge, then its lower edge backwards. Points that cannot be drawn part it.
+// The band around a line: its upper edge, then its lower edge backward. Points that cannot be drawn part it.
 void draw_band(SvgWriter& svg, const Series& series, const Axis& x, const Axis& y, const std::string& classes) {
   Series low = series;
   Series high = series;
@@ -171,9 +171,9 @@ bool draw_crosses(SvgWriter& svg, const Series& series, const Axis& x, std::size
     crosses += fmt::format("M{} {}l6 6m-6 0l6 -6", coordinate(from - 3), coordinate(y - 3));
     if (to > from + 6) runs += fmt::format("M{} {}H{}", coordinate(from + 6), coordinate(y), coordinate(to));
   }
-  const std::string colour = classes.substr(0, classes.find(' '));
-  if (!crosses.empty()) svg.path(crosses, "cross " + colour);
-  if (!runs.empty()) svg.path(runs, "run " + colour);
+  const std::string color = classes.substr(0, classes.find(' '));
+  if (!crosses.empty()) svg.path(crosses, "cross " + color);
+  if (!runs.empty()) svg.path(runs, "run " + color);
   return !crosses.empty();
 }
 

@@ -6,16 +6,16 @@ namespace quaver::report {
 namespace {
 
 // Okabe and Ito's palette without its yellow, which does not show on white; lighter versions of the same hues on dark.
-constexpr std::size_t colour_count = 7;
+constexpr std::size_t color_count = 7;
 constexpr std::size_t dash_count = 5;
 
 }  // namespace
 
 std::string series_classes(std::size_t index) {
-  return fmt::format("s{} d{}", index % colour_count, index % dash_count);
+  return fmt::format("s{} d{}", index % color_count, index % dash_count);
 }
 
-std::string fill_class(std::size_t index) { return fmt::format("s{}", index % colour_count); }
+std::string fill_class(std::size_t index) { return fmt::format("s{}", index % color_count); }
 
 std::string_view chart_css() {
   return R"css(
@@ -144,7 +144,7 @@ std::string_view chart_script() {
     const xOf = axis(svg.dataset.x, 0, width);
     const yOf = axis(svg.dataset.y, height, 0);
     const series = [...svg.querySelectorAll('path.main')].map((path) => ({
-      name: path.dataset.name, colour: path.getAttribute('class').match(/s\d+/)[0], points: points(path),
+      name: path.dataset.name, color: path.getAttribute('class').match(/s\d+/)[0], points: points(path),
     }));
     const title = svg.querySelector('title');
     if (title) title.remove();
@@ -164,8 +164,8 @@ std::string_view chart_script() {
       const back = element(layer, 'rect', {class: 'tip', rx: 4});
       const texts = [element(layer, 'text', {class: 'muted small'}, xOf(at).replace(/\.0*$/, ''))];
       for (const n of near) {
-        element(layer, 'circle', {cx: left + n.p[0], cy: top + n.p[1], r: 3, class: 'fill ' + n.s.colour});
-        texts.push(element(layer, 'text', {class: 'small series ' + n.s.colour}, yOf(n.p[1]) + '  ' + n.s.name));
+        element(layer, 'circle', {cx: left + n.p[0], cy: top + n.p[1], r: 3, class: 'fill ' + n.s.color});
+        texts.push(element(layer, 'text', {class: 'small series ' + n.s.color}, yOf(n.p[1]) + '  ' + n.s.name));
       }
       const wide = Math.max(...texts.map((t) => t.getComputedTextLength())) + 16;
       const from = at + 12 + wide > width ? left + at - 12 - wide : left + at + 12;
@@ -180,6 +180,6 @@ std::string_view chart_script() {
 )js";
 }
 
-std::string_view chart_script_hash() { return "YEyIZ0dz39MNaPtOJqz9Z8hvuW3sUtZZgKwaPVVB1sk="; }
+std::string_view chart_script_hash() { return "k0E/Wpa9OFuoxgCR/r8AjNk75gBwvaCehFaEBg0JqKc="; }
 
 }  // namespace quaver::report

@@ -1,4 +1,4 @@
-// The look of reports: colours, type, and the small script that reads values off a line chart under the pointer.
+// The look of reports: colors, type, and the small script that reads values off a line chart under the pointer.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace quaver::report {
 
-// Colours as CSS variables, for light, dark and print, and the classes that charts use.
+// Colors as CSS variables, for light, dark and print, and the classes that charts use.
 std::string_view chart_css();
 
 inline constexpr double font = 12;  // pixels, of the text in charts
@@ -20,7 +20,7 @@ std::string_view page_css();
 std::string_view chart_script();
 std::string_view chart_script_hash();
 
-// The classes that give a line, a bar or a cell its place in the palette, for example "s1 d1": colours and, for lines,
+// The classes that give a line, a bar or a cell its place in the palette, for example "s1 d1": colors and, for lines,
 // dashes repeat with different periods, so that a dozen series stay distinct.
 std::string series_classes(std::size_t index);
 std::string fill_class(std::size_t index);

@@ -65,9 +65,9 @@ std::optional<Format> format_named(const std::string& name) {
   return std::nullopt;
 }
 
-SiteFigures figures_of(const SiteHistogram& histogram) {
-  SiteFigures figures;
-  for (const auto& [name, value] : histogram.figures) {
+SiteSample figures_of(const SiteHistogram& histogram) {
+  SiteSample figures;
+  for (const auto& [name, value] : histogram.statistics) {
     for (const StatisticInfo& statistic : all_statistics()) {
       if (statistic.name == name) figures[statistic.statistic] = value;
     }
@@ -83,7 +83,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
   const auto format = format_named(histogram.state.rows);
   if (!format) return nullptr;
   if (!is_scale(scale)) {
-    if (is_narrow(*format) && histogram.state.block != "tensor") return nullptr;
+    if (is_low_precision(*format) && histogram.state.block != "tensor") return nullptr;
     scale = natural_scale(distribution, *format);
     if (!is_scale(scale)) return nullptr;
   }
@@ -95,7 +95,7 @@ json range_of(const SiteHistogram& histogram, const Distribution& distribution, 
 json what_if_rows(const Distribution& distribution) {
   json rows = json::array();
   for (const Format format : what_if_formats()) {
-    const CastFigures figures = what_if(distribution, format);
+    const CastPrediction figures = what_if(distribution, format);
     rows.push_back({{"format", info(format).name},
                     {"scale", figures.scale},
                     {"underflow_percent", figures.underflow_percent},
@@ -106,11 +106,11 @@ json what_if_rows(const Distribution& distribution) {
 }
 
 // What the cast of that step did, with the scale it used.
-json as_stored(const SiteFigures& figures) {
-  return {{"scale", figures[Statistic::scale]},
-          {"underflow_percent", figures[Statistic::underflow_percent]},
-          {"saturated_percent", figures[Statistic::saturated_percent]},
-          {"sqnr_db", figures[Statistic::sqnr_db]}};
+json as_stored(const SiteSample& sample) {
+  return {{"scale", sample[Statistic::scale]},
+          {"underflow_percent", sample[Statistic::underflow_percent]},
+          {"saturated_percent", sample[Statistic::saturated_percent]},
+          {"sqnr_db", sample[Statistic::sqnr_db]}};
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ std::string histogram_body(const StoreReader& store, const std::string& run, con
   std::optional<std::uint64_t> step;
   if (query.text("step")) step = query.number("step", 0, 0, last_step);
   const SiteHistogram histogram = store.histogram(run, name_in(query, "site"), step);
-  const SiteFigures figures = figures_of(histogram);
+  const SiteSample figures = figures_of(histogram);
   const Distribution distribution = distribution_of(figures, histogram.counts);
   const float scale = figures[Statistic::scale];
   return json_text({{"site", histogram.site},

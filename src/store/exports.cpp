@@ -58,11 +58,11 @@ void write_metrics_jsonl(const StoreReader& store, const RunDetails& run, const 
 void write_numerics_jsonl(const StoreReader& store, const RunDetails& run, const std::vector<std::string>& statistics,
                           const fs::path& path) {
   AtomicFile file(path);
-  store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> figures) {
-    for (std::size_t site = 0; site < run.sites.size() && (site + 1) * statistics.size() <= figures.size(); ++site) {
+  store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> values) {
+    for (std::size_t site = 0; site < run.sites.size() && (site + 1) * statistics.size() <= values.size(); ++site) {
       Json line{{"step", step}, {"site", run.sites[site].name}};
       for (std::size_t i = 0; i < statistics.size(); ++i) {
-        const float value = figures[site * statistics.size() + i];
+        const float value = values[site * statistics.size() + i];
         if (!std::isnan(value)) line[statistics[i]] = number(value);
       }
       file.write(dump(line));
@@ -94,11 +94,11 @@ void write_numerics_csv(const StoreReader& store, const RunDetails& run, const s
   file.write("step,site,statistic,value\n");
   std::vector<std::string> sites;
   for (const SiteDescription& site : run.sites) sites.push_back(quoted(site.name));
-  store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> figures) {
-    for (std::size_t i = 0; i < figures.size() && i / statistics.size() < sites.size(); ++i) {
-      if (std::isnan(figures[i])) continue;
+  store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> values) {
+    for (std::size_t i = 0; i < values.size() && i / statistics.size() < sites.size(); ++i) {
+      if (std::isnan(values[i])) continue;
       file.write(fmt::format("{},{},{},{}\n", step, sites[i / statistics.size()],
-                             quoted(statistics[i % statistics.size()]), figures[i]));
+                             quoted(statistics[i % statistics.size()]), values[i]));
     }
   });
   file.commit();
@@ -125,14 +125,14 @@ void write_tensorboard(const StoreReader& store, const RunDetails& run, const st
   });
   if (!statistics.empty()) {
     auto time = times.begin();
-    store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> figures) {
+    store.visit_numerics(run.summary.id, statistics, [&](std::uint64_t step, std::span<const float> values) {
       while (time != times.end() && time->first < step) ++time;
       scalars.clear();
-      for (std::size_t i = 0; i < figures.size() && i / statistics.size() < run.sites.size(); ++i) {
-        if (std::isnan(figures[i])) continue;
+      for (std::size_t i = 0; i < values.size() && i / statistics.size() < run.sites.size(); ++i) {
+        if (std::isnan(values[i])) continue;
         scalars.push_back(
             {fmt::format("numerics/{}/{}", statistics[i % statistics.size()], run.sites[i / statistics.size()].name),
-             figures[i]});
+             values[i]});
       }
       events.write(time != times.end() && time->first == step ? time->second : run.summary.started, step, scalars);
     });

@@ -12,15 +12,15 @@
 namespace quaver {
 
 enum class ExportFormat : std::uint8_t {
-  jsonl,        // metrics.jsonl: an object a step; numerics.jsonl: an object a site and step
-  csv,          // metrics.csv: a row a step; numerics.csv: step, site, statistic, value
+  jsonl,        // metrics.jsonl: one object per step; numerics.jsonl: one object per site and step
+  csv,          // metrics.csv: one row per step; numerics.csv: step, site, statistic, value
   tensorboard,  // events.out.tfevents.*: metrics by name, numerics as numerics/<statistic>/<site>
 };
 
 struct ExportOptions {
   ExportFormat format = ExportFormat::jsonl;
   // Numerics of these statistics only. Empty: all of them as JSON lines and CSV, none for TensorBoard, which keeps a
-  // series a site and statistic in memory.
+  // series per site and statistic in memory.
   std::vector<std::string> statistics;
 };
 

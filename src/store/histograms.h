@@ -1,4 +1,4 @@
-// Histograms of binades: at most 64 moments of a run are kept, spread over it, the newest always among them.
+// Histograms of binades: those of at most 64 steps of a run are kept, spread over it, always with the newest.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ std::optional<BinadeCounts> decode_counts(std::span<const std::byte>& bytes);
 
 class HistogramTable {
  public:
-  // What to do about a row that is not as it was written. It is passed over.
+  // What to do about a row that is not as it was written. It is skipped.
   using OnDamage = std::function<void(std::uint64_t step)>;
   HistogramTable(Database& database, std::int64_t run, OnDamage on_damage = {})
       : database_(database), run_(run), on_damage_(std::move(on_damage)) {}

@@ -92,7 +92,7 @@ NumericsTable::NumericsTable(Database& database, std::int64_t run, const SiteLay
                           "chunk=? AND bin>=? AND bin<? ORDER BY bin",
                           checksum_column(database))) {}
 
-bool NumericsTable::append(std::uint64_t step, std::span<const float> figures,
+bool NumericsTable::append(std::uint64_t step, std::span<const float> values,
                            std::span<const StoredStatistic> statistics) {
   Statement& last =
       database_.prepared("SELECT step, sample FROM numerics_steps WHERE run=? ORDER BY step DESC LIMIT 1").bind(run_);
@@ -102,7 +102,7 @@ bool NumericsTable::append(std::uint64_t step, std::span<const float> figures,
     sample = last.column_unsigned(1) + 1;
   }
   database_.prepared("INSERT INTO numerics_steps VALUES(?,?,?)").bind(run_, step, sample).run();
-  gather(sample, figures, statistics);
+  gather(sample, values, statistics);
   for (int level = 1; level < numerics_levels; ++level) {
     const std::uint64_t size = samples_per_bin(level);
     if ((sample + 1) % size != 0) break;
@@ -111,18 +111,18 @@ bool NumericsTable::append(std::uint64_t step, std::span<const float> figures,
   return true;
 }
 
-void NumericsTable::gather(std::uint64_t sample, std::span<const float> figures,
+void NumericsTable::gather(std::uint64_t sample, std::span<const float> values,
                            std::span<const StoredStatistic> statistics) {
-  std::array<float, most_sites_per_chunk> values{};
+  std::array<float, most_sites_per_chunk> of_chunk{};
   for (std::size_t column = 0; column < statistics.size(); ++column) {
     for (std::size_t r = 0; r < layout_.roles.size(); ++r) {
       const SiteLayout::Role& role = layout_.roles[r];
       for (std::size_t chunk = 0; chunk < role.chunks(); ++chunk) {
         const std::size_t size = role.chunk_size(chunk);
         for (std::size_t i = 0; i < size; ++i) {
-          values[i] = figures[role.sites[chunk * role.chunk_sites() + i] * statistics.size() + column];
+          of_chunk[i] = values[role.sites[chunk * role.chunk_sites() + i] * statistics.size() + column];
         }
-        insert({0, statistics[column].id, r, chunk}, sample, std::span(values).first(size));
+        insert({0, statistics[column].id, r, chunk}, sample, std::span(of_chunk).first(size));
       }
     }
   }

@@ -1,5 +1,5 @@
-// Numerics as matrices: how the figures of thousands of sites lie in the table `numerics` (see schema.cpp), with a
-// pyramid over time, so that any span of a run is drawn from a bounded number of rows. Nothing is kept in memory
+// Numerics as matrices: how the statistics of thousands of sites are stored in the table `numerics` (see schema.cpp),
+// with a pyramid over time, so that any span of a run is drawn from a bounded number of rows. Nothing is kept in memory
 // between samples: what a level needs is read back from the level below, so a crash or a rewind has nothing to repair.
 #pragma once
 
@@ -59,12 +59,12 @@ struct StoredStatistic {
 
 class NumericsTable {
  public:
-  // What to do about a row that is not as it was written, given its first sample. Its values are passed over.
+  // What to do about a row that is not as it was written, given its first sample. Its values are skipped.
   using OnDamage = std::function<void(std::uint64_t first_sample)>;
   NumericsTable(Database& database, std::int64_t run, const SiteLayout& layout, OnDamage on_damage = {});
 
-  // figures: [sites × statistics]. False: a sample of this step or a later one is there already.
-  bool append(std::uint64_t step, std::span<const float> figures, std::span<const StoredStatistic> statistics);
+  // values: [sites × statistics]. False: a sample of this step or a later one is there already.
+  bool append(std::uint64_t step, std::span<const float> values, std::span<const StoredStatistic> statistics);
   void remove_after(std::uint64_t last_step, std::span<const StoredStatistic> statistics);
 
   // Samples recorded at steps from..to. They are numbered without gaps; Error where a damaged store says otherwise.
@@ -97,7 +97,7 @@ class NumericsTable {
     std::size_t role = 0;
     std::size_t chunk = 0;
   };
-  void gather(std::uint64_t sample, std::span<const float> figures, std::span<const StoredStatistic> statistics);
+  void gather(std::uint64_t sample, std::span<const float> values, std::span<const StoredStatistic> statistics);
   void summarize(int level, std::uint64_t bin, std::span<const StoredStatistic> statistics);
   void summarize(const Cell& below, std::uint64_t bin, WorseWay worse);
   void insert(const Cell& cell, std::uint64_t bin, std::span<const float> values);

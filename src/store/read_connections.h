@@ -1,4 +1,4 @@
-// The reader's connections: one for each answer in the making, kept for the next. Also the look-ups that every answer
+// The reader's connections: one per concurrent request, kept for the next. Also the lookups that every answer
 // begins with.
 #pragma once
 
@@ -48,7 +48,7 @@ class ReadConnections {
   std::unique_ptr<Database> watch_;  // data_version counts what others wrote since this connection last looked
 };
 
-// One consistent look at the store: a connection and a transaction on it.
+// A consistent view of the store: a connection and a transaction on it.
 class Look {
  public:
   explicit Look(ReadConnections& connections) : connections_(connections), lease_(connections.take()) {
@@ -74,7 +74,7 @@ class Look {
   std::optional<Transaction> transaction_;
 };
 
-// What a run's record says of its status: one that says it is running and was not heard of for a minute is lost.
+// What a run's record says of its status: one that says it is running and has not written for a minute is lost.
 RunStatus status_from(const std::string& text, double heartbeat);
 
 }  // namespace quaver

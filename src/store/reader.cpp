@@ -107,7 +107,7 @@ struct MetricName {
   std::string text;
 };
 
-// One look-up a name instead of a pass over all the run's values.
+// One lookup per name instead of a pass over all the run's values.
 std::vector<MetricName> metric_names(Look& look, std::int64_t run) {
   std::vector<MetricName> names;
   for (std::int64_t last = std::numeric_limits<std::int64_t>::min();;) {

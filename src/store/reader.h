@@ -39,7 +39,7 @@ struct RunSummary {
   std::string recipe;
   std::string group;
   std::uint64_t seed = 0;
-  RunStatus status = RunStatus::running;  // lost where it says running and was not heard of for a minute
+  RunStatus status = RunStatus::running;  // lost where it says running and has not written for a minute
   double started = 0;
   double updated = 0;
   std::uint64_t step = 0;
@@ -120,8 +120,8 @@ struct SiteHistogram {
   std::uint64_t step = 0;
   std::vector<std::uint64_t> steps;  // all that are kept
   BinadeCounts counts{};
-  SiteState state;                                     // as it was at that step
-  std::vector<std::pair<std::string, float>> figures;  // every statistic at that step; NaN: not measured
+  SiteState state;                                        // as it was at that step
+  std::vector<std::pair<std::string, float>> statistics;  // every statistic at that step; NaN: not measured
 };
 
 struct RunAlert {
@@ -132,7 +132,7 @@ struct RunAlert {
 };
 
 // Counts that grow with every transaction that changed something of a kind: "metrics", "numerics", "alerts",
-// "changes", "events", "status", "samples", "documents", "sites". Compare with those of the last look.
+// "changes", "events", "status", "samples", "documents", "sites". Compare with those of the last call.
 struct RunRevision {
   std::string id;
   std::uint64_t step = 0;
@@ -180,13 +180,13 @@ class StoreReader {
   std::uint64_t data_version() const;
   std::vector<RunRevision> revisions() const;
 
-  // Reads every BLOB of the run. Answers about sites fail where they meet a damaged one; exports pass over it.
+  // Reads every BLOB of the run. Answers about sites fail where they meet a damaged one; exports skip it.
   std::vector<DamagedBlob> damaged_blobs(const std::string& id) const;
 
   // For exports: every step that has metrics, ascending, with all of its values; every recorded sample of numerics of
   // the chosen statistics, ascending, as [sites × statistics] in the run's order of sites and the order chosen.
   using MetricsVisitor = std::function<void(std::uint64_t step, std::span<const MetricValue> values)>;
-  using NumericsVisitor = std::function<void(std::uint64_t step, std::span<const float> figures)>;
+  using NumericsVisitor = std::function<void(std::uint64_t step, std::span<const float> values)>;
   void visit_metrics(const std::string& id, const MetricsVisitor& visit) const;
   void visit_numerics(const std::string& id, std::span<const std::string> statistics,
                       const NumericsVisitor& visit) const;

@@ -21,7 +21,7 @@ constexpr std::size_t history_budget = std::size_t{96} << 20U;
 constexpr std::size_t most_columns = 16384;
 constexpr std::size_t most_rows = 16384;
 
-// Where a site's figures lie.
+// Where a site's statistics are stored.
 struct SitePlace {
   std::size_t number = 0;
   std::size_t role = 0;
@@ -132,7 +132,7 @@ NumericsView StoreReader::numerics(const std::string& id, const NumericsQuery& q
   view.steps = first_steps(samples, plan);
   view.last_step = samples.steps.empty() ? 0 : samples.steps.back();
 
-  // Gathered column by column, as the bins come, and turned at the end.
+  // Collected column by column, as the bins come, and transposed at the end.
   std::vector<float> columns(plan.columns * view.rows.size(), not_recorded);
   table.visit({.statistic = static_cast<std::int64_t>(statistic),
                .role = role_number,
@@ -176,9 +176,9 @@ SiteHistory StoreReader::history(const std::string& id, const std::string& site,
                  .end_chunk = place.chunk + 1,
                  .begin = samples.first_sample,
                  .end = samples.first_sample + samples.steps.size()},
-                plan.level, [&](std::uint64_t sample, std::size_t, std::span<const float> figures) {
+                plan.level, [&](std::uint64_t sample, std::size_t, std::span<const float> bin) {
                   float& value = values[sample / plan.samples_per_column - plan.first_column];
-                  value = worse_of(statistics[statistic].worse, value, figures[place.offset]);
+                  value = worse_of(statistics[statistic].worse, value, bin[place.offset]);
                 });
     history.statistics.emplace_back(statistics[statistic].name, std::move(values));
   }
@@ -227,8 +227,8 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
                  .end_chunk = place.chunk + 1,
                  .begin = samples.first_sample,
                  .end = samples.first_sample + samples.steps.size()},
-                0, [&](std::uint64_t, std::size_t, std::span<const float> figures) { value = figures[place.offset]; });
-    result.figures.emplace_back(statistics[statistic].name, value);
+                0, [&](std::uint64_t, std::size_t, std::span<const float> bin) { value = bin[place.offset]; });
+    result.statistics.emplace_back(statistics[statistic].name, value);
   }
   return result;
 }
@@ -262,10 +262,10 @@ void StoreReader::visit_numerics(const std::string& id, std::span<const std::str
   const NumericsTable::Steps samples = table.steps(0, UINT64_MAX);
   // A group of samples at a time, because they may share rows.
   const std::size_t size = layout.sites * numbers.size();
-  std::vector<float> figures(samples_per_group * size);
+  std::vector<float> group(samples_per_group * size);
   for (std::size_t first = 0; first < samples.steps.size(); first += samples_per_group) {
     const std::size_t count = std::min<std::size_t>(samples_per_group, samples.steps.size() - first);
-    std::fill(figures.begin(), figures.end(), not_recorded);
+    std::fill(group.begin(), group.end(), not_recorded);
     for (std::size_t column = 0; column < numbers.size(); ++column) {
       for (std::size_t r = 0; r < layout.roles.size(); ++r) {
         const SiteLayout::Role& role = layout.roles[r];
@@ -276,7 +276,7 @@ void StoreReader::visit_numerics(const std::string& id, std::span<const std::str
                      .begin = samples.first_sample + first,
                      .end = samples.first_sample + first + count},
                     0, [&](std::uint64_t sample, std::size_t chunk, std::span<const float> values) {
-                      float* of_sample = figures.data() + (sample - samples.first_sample - first) * size;
+                      float* of_sample = group.data() + (sample - samples.first_sample - first) * size;
                       for (std::size_t i = 0; i < values.size(); ++i) {
                         of_sample[role.sites[chunk * role.chunk_sites() + i] * numbers.size() + column] = values[i];
                       }
@@ -284,7 +284,7 @@ void StoreReader::visit_numerics(const std::string& id, std::span<const std::str
       }
     }
     for (std::size_t i = 0; i < count; ++i) {
-      visit(samples.steps[first + i], std::span<const float>(figures).subspan(i * size, size));
+      visit(samples.steps[first + i], std::span<const float>(group).subspan(i * size, size));
     }
   }
 }

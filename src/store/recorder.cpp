@@ -24,7 +24,7 @@ constexpr std::size_t most_spare_buffers = 4;
 struct Weigh {
   std::size_t operator()(const MetricsRecord& record) const { return 64 + 64 * record.values.size(); }
   std::size_t operator()(const NumericsRecord& record) const {
-    return record.figures.size() * sizeof(float) + record.binades.size() * sizeof(BinadeCounts);
+    return record.values.size() * sizeof(float) + record.binades.size() * sizeof(BinadeCounts);
   }
   std::size_t operator()(const ScaleChangeRecord& record) const { return 256 + record.reason.size(); }
   std::size_t operator()(const SiteStateRecord& record) const { return 256 + record.state.reason.size(); }
@@ -192,7 +192,7 @@ class RunRecorder::Queue {
     for (Record& record : batch_) {
       (is_numerics(record) ? numerics_bytes_ : other_bytes_) -= weight_of(record);
       auto* numerics = std::get_if<NumericsRecord>(&record);
-      if (numerics != nullptr && spare_.size() < most_spare_buffers) spare_.push_back(std::move(numerics->figures));
+      if (numerics != nullptr && spare_.size() < most_spare_buffers) spare_.push_back(std::move(numerics->values));
     }
     lock.unlock();  // giving back megabytes takes a while, and nobody else touches the batch
     batch_.clear();
@@ -282,15 +282,15 @@ void RunRecorder::metrics(std::uint64_t step, std::span<const MetricValue> value
   enqueue(std::move(record));
 }
 
-void RunRecorder::numerics(std::uint64_t step, std::span<const float> figures, std::vector<BinadeCounts> binades) {
+void RunRecorder::numerics(std::uint64_t step, std::span<const float> values, std::vector<BinadeCounts> binades) {
   if (!queue_) return;
-  if (figures.size() != sites_ * statistics_ || (!binades.empty() && binades.size() != sites_)) {
-    throw Error(fmt::format("a sample of numerics has {} figures and {} histograms, the run {} sites of {} statistics",
-                            figures.size(), binades.size(), sites_, statistics_),
+  if (values.size() != sites_ * statistics_ || (!binades.empty() && binades.size() != sites_)) {
+    throw Error(fmt::format("a sample of numerics has {} values and {} histograms, the run {} sites of {} statistics",
+                            values.size(), binades.size(), sites_, statistics_),
                 "record what the run's description says");
   }
   NumericsRecord record{storable(step), queue_->buffer(), std::move(binades)};
-  record.figures.assign(figures.begin(), figures.end());
+  record.values.assign(values.begin(), values.end());
   enqueue(std::move(record));
 }
 

@@ -1,5 +1,5 @@
 // Records a training run in the store of its folder while it trains. Every call copies what it is given into a bounded
-// queue and returns; a thread of the recorder's own writes it, some four transactions a second. The trainer never waits
+// queue and returns; the recorder's own thread writes it, about four transactions per second. The trainer never waits
 // for the disk, and trouble with the store never stops a run.
 #pragma once
 
@@ -48,10 +48,10 @@ class RunRecorder {
 
   void metrics(std::uint64_t step, std::span<const MetricValue> values);
 
-  // figures: one row a site, one column a statistic, as described; NaN: not measured. binades: one a site, or empty;
-  // moved in, because they are large. A sample whose step does not come after the last one recorded is left out; one of
-  // another size than described is the caller's mistake, and an Error.
-  void numerics(std::uint64_t step, std::span<const float> figures, std::vector<BinadeCounts> binades = {});
+  // values: one row per site, one column per statistic, as described; NaN: not measured. binades: one per site, or
+  // empty; moved in, because they are large. A sample whose step does not come after the last one recorded is left out;
+  // one of another size than described is the caller's mistake, and an Error.
+  void numerics(std::uint64_t step, std::span<const float> values, std::vector<BinadeCounts> binades = {});
 
   void scale_change(ScaleChangeRecord change);
   void site_state(std::uint64_t step, std::string_view site, SiteState state);  // what it is from this step on
@@ -82,7 +82,7 @@ class RunRecorder {
   std::unique_ptr<Queue> queue_;  // none: not recording from the start
 };
 
-// For verbs that look at a run after it was trained (localize): adds a document to its record. Throws Error where the
+// For verbs that analyze a trained run (localize): adds a document to its record. Throws Error where the
 // store or the run is not there.
 void store_document(const std::filesystem::path& store, const std::string& run, const std::string& kind,
                     const std::string& json);

@@ -16,11 +16,11 @@ namespace quaver {
 // The store of a folder of runs: <runs folder>/quaver.db.
 inline constexpr std::string_view store_file_name = "quaver.db";
 
-// lost: said to be running, but its process has not been heard of for a minute. Only the reader says so.
+// lost: said to be running, but its process has not written for a minute. Only the reader says so.
 enum class RunStatus : std::uint8_t { running, finished, interrupted, failed, lost };
 std::string_view name_of(RunStatus status);
 
-// Which way is worse: what a figure that stands for several shows.
+// Which way is worse: what a value that stands for several shows.
 enum class WorseWay : std::uint8_t { higher, lower, larger_magnitude };
 std::string_view name_of(WorseWay way);  // "higher", "lower", "larger_magnitude"
 
@@ -65,7 +65,7 @@ struct RunDescription {
   std::vector<SiteDescription> sites;                         // in the order of numerics' rows
   std::vector<StatisticDescription> statistics;               // in the order of numerics' columns
   std::vector<std::pair<std::string, std::uint64_t>> memory;  // category and bytes
-  std::vector<std::pair<std::string, double>> shares;         // format and its share of the products' operations
+  std::vector<std::pair<std::string, double>> shares;         // format and its share of the GEMMs' operations
 };
 
 struct MetricValue {

@@ -196,7 +196,7 @@ void RunWriter::put(const MetricsRecord& record) {
 }
 
 void RunWriter::put(const NumericsRecord& record) {
-  if (!table().append(record.step, record.figures, statistics_)) return;
+  if (!table().append(record.step, record.values, statistics_)) return;
   if (!record.binades.empty()) put_histogram(record);
   touch("numerics");
 }

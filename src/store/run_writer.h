@@ -1,5 +1,5 @@
-// Writes one run's records into the store, a batch a transaction. All calls come from one thread at a time; failures
-// are StoreFailure, and a batch that failed has left nothing behind and may be written again.
+// Writes one run's records into the store, one transaction per batch. All calls come from one thread at a time;
+// failures are StoreFailure, and a batch that failed has left nothing behind and may be written again.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct MetricsRecord {
 
 struct NumericsRecord {
   std::uint64_t step = 0;
-  std::vector<float> figures;
+  std::vector<float> values;
   std::vector<BinadeCounts> binades;
 };
 

@@ -21,7 +21,7 @@ struct ColumnPlan {
   std::size_t columns = 0;
 };
 
-// bytes_per_bin: what one bin of a level costs to read; budget: what may be read in all, if a coarser level serves.
+// bytes_per_bin: what one bin of a level costs to read; budget: what may be read in all, if a coarser level is enough.
 ColumnPlan plan_columns(std::uint64_t first, std::uint64_t count, std::size_t most_columns, std::size_t bytes_per_bin,
                         std::size_t budget);
 

@@ -110,7 +110,7 @@ PercentileEffect effect_of(const SiteRange& range, double percentile, int margin
   effect.percentile = percentile;
   effect.threshold = magnitude_at(range.seen, percentile / 100);
   effect.scale = scale_for(range.spec, effect.threshold, margin);
-  const CastFigures figures = what_if(distribution_of(range.seen), range.spec.rows.format, effect.scale);
+  const CastPrediction figures = what_if(distribution_of(range.seen), range.spec.rows.format, effect.scale);
   const auto finite = static_cast<double>(range.seen.count - range.seen.nonfinite);
   double nonzero = 0;
   for (const std::uint64_t count : range.seen.binades) nonzero += static_cast<double>(count);

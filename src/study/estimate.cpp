@@ -271,7 +271,7 @@ class Fitting {
 
 double narrow_share_of(const Config& config) {
   const std::vector<LayerShape> layers = make_model(config.model)->layers();
-  return narrow_share(flops_by_format(make_plan(config.precision, layers), layers));
+  return low_precision_share(flops_by_format(make_plan(config.precision, layers), layers));
 }
 
 // A model of two layers must fit where its steps are to be measured.

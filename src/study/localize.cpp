@@ -20,7 +20,9 @@ struct Unit {
   double harm = 0;
 };
 
-bool is_narrow_anywhere(const SiteSpec& spec) { return is_narrow(spec.rows.format) || is_narrow(spec.columns.format); }
+bool is_narrow_anywhere(const SiteSpec& spec) {
+  return is_low_precision(spec.rows.format) || is_low_precision(spec.columns.format);
+}
 
 std::string block_of(const LayerShape& layer) {
   return layer.block < 0 ? layer.name : "blocks." + std::to_string(layer.block);
@@ -84,7 +86,7 @@ class Search {
   }
 
   double narrow_flops(const std::set<std::size_t>& units) const {
-    return narrow_share(flops_by_format(plan_with(units), layers_));
+    return low_precision_share(flops_by_format(plan_with(units), layers_));
   }
 
   void told(Size more) {

@@ -67,7 +67,7 @@ std::vector<SiteSpec> specs_of(const Plan& plan) {
 Plan wide_plan(const Plan& plan, const PrecisionConfig& options) {
   Plan wide = plan;
   for (PlanRow& row : wide.rows) {
-    row.recipe = wide_recipe_for(options.recipe);
+    row.recipe = high_precision_recipe_for(options.recipe);
     row.reason = "high precision";
     row.spec = make_recipe(row.recipe, options).of(row.role);
   }

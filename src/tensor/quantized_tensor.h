@@ -28,7 +28,7 @@ enum class Sharing : std::uint8_t { where_exact, apart };
 
 inline bool stores_columns_apart(const SiteSpec& spec, Sharing sharing) {
   if (!columns_share_rows(spec.rows, spec.columns)) return true;
-  return sharing == Sharing::apart && is_narrow(spec.columns.format);
+  return sharing == Sharing::apart && is_low_precision(spec.columns.format);
 }
 
 class QuantizedTensor {

@@ -34,6 +34,6 @@ struct Site {
   CastStatistics seen;
 };
 
-inline bool is_wide(const QuantSpec& spec) { return !is_narrow(spec.format); }
+inline bool is_wide(const QuantSpec& spec) { return !is_low_precision(spec.format); }
 
 }  // namespace quaver

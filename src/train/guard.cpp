@@ -33,7 +33,7 @@ std::vector<std::string> Guard::sites_to_widen(const ScaleBook& book) const {
   std::vector<std::string> sites;
   if (!config_.enabled) return sites;
   for (const auto& entry : book.entries()) {
-    if (entry->overflow_streak >= config_.widen_after && is_narrow(entry->site.spec.rows.format)) {
+    if (entry->overflow_streak >= config_.widen_after && is_low_precision(entry->site.spec.rows.format)) {
       sites.push_back(entry->site.name);
     }
   }

@@ -324,7 +324,7 @@ class Run {
   }
 
   void watch(const StepReport& report, const NumericsSample* sample) {
-    const StepFigures figures{.step = static_cast<std::uint64_t>(report.step),
+    const StepMetrics figures{.step = static_cast<std::uint64_t>(report.step),
                               .loss = report.loss,
                               .gradient_norm = report.gradient_norm,
                               .learning_rate = report.learning_rate,

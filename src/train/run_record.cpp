@@ -140,7 +140,7 @@ RunRecord::RunRecord(const Trainer& trainer, const fs::path& directory, const st
   recorder_ = std::make_unique<RunRecorder>(store, describe(trainer, directory, environment_json),
                                             static_cast<std::uint64_t>(trainer.steps_done()), std::move(warning));
   for (const auto& entry : trainer.book().entries()) changes_seen_.push_back(entry->changes.size());
-  narrow_share_ = quaver::narrow_share(trainer.format_shares());
+  narrow_share_ = quaver::low_precision_share(trainer.format_shares());
 }
 
 void RunRecord::step(const StepReport& report, const StepExtras& extras) {
@@ -201,7 +201,7 @@ void RunRecord::numerics(const NumericsSample& sample) {
   if (recorder_ == nullptr) return;
   std::vector<float> figures;
   figures.reserve(sample.sites.size() * statistic_count);
-  for (const SiteFigures& site : sample.sites) {
+  for (const SiteSample& site : sample.sites) {
     figures.insert(figures.end(), site.values.begin(), site.values.end());
   }
   recorder_->numerics(sample.step, figures, sample.binades);
@@ -228,7 +228,7 @@ void RunRecord::changes(const ScaleBook& book) {
                             state_of(change.spec_after, trainer_.plan().at(entry->site.name).recipe, change.reason));
     }
   }
-  if (formats_changed) narrow_share_ = quaver::narrow_share(trainer_.format_shares());
+  if (formats_changed) narrow_share_ = quaver::low_precision_share(trainer_.format_shares());
 }
 
 void RunRecord::alert(const Alert& alert, const std::optional<std::string>& act) {
@@ -273,7 +273,7 @@ void RunRecord::rewind(Size last_step, const ScaleBook& book) {
   if (recorder_ == nullptr) return;
   recorder_->rewind(static_cast<std::uint64_t>(last_step));
   for (std::size_t i = 0; i < changes_seen_.size(); ++i) changes_seen_[i] = book.entries()[i]->changes.size();
-  narrow_share_ = quaver::narrow_share(trainer_.format_shares());
+  narrow_share_ = quaver::low_precision_share(trainer_.format_shares());
 }
 
 }  // namespace quaver

@@ -278,7 +278,7 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
   for (const auto& entry : book_.entries()) {
     report.saturated += entry->last_step.saturated;
     report.underflowed += entry->last_step.underflowed;
-    report.overflows += entry->overflow_streak > 0 && is_narrow(entry->site.spec.rows.format) ? 1 : 0;
+    report.overflows += entry->overflow_streak > 0 && is_low_precision(entry->site.spec.rows.format) ? 1 : 0;
   }
   double weight2 = 0;
   double update2 = 0;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 #include "optim/optimizer.h"
 #include "precision/loss_scale.h"
 #include "train/batch_source.h"

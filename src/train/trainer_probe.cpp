@@ -161,7 +161,7 @@ NumericsSample Trainer::numerics() const {
   for (std::size_t i = 0; i < states.size(); ++i) {
     const OptimizerState& state = states[i];
     if (state.parameter->site == nullptr) continue;
-    SiteFigures& figures = sample.sites[places.at(state.parameter->site)];
+    SiteSample& figures = sample.sites[places.at(state.parameter->site)];
     const UpdateStatistics& update = state.update;
     if (update.weight2 > 0) {
       figures[Statistic::update_ratio] = static_cast<float>(std::sqrt(update.update2 / update.weight2));

@@ -59,7 +59,7 @@ TEST(Narrator, TellsRatesPerSecondAndSumsOverSteps) {
   EXPECT_EQ(steps[0]["gradient_norm"], 4.0);
   EXPECT_EQ(steps[0]["tokens_per_second"], 512.0);
   EXPECT_NEAR(steps[0]["tflops"].get<double>(), 512 * flops / 1e12, 1e-12);
-  EXPECT_NEAR(steps[0]["narrow_percent"].get<double>(), 100 * narrow_share(own.trainer.format_shares()), 1e-9);
+  EXPECT_NEAR(steps[0]["narrow_percent"].get<double>(), 100 * low_precision_share(own.trainer.format_shares()), 1e-9);
   EXPECT_GT(steps[0]["narrow_percent"], 50);
   EXPECT_EQ(steps[0]["overflows"], 3);
   EXPECT_EQ(steps[0]["skipped"], 0);

@@ -252,7 +252,7 @@ TEST(InspectVerb, ShowsAPlanWithItsReasons) {
   EXPECT_THAT(plan.out, HasSubstr("e2m1 16x16/e4m3 current"));
   EXPECT_THAT(plan.out, HasSubstr("pattern \"blocks.0.*/dy\""));
   EXPECT_THAT(plan.out, HasSubstr("in the last blocks"));
-  EXPECT_THAT(plan.out, HasSubstr("kept wide by default"));
+  EXPECT_THAT(plan.out, HasSubstr("kept in high precision by default"));
   EXPECT_THAT(plan.out, HasSubstr("share of the products' operations"));
 }
 

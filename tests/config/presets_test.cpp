@@ -74,7 +74,7 @@ TEST(Presets, LeaveEverythingElseAtItsDefault) {
 }
 
 // Measured on the C++ standard library's headers: a rate that rises over 14 steps ends in a gradient norm of 10 to 12
-// times its median, over 40 steps in none above 4 times. The README's first run has 200 steps.
+// times its median, over 40 steps in none above 4 times. The first run of docs/guide.md has 200 steps.
 TEST(Presets, ForAFirstRunWarmUpOverFortySteps) {
   for (const char* name : {"tiny", "tiny-llama"}) {
     const Config config = load_flags({std::string("preset=") + name, "train.steps=200"});

@@ -99,7 +99,7 @@ TEST(TokenizerJson, WholePiecesAreTakenWhereTheFileSaysSo) {
   EXPECT_EQ(BpeTokenizer(definition).encode("zqxj").size(), 1u);
 }
 
-TEST(TokenizerJson, NormalisationIsNoted) {
+TEST(TokenizerJson, NormalizationIsNoted) {
   const auto tokenizer = parse_bpe(altered([](json& file) { file["normalizer"] = {{"type", "NFC"}}; }), "nfc");
   EXPECT_NE(tokenizer->note(), "");
   EXPECT_EQ(small_tokenizer()->note(), "");

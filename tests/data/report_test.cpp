@@ -1,4 +1,4 @@
-// What the report of a data set says of what was left out, and limits of what is learnt and drawn.
+// What the report of a data set says of what was left out, and limits of what is learned and drawn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,14 +75,14 @@ TEST(RandomWindows, DoNotOverlap) {
 
 // Pieces of one byte teach nothing, and those of more than 128 bytes are not worth it.
 TEST(BpeTraining, LearnsFromPiecesOfTwoTo128Bytes) {
-  const auto learnt = [](std::size_t length) {
+  const auto learned = [](std::size_t length) {
     const std::string word(length, 'x');
     return train_bpe(std::vector<std::string>{word, word}, 300)->vocab_size() > 257;
   };
-  EXPECT_FALSE(learnt(1));
-  EXPECT_TRUE(learnt(2));
-  EXPECT_TRUE(learnt(128));
-  EXPECT_FALSE(learnt(129));
+  EXPECT_FALSE(learned(1));
+  EXPECT_TRUE(learned(2));
+  EXPECT_TRUE(learned(128));
+  EXPECT_FALSE(learned(129));
   EXPECT_EQ(train_bpe(std::vector<std::string>{"ab ab"}, 257)->vocab_size(), 257);
   expect_error([] { train_bpe(std::vector<std::string>{"ab ab"}, 256); }, "a BPE vocabulary of 256 tokens");
 }

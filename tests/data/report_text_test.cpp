@@ -276,7 +276,7 @@ TEST_F(PreparedText, ASampleIsDrawnAllOverTheText) {
                                                                {"b.txt", "jkjkjkjkjkjkjkjk"}};
   PrepareOptions options = without_validation();
   options.tokenizer = "bpe:300";
-  const auto learnt = [&](std::uint64_t bytes) {
+  const auto learned = [&](std::uint64_t bytes) {
     options.bpe_sample_bytes = bytes;
     prepared(files, options);
     const auto tokenizer = load_bpe(folder_ / "set/tokenizer.json");
@@ -286,11 +286,11 @@ TEST_F(PreparedText, ASampleIsDrawnAllOverTheText) {
     }
     return found;
   };
-  EXPECT_EQ(learnt(5), "");  // of 32
-  EXPECT_EQ(learnt(6), "qz");
-  EXPECT_EQ(learnt(22), "qz");
-  EXPECT_EQ(learnt(23), "jkqz");
-  EXPECT_EQ(learnt(1000), "jkqz");
+  EXPECT_EQ(learned(5), "");  // of 32
+  EXPECT_EQ(learned(6), "qz");
+  EXPECT_EQ(learned(22), "qz");
+  EXPECT_EQ(learned(23), "jkqz");
+  EXPECT_EQ(learned(1000), "jkqz");
 }
 
 TEST_F(PreparedText, ProgressIsInBytesOfAllFilesAndNotTooOften) {
@@ -321,15 +321,15 @@ TEST_F(PreparedText, LearningIsToldEvery64MergesAndAtTheEnd) {
   PrepareOptions options;
   options.tokenizer = "bpe:357";  // a hundred merges
   prepared({{"a.txt", text}, {"b.txt", text + "x"}}, options);
-  std::vector<std::uint64_t> learnt;
+  std::vector<std::uint64_t> learned;
   std::vector<std::string> stages;
   for (const Told& told : told_) {
     if (stages.empty() || stages.back() != told.stage) stages.push_back(told.stage);
     if (told.stage != "learn") continue;
     EXPECT_EQ(told.total, 100U);
-    learnt.push_back(told.done);
+    learned.push_back(told.done);
   }
-  EXPECT_THAT(learnt, ElementsAre(64, 100));
+  EXPECT_THAT(learned, ElementsAre(64, 100));
   EXPECT_THAT(stages, ElementsAre("scan", "learn", "write"));
 }
 

@@ -207,7 +207,7 @@ TEST(TokenizerFile, NormalizationIsWrittenAgain) {
   EXPECT_TRUE(nlohmann::json::parse(BpeTokenizer(definition_of_ab()).to_json()).at("normalizer").is_null());
 }
 
-// Printable bytes are themselves, the 68 others U+0100 upwards in order.
+// Printable bytes are themselves, the 68 others U+0100 upward in order.
 TEST(TokenizerFile, EveryByteHasTheCharacterThatGpt2GivesIt) {
   const auto file = nlohmann::json::parse(BpeTokenizer(definition_of_ab()).to_json());
   std::uint32_t unprintable = 0x100;

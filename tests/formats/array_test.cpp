@@ -1,4 +1,4 @@
-// The vectorised loops against the scalar reference, bit for bit.
+// The vectorized loops against the scalar reference, bit for bit.
 #include <bit>
 #include <cmath>
 #include <cstring>

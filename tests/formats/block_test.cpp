@@ -1,4 +1,4 @@
-// What block formats promise: nothing saturates, zeros stay zeros, odd values do not spoil their neighbours.
+// What block formats promise: nothing saturates, zeros stay zeros, odd values do not spoil their neighbors.
 #include <cfloat>
 #include <cmath>
 #include <gtest/gtest.h>

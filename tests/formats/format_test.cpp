@@ -117,7 +117,7 @@ TEST(Format, SpecialValuesFollowTheStatedRules) {
 void check_stochastic(Format format, float x) {
   const double magnitude = std::abs(static_cast<double>(x));
   const std::uint32_t sign = std::signbit(x) ? oracle::sign_bit(format) : 0;
-  const oracle::Neighbours n = oracle::neighbours(format, magnitude);
+  const oracle::Neighbors n = oracle::neighbors(format, magnitude);
   const double threshold = n.fraction * 16777216.0;
   const auto first_down = static_cast<std::uint32_t>(std::ceil(threshold));  // the smallest that does not round up
   const std::uint32_t at_zero = n.fraction > 0 ? n.upper : n.lower;
@@ -153,7 +153,7 @@ TEST_P(EncodeStochastic, IsUnbiased) {
   constexpr int n = 1 << 14;
   std::uint32_t word = 12345;
   for (const float x : {0.3F, 1.1F, -2.7F, 5.01F, 0.0071F, 0.26F, -0.9F}) {
-    const oracle::Neighbours around = oracle::neighbours(format, std::abs(static_cast<double>(x)));
+    const oracle::Neighbors around = oracle::neighbors(format, std::abs(static_cast<double>(x)));
     int ups = 0;
     for (int i = 0; i < n; ++i) {
       word = word * 1664525U + 1013904223U;

@@ -54,8 +54,8 @@ TEST(Hadamard, LeavesARaggedEndAlone) {
   for (std::size_t i = 32; i < 39; ++i) EXPECT_EQ(y[i], x[i]);
 }
 
-// Two operands of a product belong to different streams; their signs must agree all the same.
-TEST(Hadamard, ProductsOfRotatedRowsAreUnchanged) {
+// The two operands of a GEMM have different streams; their signs must agree all the same.
+TEST(Hadamard, GemmsOfRotatedRowsAreUnchanged) {
   const std::vector<float> a = normals(200, 1), b = normals(200, 2);
   std::vector<float> ra = a, rb = b;
   rotate_row(ra.data(), 200, {rotation_key.seed, rotation_key.step, 111});

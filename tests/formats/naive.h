@@ -90,7 +90,7 @@ inline float plain_scale(const QuantSpec& spec, float amax) {
   return s;
 }
 
-// The dequantise multiplier of a block.
+// The dequantize multiplier of a block.
 inline float stored_scale(const QuantSpec& spec, float amax, float tensor_s) {
   if (spec.scale == ScaleFormat::e4m3) return decode(Format::e4m3, encode(Format::e4m3, amax * tensor_s / 6.0F));
   if (amax == 0) return 1;

@@ -71,13 +71,13 @@ inline std::uint32_t special_code(Format format, float x) {
 }
 
 // The two codes around |x| and how far |x| lies between them, 0 at the lower.
-struct Neighbours {
+struct Neighbors {
   std::uint32_t lower;
   std::uint32_t upper;
   double fraction;
 };
 
-inline Neighbours neighbours(Format format, double magnitude) {
+inline Neighbors neighbors(Format format, double magnitude) {
   const std::vector<double>& g = grid(format);
   const auto above = std::upper_bound(g.begin(), g.end(), magnitude);
   const auto lower = static_cast<std::uint32_t>(above - g.begin() - 1);
@@ -87,7 +87,7 @@ inline Neighbours neighbours(Format format, double magnitude) {
 
 inline std::uint32_t nearest(Format format, float x) {
   if (!std::isfinite(x)) return special_code(format, x);
-  const Neighbours n = neighbours(format, std::abs(static_cast<double>(x)));
+  const Neighbors n = neighbors(format, std::abs(static_cast<double>(x)));
   const bool up = n.fraction > 0.5 || (n.fraction == 0.5 && n.lower % 2 == 1);
   return (up ? n.upper : n.lower) | (std::signbit(x) ? sign_bit(format) : 0);
 }

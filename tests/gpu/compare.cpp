@@ -94,7 +94,7 @@ void expect_close_side(const std::string& what, const Pair& pair, const HostSide
   EXPECT_LE(std::sqrt(error2), limit * std::sqrt(norm2) + few)
       << what << ": relative error " << std::sqrt(error2 / std::max(norm2, 1e-300)) << " over " << count
       << " elements, limit " << limit;
-  if (!is_narrow(expected.spec.format)) return;
+  if (!is_low_precision(expected.spec.format)) return;
   const double rounding = pair.wide == Format::f32 ? 1e-5 : 0x1p-7;
   const Apart apart = find_apart(expected, actual, rounding * std::sqrt(norm2 / static_cast<double>(count)));
   if (apart.count * 100 <= count) return;
@@ -109,7 +109,7 @@ void expect_close_side(const std::string& what, const Pair& pair, const HostSide
 // with probability d / step, and then differs by a step: √(d · step) over all.
 double close_limit(const Pair& pair, const QuantSpec& spec) {
   const bool exact = pair.wide == Format::f32;
-  if (!is_narrow(spec.format)) {
+  if (!is_low_precision(spec.format)) {
     const double own = spec.format == Format::bf16 ? 2e-3 : spec.format == Format::f32 ? 0.0 : 3e-4;
     return own + wide_bound(pair);
   }

@@ -96,7 +96,7 @@ class LossTest : public WideTest {
   // dlogits that are cast may land on the next code: see expect_close.
   double limit_of(const Recipe& recipe) const {
     if (recipe.dy.rows.format == Format::e2m1) return exact() ? 3e-2 : 0.12;
-    if (is_narrow(recipe.dy.rows.format)) return exact() ? 1e-2 : 5e-2;
+    if (is_low_precision(recipe.dy.rows.format)) return exact() ? 1e-2 : 5e-2;
     if (!exact()) return bound::wide_bf16;
     return recipe.dy.rows.format == Format::f32 ? bound::wide_f32_products : 2e-3;
   }

@@ -5,8 +5,8 @@
 
 #include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
-#include "numerics/figures.h"
 #include "numerics/running_level.h"
+#include "numerics/statistics.h"
 #include "quaver/error.h"
 
 namespace quaver::test {
@@ -166,7 +166,7 @@ class Corners : public testing::Test {
   ScaleBook book_;
   NumericsSample sample_;
   Alarms alarms_{config_};
-  StepFigures now_;
+  StepMetrics now_;
 };
 
 TEST_F(Corners, ASkippedStepBetweenHealthyOnesDefersTheClearing) {
@@ -297,11 +297,11 @@ TEST_F(Corners, TheLimitOfARoleHoldsForFourBitsWhereItIsHigher) {
 // E2M1 spans log2(6) binades of normal numbers: the scale is stale in their lower half, not four binades from the end.
 TEST_F(Corners, AStaleScaleOfFourBitsLeavesHalfOfTheFormat) {
   add("blocks.1.up/x", Role::x, {.format = Format::e2m1, .policy = ScalePolicy::delayed});
-  SiteFigures& figures = sample_.sites[1];
-  figures[Statistic::scale] = 1;
-  figures[Statistic::amax] = 3;
+  SiteSample& values = sample_.sites[1];
+  values[Statistic::scale] = 1;
+  values[Statistic::amax] = 3;
   EXPECT_THAT(looks(5), IsEmpty());
-  figures[Statistic::amax] = 2;
+  values[Statistic::amax] = 2;
   const auto raised = looks(3);
   ASSERT_EQ(raised.size(), 1U);
   EXPECT_EQ(raised[0].rule, AlertRule::stale_scale);
@@ -347,8 +347,8 @@ TEST_F(Corners, TheStateHoldsEveryMemory) {
   entry().last_step.count = 100;
   entry().last_step.amax = 2;
   entry().site.scale = 224;
-  SiteFigures& figures = sample_.sites[0];
-  figures[Statistic::rms] = 0.5F;
+  SiteSample& values = sample_.sites[0];
+  values[Statistic::rms] = 0.5F;
   now_.gradient_norm = 3;
   now_.embedding_rms = 0.25;
   now_.loss_scale = 64;
@@ -447,7 +447,7 @@ TEST(AlertNames, OfSeveritiesAndActs) {
   EXPECT_EQ(name_of(Act::reset_history), "reset_history");
 }
 
-// Counts and amax are those of the step, the rest those of the micro-step that was looked at in full.
+// Counts and amax are those of the step, the rest those of the micro-step with full statistics.
 TEST(SampleExact, EachFigureComesFromItsOwnLook) {
   ScaleBook book;
   book.add(
@@ -474,19 +474,19 @@ TEST(SampleExact, EachFigureComesFromItsOwnLook) {
   const NumericsSample sample = sample_of(book, 12);
   EXPECT_EQ(sample.step, 12U);
   ASSERT_EQ(sample.sites.size(), 1U);
-  const SiteFigures& figures = sample.sites[0];
-  EXPECT_EQ(figures[Statistic::scale], 16);
-  EXPECT_EQ(figures[Statistic::amax], 8);
-  EXPECT_EQ(figures[Statistic::min_nonzero], 0.5F);
-  EXPECT_EQ(figures[Statistic::mean], 1);
-  EXPECT_EQ(figures[Statistic::std], 2);
-  EXPECT_FLOAT_EQ(figures[Statistic::rms], std::sqrt(5.0F));
-  EXPECT_EQ(figures[Statistic::kurtosis], 3);
-  EXPECT_EQ(figures[Statistic::underflow_percent], 25);
-  EXPECT_EQ(figures[Statistic::saturated_percent], 5);
-  EXPECT_EQ(figures[Statistic::nonfinite], 4);
-  EXPECT_FLOAT_EQ(figures[Statistic::sqnr_db], 20);
-  EXPECT_FLOAT_EQ(figures[Statistic::headroom_log2], std::log2(448.0F / 8 / 16));
+  const SiteSample& values = sample.sites[0];
+  EXPECT_EQ(values[Statistic::scale], 16);
+  EXPECT_EQ(values[Statistic::amax], 8);
+  EXPECT_EQ(values[Statistic::min_nonzero], 0.5F);
+  EXPECT_EQ(values[Statistic::mean], 1);
+  EXPECT_EQ(values[Statistic::std], 2);
+  EXPECT_FLOAT_EQ(values[Statistic::rms], std::sqrt(5.0F));
+  EXPECT_EQ(values[Statistic::kurtosis], 3);
+  EXPECT_EQ(values[Statistic::underflow_percent], 25);
+  EXPECT_EQ(values[Statistic::saturated_percent], 5);
+  EXPECT_EQ(values[Statistic::nonfinite], 4);
+  EXPECT_FLOAT_EQ(values[Statistic::sqnr_db], 20);
+  EXPECT_FLOAT_EQ(values[Statistic::headroom_log2], std::log2(448.0F / 8 / 16));
   EXPECT_EQ(sample.binades[0][5], 9U);
   EXPECT_EQ(sample.binades[0][3], 0U);
 }

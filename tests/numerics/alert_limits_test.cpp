@@ -100,7 +100,7 @@ class Quiet : public testing::Test {
   ScaleBook book;
   Alarms alarms{AlertConfig{}};
   NumericsSample sample;
-  StepFigures now;
+  StepMetrics now;
   Alert last;
 };
 

@@ -41,7 +41,7 @@ class AlertMemory : public testing::Test {
 
   ScaleBook book_;
   Alarms alarms_{AlertConfig{}};
-  StepFigures now_;
+  StepMetrics now_;
   bool restless_ = false;  // the scale moves a little in every step
 };
 

@@ -200,13 +200,13 @@ TEST(Alerts, BrokenScale) {
 
 TEST(Alerts, LossSpikeAtOnceWhenLargeElseWhenItLasts) {
   PlantedRun large = after_healthy_steps();
-  large.step({.step = [](StepFigures& now) { now.loss += 3, now.skipped = false; }});
+  large.step({.step = [](StepMetrics& now) { now.loss += 3, now.skipped = false; }});
   expect_only(large, AlertRule::loss_spike, "");
 
   AlertConfig config;
   PlantedRun small(config);
   small.steps(1500);  // the loss is level now
-  const auto some = [](StepFigures& now) { now.loss += 0.45, now.skipped = false; };
+  const auto some = [](StepMetrics& now) { now.loss += 0.45, now.skipped = false; };
   small.step({.step = some});
   EXPECT_TRUE(small.all.empty()) << "one small spike is noise";
   small.steps(30);
@@ -217,7 +217,7 @@ TEST(Alerts, LossSpikeAtOnceWhenLargeElseWhenItLasts) {
 TEST(Alerts, GradientNormFarUpOrDown) {
   for (const double factor : {1e4, 1e-4}) {
     PlantedRun run = after_healthy_steps();
-    run.steps(3, {.step = [&](StepFigures& now) { now.gradient_norm *= factor, now.skipped = false; }});
+    run.steps(3, {.step = [&](StepMetrics& now) { now.gradient_norm *= factor, now.skipped = false; }});
     expect_only(run, AlertRule::gradient_norm, "");
     EXPECT_EQ(run.all[0].value > 0, factor > 1);
   }
@@ -225,22 +225,22 @@ TEST(Alerts, GradientNormFarUpOrDown) {
 
 TEST(Alerts, AttentionLogits) {
   PlantedRun run = after_healthy_steps();
-  run.steps(10, {.step = [](StepFigures& now) { now.max_logit = 140; }});
+  run.steps(10, {.step = [](StepMetrics& now) { now.max_logit = 140; }});
   expect_only(run, AlertRule::attention_logits, "");
 }
 
 TEST(Alerts, LossScaleAtItsFloor) {
   PlantedRun run = after_healthy_steps();
-  run.step({.step = [](StepFigures& now) { now.loss_scale = 1; }});
+  run.step({.step = [](StepMetrics& now) { now.loss_scale = 1; }});
   expect_only(run, AlertRule::loss_scale_floor, "");
   PlantedRun unscaled;
-  unscaled.steps(300, {.step = [](StepFigures& now) { now.loss_scale = 1; }});
+  unscaled.steps(300, {.step = [](StepMetrics& now) { now.loss_scale = 1; }});
   EXPECT_TRUE(unscaled.all.empty()) << "without loss scaling it is always 1";
 }
 
 TEST(Alerts, SkippedSteps) {
   PlantedRun run = after_healthy_steps();
-  run.steps(5, {.step = [](StepFigures& now) { now.skipped = true; }});
+  run.steps(5, {.step = [](StepMetrics& now) { now.skipped = true; }});
   expect_only(run, AlertRule::skipped_steps, "");
 }
 
@@ -250,23 +250,23 @@ TEST(Alerts, NonfiniteNamesWhereItBegan) {
       for (const char* site : sites) book.entry(site).site.seen.nonfinite = 7;
     };
   };
-  const auto unscaled = [](StepFigures& now) { now.skipped = true, now.loss_scale = 1; };
+  const auto unscaled = [](StepMetrics& now) { now.skipped = true, now.loss_scale = 1; };
   PlantedRun forward;
-  forward.steps(100, {.step = [](StepFigures& now) { now.loss_scale = 1; }});
+  forward.steps(100, {.step = [](StepMetrics& now) { now.loss_scale = 1; }});
   forward.step({.step = unscaled,
                 .casts = poison({"blocks.0.mlp.up/x", "blocks.0.mlp.up/dy", "blocks.1.mlp.down/x", "head/dy"})});
   expect_only(forward, AlertRule::nonfinite, "blocks.0.mlp.up/x");
   EXPECT_NE(forward.all[0].text.find("3 more sites"), std::string::npos);
 
   PlantedRun backward;
-  backward.steps(100, {.step = [](StepFigures& now) { now.loss_scale = 1; }});
+  backward.steps(100, {.step = [](StepMetrics& now) { now.loss_scale = 1; }});
   backward.step({.step = unscaled, .casts = poison({"blocks.0.attn.qkv/dy", "blocks.1.mlp.down/dy"})});
   expect_only(backward, AlertRule::nonfinite, "blocks.1.mlp.down/dy");
 }
 
 TEST(Alerts, OneOverflowUnderALossScaleIsNoAccident) {
   PlantedRun run = after_healthy_steps();
-  const Plant overflow{.step = [](StepFigures& now) { now.skipped = true; },
+  const Plant overflow{.step = [](StepMetrics& now) { now.skipped = true; },
                        .casts = [](ScaleBook& book) { book.entry("head/dy").site.seen.nonfinite = 7; }};
   run.step(overflow);
   EXPECT_TRUE(run.all.empty());
@@ -280,7 +280,7 @@ TEST(Alerts, OneOverflowUnderALossScaleIsNoAccident) {
 
 TEST(Alerts, LossThatIsNotFinite) {
   PlantedRun run = after_healthy_steps();
-  run.step({.step = [](StepFigures& now) { now.loss = NAN, now.skipped = true; }});
+  run.step({.step = [](StepMetrics& now) { now.loss = NAN, now.skipped = true; }});
   expect_only(run, AlertRule::nonfinite, "");
 }
 
@@ -288,7 +288,7 @@ TEST(Alerts, UnmovedWeights) {
   PlantedRun run = after_healthy_steps();
   const Plant stuck = figure("blocks.0.mlp.up/w", Statistic::unmoved_percent, 99.9F);
   Plant unscheduled = stuck;
-  unscheduled.step = [](StepFigures& now) { now.learning_rate = 0; };
+  unscheduled.step = [](StepMetrics& now) { now.learning_rate = 0; };
   run.steps(50, unscheduled);
   EXPECT_TRUE(run.all.empty()) << "nothing moves at a learning rate of 0";
   run.steps(50, stuck);
@@ -301,7 +301,7 @@ TEST(Alerts, EmbeddingCollapse) {
   expect_only(head, AlertRule::embedding_collapse, "head/w");
 
   PlantedRun table = after_healthy_steps();
-  table.steps(50, {.step = [](StepFigures& now) { now.embedding_rms *= 0.1; }});
+  table.steps(50, {.step = [](StepMetrics& now) { now.embedding_rms *= 0.1; }});
   expect_only(table, AlertRule::embedding_collapse, "embed");
 
   PlantedRun other = after_healthy_steps();
@@ -417,7 +417,7 @@ TEST(Alerts, StateSurvivesACheckpointAtAnyStep) {
   const auto run_with_stop = [](int stop) {
     PlantedRun run;
     const Plant bad{.step =
-                        [](StepFigures& now) {
+                        [](StepMetrics& now) {
                           if (now.step > 230) now.max_logit = 500;
                           if (now.step % 90 == 0) now.loss += 4;
                         },

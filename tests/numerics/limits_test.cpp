@@ -35,17 +35,17 @@ TEST(Limits, OfHeadroomLieOnBothSides) {
   EXPECT_EQ(verdict_of(11, limits), Verdict::bad);
 }
 
-TEST(Limits, AreNoneForWhatIsWideOrSetsItsScaleAnew) {
-  const SiteStorage wide{.role = Role::x, .format = Format::bf16};
+TEST(Limits, AreNoneForHighPrecisionAndCurrentScaling) {
+  const SiteStorage high{.role = Role::x, .format = Format::bf16};
   for (const Statistic one : {Statistic::underflow_percent, Statistic::saturated_percent, Statistic::sqnr_deficit_db,
                               Statistic::headroom_log2, Statistic::amax}) {
-    EXPECT_FALSE(limits_of(one, wide, usual).judges());
+    EXPECT_FALSE(limits_of(one, high, usual).judges());
   }
   EXPECT_EQ(verdict_of(1e9, {}), Verdict::healthy);
   const SiteStorage current{.role = Role::x, .format = Format::e4m3, .policy = ScalePolicy::current};
   EXPECT_FALSE(limits_of(Statistic::saturated_percent, current, usual).judges());
   EXPECT_TRUE(limits_of(Statistic::sqnr_deficit_db, current, usual).judges());
-  EXPECT_TRUE(limits_of(Statistic::nonfinite, wide, usual).judges());
+  EXPECT_TRUE(limits_of(Statistic::nonfinite, high, usual).judges());
 }
 
 TEST(Limits, OfWeightsAreForWeights) {
@@ -69,7 +69,7 @@ TEST(Remedies, AreForTheRecipeInUse) {
   EXPECT_THAT(remedy_of(AlertRule::saturation, &fixed), HasSubstr("quaver calibrate"));
   EXPECT_THAT(remedy_of(AlertRule::saturation, &fixed), Not(HasSubstr("history")));
   const Site delayed = site_stored(Role::dy, Format::e4m3, ScalePolicy::delayed);
-  EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), HasSubstr("Reset the history"));
+  EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), HasSubstr("Reset the amax history"));
   EXPECT_THAT(remedy_of(AlertRule::saturation, &delayed), Not(HasSubstr("alibrate")));
   EXPECT_THAT(remedy_of(AlertRule::underflow, &delayed), HasSubstr("e5m2"));
   const Site unit = site_stored(Role::x, Format::e4m3, ScalePolicy::none);

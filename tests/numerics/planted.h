@@ -14,9 +14,9 @@ class PlantedRun;
 
 // Changes what a healthy step looked like.
 struct Plant {
-  std::function<void(StepFigures&)> step = nullptr;   // the run's figures
+  std::function<void(StepMetrics&)> step = nullptr;   // the run's figures
   std::function<void(ScaleBook&)> casts = nullptr;    // what sites saw, before the book takes it
-  std::function<void(ScaleBook&)> scales = nullptr;   // the book afterwards
+  std::function<void(ScaleBook&)> scales = nullptr;   // the book afterward
   std::function<void(PlantedRun&)> sample = nullptr;  // the sample's figures
 };
 
@@ -41,7 +41,7 @@ class PlantedRun {
 
   ScaleEntry& entry(const std::string& site) { return book.entry(site); }
 
-  SiteFigures& figures(const std::string& site) {
+  SiteSample& figures(const std::string& site) {
     for (std::size_t i = 0; i < sample.sites.size(); ++i) {
       if (book.entries()[i]->site.name == site) return sample.sites[i];
     }
@@ -50,7 +50,7 @@ class PlantedRun {
 
   // A healthy step with noise. Every `every`th is sampled.
   std::vector<Alert> step(const Plant& plant = {}) {
-    StepFigures now = healthy_step();
+    StepMetrics now = healthy_step();
     if (plant.step) plant.step(now);
     for (const auto& entry : book.entries()) cast(*entry);
     if (plant.casts) plant.casts(book);
@@ -87,10 +87,10 @@ class PlantedRun {
  private:
   // Noise as runs have it: the loss nearly normal, the gradient norm with a heavy tail, a loss scale that overflows now
   // and then.
-  StepFigures healthy_step() {
+  StepMetrics healthy_step() {
     const double t = static_cast<double>(++step_number);
     std::student_t_distribution<double> heavy(5);
-    StepFigures now;
+    StepMetrics now;
     now.step = step_number;
     now.loss = 3 + 5 * std::exp(-t / 300) + normal(0, 0.05);
     now.gradient_norm = std::exp(-0.5 + std::exp(-t / 100) + 0.25 * heavy(random_));
@@ -120,10 +120,10 @@ class PlantedRun {
     const double over = entry.site.scale * seen.amax / info(entry.site.spec.rows.format).max;
     if (over > 1) seen.saturated = static_cast<std::uint64_t>(100 * (over - 1));
     seen.underflowed = static_cast<std::uint64_t>(std::clamp(normal(3000, 1500), 0.0, 1e5));
-    if (!is_narrow(entry.site.spec.rows.format)) seen.underflowed = seen.saturated = 0;
+    if (!is_low_precision(entry.site.spec.rows.format)) seen.underflowed = seen.saturated = 0;
   }
 
-  void fill(const ScaleEntry& entry, SiteFigures& row) {
+  void fill(const ScaleEntry& entry, SiteSample& row) {
     row[Statistic::rms] = static_cast<float>(level_of(entry.site) / 5 * std::exp(normal(0, 0.1)));
     if (entry.site.role != Role::w) return;
     row[Statistic::rms] = static_cast<float>(0.02 * std::exp(normal(0, 0.01)));

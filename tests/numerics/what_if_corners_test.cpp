@@ -76,21 +76,21 @@ TEST(WhatIfCorners, ADistributionIsOfFullStatisticsAlone) {
 }
 
 TEST(WhatIfCorners, ADistributionOfFiguresTakesWhatIsUsable) {
-  SiteFigures figures;
+  SiteSample values;
   Binades binades{};
   binades[3] = 2;
-  figures[Statistic::amax] = 4;
-  figures[Statistic::min_nonzero] = std::numeric_limits<float>::infinity();
-  const Distribution found = distribution_of(figures, binades);
+  values[Statistic::amax] = 4;
+  values[Statistic::min_nonzero] = std::numeric_limits<float>::infinity();
+  const Distribution found = distribution_of(values, binades);
   EXPECT_EQ(found.amax, 4);
   EXPECT_EQ(found.min_nonzero, 0);
   EXPECT_EQ(found.rms, 0);
   EXPECT_EQ(found.count, 0);
   EXPECT_EQ(found.binades[3], 2U);
-  figures[Statistic::min_nonzero] = 0.5F;
-  figures[Statistic::rms] = 2;
-  EXPECT_EQ(distribution_of(figures, binades).min_nonzero, 0.5F);
-  EXPECT_EQ(distribution_of(figures, binades).rms, 2);
+  values[Statistic::min_nonzero] = 0.5F;
+  values[Statistic::rms] = 2;
+  EXPECT_EQ(distribution_of(values, binades).min_nonzero, 0.5F);
+  EXPECT_EQ(distribution_of(values, binades).rms, 2);
 }
 
 TEST(WhatIfCorners, FormatsStandInTheirOrder) {

@@ -30,7 +30,7 @@ TEST(WhatIfByHand, RoundingNoiseOfFineFormats) {
   }
 }
 
-TEST(WhatIfByHand, RoundingNoiseOfNarrowFormats) {
+TEST(WhatIfByHand, RoundingNoiseOfLowPrecision) {
   const Distribution values = one_binade(0);
   for (const auto& [format, bits] :
        {std::pair(Format::e4m3, 3), std::pair(Format::e5m2, 2), std::pair(Format::e2m1, 1)}) {
@@ -57,7 +57,7 @@ TEST(WhatIfByHand, Underflow) {
 // E4M3 ends at 448, which a quarter of [256, 512) exceeds; what is clipped is off by the rest: over the clipped quarter
 // (64²)/3 on average.
 TEST(WhatIfByHand, Saturation) {
-  const CastFigures clipped = what_if(one_binade(8), Format::e4m3, 1.0F);
+  const CastPrediction clipped = what_if(one_binade(8), Format::e4m3, 1.0F);
   EXPECT_NEAR(clipped.saturated_percent, 25, 0.1);
   const double error2 = 0.25 * 64.0 * 64 / 3 + 0.75 * 32.0 * 32 / 12;
   EXPECT_NEAR(clipped.sqnr_db, decibels(7.0 / 3 * 65536, error2), 0.05);
@@ -75,7 +75,7 @@ TEST(WhatIfByHand, TheLargestElementCountsByItself) {
   Distribution values = one_binade(8);
   values.binades[static_cast<std::size_t>(8 - lowest_binade)] = 1;
   values.amax = 480;
-  const CastFigures clipped = what_if(values, Format::e4m3, 1.0F);
+  const CastPrediction clipped = what_if(values, Format::e4m3, 1.0F);
   EXPECT_EQ(clipped.saturated_percent, 100);
   EXPECT_NEAR(clipped.sqnr_db, decibels(480.0 * 480, 32.0 * 32), 1e-6);
   values.amax = 448;

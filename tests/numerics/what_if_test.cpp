@@ -54,7 +54,7 @@ std::vector<Source> sources() {
 CastStatistics cast(const std::vector<float>& x, Format format, float scale, Rounding rounding) {
   QuantSpec spec;
   spec.format = format;
-  spec.policy = is_narrow(format) ? ScalePolicy::fixed : ScalePolicy::none;
+  spec.policy = is_low_precision(format) ? ScalePolicy::fixed : ScalePolicy::none;
   spec.rounding = rounding;
   CodeMatrix out{spec, static_cast<Size>(x.size()) / 64, 64};
   std::vector<std::byte> codes(static_cast<std::size_t>(out.code_bytes()));
@@ -68,7 +68,7 @@ struct Worst {
   double underflow = 0, saturated = 0, sqnr = 0;
 };
 
-void compare(const std::string& where, const CastFigures& model, const CastStatistics& real, Worst& worst) {
+void compare(const std::string& where, const CastPrediction& model, const CastStatistics& real, Worst& worst) {
   SCOPED_TRACE(where);
   const auto differ = [](double a, double b) { return a == b ? 0.0 : std::abs(a - b); };  // inf − inf
   const double underflow = differ(model.underflow_percent, real.underflow_percent());
@@ -104,7 +104,7 @@ TEST(WhatIf, PredictsTheCastToEveryFormatAtItsNaturalScale) {
     const CastStatistics seen = cast(source.values, Format::f32, 1, Rounding::nearest_even);
     const Distribution distribution = distribution_of(seen);
     for (const Format format : {Format::e2m1, Format::e4m3, Format::e5m2, Format::f16, Format::bf16, Format::tf32}) {
-      const CastFigures model = what_if(distribution, format);
+      const CastPrediction model = what_if(distribution, format);
       const CastStatistics real = cast(source.values, format, model.scale, Rounding::nearest_even);
       compare(source.name + " " + std::string(info(format).name), model, real, worst);
     }
@@ -125,7 +125,7 @@ TEST(WhatIf, PredictsTheCastAtOtherScales) {
         // A few saturated outliers that carry most of the sum of squares are no matter for a histogram.
         if (factor > 1 && source.name.find("student") == 0) continue;
         if (factor > 1 && source.name == "lognormal 3") continue;
-        const CastFigures model = what_if(distribution, format, scale);
+        const CastPrediction model = what_if(distribution, format, scale);
         const CastStatistics real = cast(source.values, format, scale, Rounding::nearest_even);
         compare(source.name + " " + std::string(info(format).name) + " " + std::to_string(factor), model, real, worst);
       }
@@ -154,22 +154,22 @@ TEST(WhatIf, PredictsStochasticRounding) {
   for (const Source& source : sources()) {
     const Distribution distribution = distribution_of(cast(source.values, Format::f32, 1, Rounding::nearest_even));
     for (const Format format : {Format::e2m1, Format::e4m3, Format::e5m2}) {
-      const CastFigures model = what_if(distribution, format, Rounding::stochastic);
+      const CastPrediction model = what_if(distribution, format, Rounding::stochastic);
       const CastStatistics real = cast(source.values, format, model.scale, Rounding::stochastic);
       compare(source.name + " " + std::string(info(format).name), model, real, worst);
     }
   }
 }
 
-// The run store keeps figures and binades, not the number of zeros.
+// The run store keeps statistics and binades, not the number of zeros.
 TEST(WhatIf, ZerosAreInferredFromTheRms) {
   for (const Source& source : sources()) {
     const CastStatistics seen = cast(source.values, Format::f32, 1, Rounding::nearest_even);
-    SiteFigures figures;
-    figures[Statistic::amax] = seen.amax;
-    figures[Statistic::min_nonzero] = seen.min_nonzero;
-    figures[Statistic::rms] = static_cast<float>(seen.rms());
-    const CastFigures model = what_if(distribution_of(figures, seen.binades), Format::e2m1);
+    SiteSample values;
+    values[Statistic::amax] = seen.amax;
+    values[Statistic::min_nonzero] = seen.min_nonzero;
+    values[Statistic::rms] = static_cast<float>(seen.rms());
+    const CastPrediction model = what_if(distribution_of(values, seen.binades), Format::e2m1);
     const CastStatistics real = cast(source.values, Format::e2m1, model.scale, Rounding::nearest_even);
     const double tolerance = source.name == "gelu" ? 9.0 : 0.05 * real.underflow_percent() + 0.5;
     EXPECT_NEAR(model.underflow_percent, real.underflow_percent(), tolerance) << source.name;
@@ -178,25 +178,25 @@ TEST(WhatIf, ZerosAreInferredFromTheRms) {
 
 TEST(WhatIf, NothingIsLostInF32) {
   const std::vector<float> x = draw(1024, normal);
-  const CastFigures figures =
+  const CastPrediction predicted =
       what_if(distribution_of(cast(x, Format::f32, 1, Rounding::nearest_even)), Format::f32, 1.0F);
-  EXPECT_EQ(figures.underflow_percent, 0);
-  EXPECT_EQ(figures.saturated_percent, 0);
-  EXPECT_EQ(figures.sqnr_db, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(predicted.underflow_percent, 0);
+  EXPECT_EQ(predicted.saturated_percent, 0);
+  EXPECT_EQ(predicted.sqnr_db, std::numeric_limits<double>::infinity());
 }
 
 TEST(WhatIf, OneMagnitudeOnlyIsExactOnTheGrid) {
   const std::vector<float> x(1024, 0.75F);
   const Distribution distribution = distribution_of(cast(x, Format::f32, 1, Rounding::nearest_even));
-  const CastFigures figures = what_if(distribution, Format::e4m3, 1.0F);
-  EXPECT_EQ(figures.underflow_percent, 0);
-  EXPECT_EQ(figures.saturated_percent, 0);
-  EXPECT_GT(figures.sqnr_db, 100);
+  const CastPrediction predicted = what_if(distribution, Format::e4m3, 1.0F);
+  EXPECT_EQ(predicted.underflow_percent, 0);
+  EXPECT_EQ(predicted.saturated_percent, 0);
+  EXPECT_GT(predicted.sqnr_db, 100);
   EXPECT_EQ(what_if(distribution, Format::e4m3, 0.001F).underflow_percent, 100);
   EXPECT_EQ(what_if(distribution, Format::e4m3, 1000.0F).saturated_percent, 100);
 }
 
-// A store may hold anything: figures that contradict the histogram give numbers, not undefined behaviour.
+// A store may hold anything: statistics that contradict the histogram give numbers, not undefined behavior.
 TEST(WhatIf, NonsenseGivesFiguresInRange) {
   std::mt19937_64 random(3);
   const float odd[] = {0, -1, 1e-45F, 1e-30F, 1, 3e38F, INFINITY, -INFINITY, NAN};
@@ -209,12 +209,12 @@ TEST(WhatIf, NonsenseGivesFiguresInRange) {
     d.count = odd[random() % std::size(odd)];
     for (const Format format : all_formats) {
       const float scale = std::exp2(static_cast<float>(random() % 200) - 100);
-      for (const CastFigures& figures : {what_if(d, format), what_if(d, format, scale, Rounding::stochastic)}) {
-        EXPECT_GE(figures.underflow_percent, 0);
-        EXPECT_LE(figures.underflow_percent, 100.001);
-        EXPECT_GE(figures.saturated_percent, 0);
-        EXPECT_LE(figures.saturated_percent, 100.001);
-        EXPECT_FALSE(std::isnan(figures.sqnr_db));
+      for (const CastPrediction& predicted : {what_if(d, format), what_if(d, format, scale, Rounding::stochastic)}) {
+        EXPECT_GE(predicted.underflow_percent, 0);
+        EXPECT_LE(predicted.underflow_percent, 100.001);
+        EXPECT_GE(predicted.saturated_percent, 0);
+        EXPECT_LE(predicted.saturated_percent, 100.001);
+        EXPECT_FALSE(std::isnan(predicted.sqnr_db));
       }
     }
   }

@@ -35,12 +35,12 @@ TEST(Plan, HasOneRowForEveryRoleOfEveryLayer) {
   }
 }
 
-TEST(Plan, KeepsTheHeadWideUnlessAPatternSaysOtherwise) {
+TEST(Plan, KeepsTheHeadInHighPrecisionUnlessAPatternSaysOtherwise) {
   for (const RecipeInfo& info : recipes()) {
     const std::string recipe(info.name);
     const Plan plan = make_plan(with(recipe), some_layers(2));
     for (const char* site : {"head/x", "head/w", "head/dy"}) {
-      EXPECT_EQ(plan.at(site).recipe, wide_recipe_for(recipe)) << recipe;
+      EXPECT_EQ(plan.at(site).recipe, high_precision_recipe_for(recipe)) << recipe;
       EXPECT_TRUE(is_wide(plan.at(site).spec.rows)) << recipe;
     }
     EXPECT_EQ(plan.at("blocks.0.mlp.up/x").recipe, recipe);
@@ -49,18 +49,18 @@ TEST(Plan, KeepsTheHeadWideUnlessAPatternSaysOtherwise) {
   EXPECT_EQ(describe(plan.at("head/dy").spec.rows), "e5m2 tensor current");
 }
 
-Size wide_blocks(const Plan& plan, Size blocks) {
-  Size wide = 0;
+Size bf16_blocks(const Plan& plan, Size blocks) {
+  Size count = 0;
   for (Size b = 0; b < blocks; ++b) {
-    wide += plan.at("blocks." + std::to_string(b) + ".mlp.up/w").recipe == "bf16" ? 1 : 0;
+    count += plan.at("blocks." + std::to_string(b) + ".mlp.up/w").recipe == "bf16" ? 1 : 0;
   }
-  return wide;
+  return count;
 }
 
-TEST(Plan, KeepsTheLastBlocksOfNvfp4Wide) {
+TEST(Plan, KeepsTheLastBlocksOfNvfp4InBf16) {
   for (const auto& [blocks, wide] : {std::pair<Size, Size>{1, 1}, {4, 1}, {6, 1}, {7, 2}, {20, 3}, {21, 4}}) {
     const Plan plan = make_plan(with("nvfp4"), some_layers(blocks));
-    EXPECT_EQ(wide_blocks(plan, blocks), wide) << blocks;
+    EXPECT_EQ(bf16_blocks(plan, blocks), wide) << blocks;
     EXPECT_EQ(plan.at("blocks." + std::to_string(blocks - 1) + ".attn.out/dy").recipe, "bf16")
         << "the last, not the first";
   }
@@ -69,14 +69,14 @@ TEST(Plan, KeepsTheLastBlocksOfNvfp4Wide) {
 TEST(Plan, WideTailIsAnOptionOfEveryRecipe) {
   PrecisionConfig config = with("nvfp4");
   config.wide_tail = 0;
-  EXPECT_EQ(wide_blocks(make_plan(config, some_layers(8)), 8), 0);
+  EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 0);
   config.wide_tail = 0.5;
-  EXPECT_EQ(wide_blocks(make_plan(config, some_layers(8)), 8), 4);
+  EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 4);
   config.recipe = "fp8-delayed";
   config.wide_tail = 0.25;
-  EXPECT_EQ(wide_blocks(make_plan(config, some_layers(8)), 8), 2);
+  EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 2);
   config.wide_tail = 1;
-  EXPECT_EQ(wide_blocks(make_plan(config, some_layers(8)), 8), 8);
+  EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 8);
 }
 
 TEST(Plan, PatternsChooseLayers) {
@@ -121,8 +121,8 @@ TEST(Plan, UnknownRecipesAreErrors) {
   EXPECT_THROW(make_plan(with("bf16", {{"head", "fp9"}}), some_layers(1)), Error);
 }
 
-// Where roles of one layer differ in recipe, both operands of each product must still be rotated alike: rotating one
-// of them alone makes the product that of other numbers. A plan may refuse, but not go wrong silently.
+// Where roles of one layer differ in recipe, both operands of each GEMM must still be rotated alike: rotating one
+// of them alone gives the result of other numbers. A plan may refuse, but not go wrong silently.
 TEST(Plan, MixedRolesNeverRotateOneOperandAlone) {
   for (const RecipeInfo& base : recipes()) {
     for (const RecipeInfo& other : recipes()) {
@@ -226,18 +226,18 @@ TEST(Flops, SharesSumToOne) {
   }
 }
 
-TEST(Flops, AProductCountsAsItsWiderOperand) {
+TEST(Flops, AGemmCountsAsItsHigherPrecisionOperand) {
   const std::vector<LayerShape> layers{{"a", 10, 20, 0}, {"b", 10, 60, 1}};
   auto shares = flops_by_format(make_plan(with("fp8-current", {{"a", "bf16"}}), layers), layers);
   EXPECT_NEAR(shares["bf16"], 0.25, 1e-12);
-  EXPECT_NEAR(narrow_share(shares), 0.75, 1e-12);
+  EXPECT_NEAR(low_precision_share(shares), 0.75, 1e-12);
   shares = flops_by_format(make_plan(with("fp8-current", {{"*/x", "bf16"}}), layers), layers);
-  EXPECT_NEAR(shares["bf16"], 2.0 / 3, 1e-12) << "x takes part in the forward product and the weight gradient";
+  EXPECT_NEAR(shares["bf16"], 2.0 / 3, 1e-12) << "fprop and wgrad read x";
   shares = flops_by_format(make_plan(with("fp32"), layers), layers);
-  EXPECT_EQ(narrow_share(shares), 0);
+  EXPECT_EQ(low_precision_share(shares), 0);
   PrecisionConfig fp4 = with("nvfp4");
   fp4.wide_tail = 0;
-  EXPECT_NEAR(narrow_share(flops_by_format(make_plan(fp4, layers), layers)), 1, 1e-12);
+  EXPECT_NEAR(low_precision_share(flops_by_format(make_plan(fp4, layers), layers)), 1, 1e-12);
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ TEST(Recipes, AreValidWithEveryOption) {
   }
 }
 
-// The two operands of a product must be rotated alike, or the product is of something else.
-TEST(Recipes, RotateBothOperandsOfAProductOrNeither) {
+// The two operands of a GEMM must be rotated alike, or its result is another one.
+TEST(Recipes, RotateBothOperandsOfAGemmOrNeither) {
   for (const RecipeInfo& info : recipes()) {
     const Recipe recipe = make_recipe(info.name, {});
     EXPECT_EQ(recipe.x.rows.rotation, recipe.w.rows.rotation) << info.name;
@@ -125,7 +125,7 @@ TEST(Recipes, OptionsTakeEffect) {
   EXPECT_EQ(describe(row.x.columns), "bf16");
   EXPECT_EQ(describe(row.dy.columns), "bf16");
   EXPECT_EQ(describe(row.x.rows), "e4m3 row current");
-  EXPECT_EQ(describe(row.w.columns), "e4m3 row current") << "the input gradient stays narrow";
+  EXPECT_EQ(describe(row.w.columns), "e4m3 row current") << "dgrad stays in FP8";
 }
 
 TEST(Recipes, TheGradientFormatOfFp8RecipesCanBeChosen) {
@@ -136,9 +136,9 @@ TEST(Recipes, TheGradientFormatOfFp8RecipesCanBeChosen) {
   EXPECT_EQ(with("bf16", option, GradientFormat::e5m2).dy.rows.format, Format::bf16);
 }
 
-TEST(Recipes, WideLayersUseTheRecipeItselfWhereItIsWide) {
-  for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) EXPECT_EQ(wide_recipe_for(name), name);
-  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"}) EXPECT_EQ(wide_recipe_for(name), "bf16");
+TEST(Recipes, HighPrecisionLayersUseTheRecipeItselfWhereItIsOne) {
+  for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) EXPECT_EQ(high_precision_recipe_for(name), name);
+  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"}) EXPECT_EQ(high_precision_recipe_for(name), "bf16");
 }
 
 }  // namespace

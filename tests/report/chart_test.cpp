@@ -113,7 +113,7 @@ TEST(LineChartTest, ManyPointsStaySmallAndKeepTheirExtremes) {
   EXPECT_LT(highest, 15) << "the spike was thinned away";
 }
 
-TEST(LineChartTest, SeriesDifferByDashAsWellAsColour) {
+TEST(LineChartTest, SeriesDifferByDashAsWellAsColor) {
   LineChart chart;
   for (int s = 0; s < 12; ++s) chart.series.push_back(ramp("s" + std::to_string(s), 3));
   std::set<std::string> looks;
@@ -201,18 +201,18 @@ TEST(BarChartTest, OddValuesAreDrawnAndWrongSizesRefused) {
   EXPECT_THROW(to_svg(chart), Error);
 }
 
-TEST(HeatGridTest, CategoriesShareColoursAndValuesShareARamp) {
+TEST(HeatGridTest, CategoriesShareColorsAndValuesShareARamp) {
   HeatGrid grid;
   grid.rows = {"r0", "r1"};
   grid.columns = {"c0", "c1"};
   grid.categories = {"bf16", "e4m3"};
   grid.cells = {{"e4m3", {}, "", ""}, {"bf16", {}, "", ""}, {"e4m3", {}, "", ""}, {"", {}, "", ""}};
   const Markup markup = read(to_svg(grid));
-  std::vector<std::string> colours;
+  std::vector<std::string> colors;
   for (const Element& rect : markup.with_class("cell")) {
-    if (rect.attributes.at("height") == "23") colours.push_back(rect.attributes.at("class"));
+    if (rect.attributes.at("height") == "23") colors.push_back(rect.attributes.at("class"));
   }
-  EXPECT_EQ(colours, (std::vector<std::string>{"cell s1", "cell s0", "cell s1"}));
+  EXPECT_EQ(colors, (std::vector<std::string>{"cell s1", "cell s0", "cell s1"}));
   EXPECT_EQ(markup.with_class("blank").size(), 1U);
 
   grid.categories.clear();

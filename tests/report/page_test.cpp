@@ -167,7 +167,12 @@ class SampleReport : public testing::Test {
       grid.rows.push_back("blocks." + std::to_string(block));
       for (std::size_t c = 0; c < grid.columns.size(); ++c) {
         const bool edge = block == 0 || block == 7;
-        grid.cells.push_back({edge ? "bf16" : c % 3 == 0 ? "e4m3" : "e5m2", {}, "", edge ? "kept wide by rule" : ""});
+        grid.cells.push_back({edge         ? "bf16"
+                              : c % 3 == 0 ? "e4m3"
+                                           : "e5m2",
+                              {},
+                              "",
+                              edge ? "kept in high precision" : ""});
       }
     }
     grid.cells[14] = {};
@@ -176,7 +181,7 @@ class SampleReport : public testing::Test {
 
   static HeatGrid sensitivity_map() {
     HeatGrid grid;
-    grid.title = "Sensitivity: rise of the loss when one site is narrowed";
+    grid.title = "Sensitivity: rise of the loss when one site is in low precision";
     grid.columns = {"qkv", "attn.out", "fc", "proj"};
     for (int block = 0; block < 6; ++block) {
       grid.rows.push_back("blocks." + std::to_string(block));
@@ -198,7 +203,7 @@ TEST_F(SampleReport, IsCompleteAndSmall) {
   page.paragraph("Five runs from the same seed and data order; they differ in the recipe alone.");
   page.note("fp8 unscaled diverged: its loss is not finite from step 2,400 on.");
   page.heading("Results");
-  page.table({"Final figures, mean of the last 100 steps. Best in bold.",
+  page.table({"Final metrics, mean of the last 100 steps. Best in bold.",
               {{"recipe"},
                {"loss", Align::right},
                {"against bf16", Align::right},
@@ -222,7 +227,7 @@ TEST_F(SampleReport, IsCompleteAndSmall) {
   time.bars = {{"bf16", {0.0898}, ""}, {"fp8 delayed", {0.0558}, "0.62×"}, {"mxfp8", {0.0573}, "0.64×"}};
   page.figure(to_svg(time));
   page.heading("Precision");
-  page.figure(to_svg(precision_map()), "Operand format of each GEMM. Blank: not a quantised site.");
+  page.figure(to_svg(precision_map()), "Operand format of each GEMM. Blank: not a quantized site.");
   page.figure(to_svg(sensitivity_map()), "Dashed: the measurement was not finite.");
   page.heading("Runs");
   page.key_values(std::vector<KeyValue>{

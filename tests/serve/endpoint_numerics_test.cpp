@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 #include "serve/client.h"
 #include "serve/endpoints.h"
 #include "serve/sample_store.h"

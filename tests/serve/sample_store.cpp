@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver::test {
 

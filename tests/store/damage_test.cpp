@@ -31,7 +31,7 @@ class StoreDamage : public StoreTest {
     for (std::uint64_t step = 1; step <= steps; ++step) {
       std::vector<BinadeCounts> binades(run.sites.size());
       for (std::size_t site = 0; site < binades.size(); ++site) binades[site][10] = 1000 * step + site;
-      recorder.numerics(step, figures_of(run, step), binades);
+      recorder.numerics(step, values_of(run, step), binades);
       ASSERT_TRUE(recorder.flush(std::chrono::seconds(10)));
     }
   }
@@ -126,7 +126,7 @@ TEST_F(StoreDamage, ADamagedRowIsNotPassedOnByTheWriter) {
   const RunDescription run = small_run("a");
   {
     RunRecorder recorder(store_, run, 22, collect(), quick());
-    for (std::uint64_t step = 23; step <= 32; ++step) recorder.numerics(step, figures_of(run, step), {});
+    for (std::uint64_t step = 23; step <= 32; ++step) recorder.numerics(step, values_of(run, step), {});
     ASSERT_TRUE(recorder.flush(std::chrono::seconds(10)));
   }
   const auto damaged = StoreReader(store_).damaged_blobs("a");
@@ -173,7 +173,7 @@ TEST_F(OldStore, GetsChecksumsFromTheNextRecordOn) {
   const RunDescription run = small_run("a");
   {
     RunRecorder recorder(store_, run, steps, collect(), quick());
-    recorder.numerics(steps + 1, figures_of(run, steps + 1), {});
+    recorder.numerics(steps + 1, values_of(run, steps + 1), {});
     ASSERT_TRUE(recorder.flush(std::chrono::seconds(10)));
   }
   EXPECT_THAT(warnings_, IsEmpty());

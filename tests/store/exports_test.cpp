@@ -41,7 +41,7 @@ class Exports : public StoreTest {
                                     {"gradient_norm", step == 3 ? std::nan("") : 2.0},
                                     {"time", 1700000000.5 + static_cast<double>(step)}};
       recorder.metrics(step, values);
-      if (step % 2 == 0) recorder.numerics(step, figures_of(run_, step));
+      if (step % 2 == 0) recorder.numerics(step, values_of(run_, step));
     }
     const MetricValue validation[] = {{"validation_loss", 0.25}};
     recorder.metrics(4, validation);

@@ -147,7 +147,7 @@ TEST_F(StoreLimits, AHistogramIsThatOfTheNearestStep) {
   for (const std::uint64_t step : {10U, 20U, 40U}) {
     std::vector<BinadeCounts> counts(run.sites.size());
     for (BinadeCounts& of_site : counts) of_site[3] = step;
-    recorder.numerics(step, figures_of(run, step), std::move(counts));
+    recorder.numerics(step, values_of(run, step), std::move(counts));
   }
   ASSERT_TRUE(recorder.flush());
   const StoreReader reader(store_);
@@ -169,7 +169,7 @@ TEST_F(StoreLimits, AHistogramIsThatOfTheNearestStep) {
 TEST_F(StoreLimits, AViewHasBothItsEnds) {
   const RunDescription run = small_run("a");
   RunRecorder recorder(store_, run, 0, collect(), quick());
-  for (const std::uint64_t step : {2U, 4U, 6U, 8U}) recorder.numerics(step, figures_of(run, step));
+  for (const std::uint64_t step : {2U, 4U, 6U, 8U}) recorder.numerics(step, values_of(run, step));
   ASSERT_TRUE(recorder.flush());
   const NumericsView view = StoreReader(store_).numerics("a", {.statistic = "amax", .role = "dy", .from = 4, .to = 6});
   EXPECT_THAT(view.steps, ElementsAre(4, 6));

@@ -68,7 +68,7 @@ class RecordedNumerics : public StoreTest {
     StoreTest::SetUp();
     RunRecorder recorder(store_, run_, 0, collect(), quick());
     for (std::uint64_t i = 0; i < samples; ++i) {
-      recorder.numerics(step_of(i), figures_of(run_, step_of(i)));
+      recorder.numerics(step_of(i), values_of(run_, step_of(i)));
       if (i % 100 == 0) {
         ASSERT_TRUE(recorder.flush());
       }
@@ -242,7 +242,7 @@ TEST_F(RecordedNumerics, SamplesThatWereRewoundLeaveNoTrace) {
       }
       recorder.rewind(step_of(last));
       for (std::uint64_t i = last + 1; i < samples; ++i) {
-        recorder.numerics(step_of(i), figures_of(run_, step_of(i)));
+        recorder.numerics(step_of(i), values_of(run_, step_of(i)));
         if (i % 64 == 0) {
           ASSERT_TRUE(recorder.flush());
         }
@@ -270,7 +270,7 @@ TEST_F(Numerics, WhatIsNeverMeasuredTakesNoRoom) {
 TEST_F(Numerics, ASampleThatDoesNotComeAfterTheLastIsLeftOut) {
   const RunDescription run = small_run("a");
   RunRecorder recorder(store_, run, 0, collect(), quick());
-  for (const std::uint64_t step : {5U, 5U, 3U, 6U}) recorder.numerics(step, figures_of(run, step));
+  for (const std::uint64_t step : {5U, 5U, 3U, 6U}) recorder.numerics(step, values_of(run, step));
   ASSERT_TRUE(recorder.flush());
   EXPECT_THAT(StoreReader(store_).numerics("a", {.statistic = "amax", .role = "x"}).steps, testing::ElementsAre(5, 6));
 }
@@ -312,7 +312,7 @@ TEST_F(Numerics, HistogramsAreKeptAlongTheWholeRunAndNeverMoreThan64) {
   for (std::uint64_t step = 1; step <= 700; ++step) {
     BinadeCounts counts{};
     counts[7] = step;
-    recorder.numerics(step, figures_of(run, step), std::vector<BinadeCounts>(run.sites.size(), counts));
+    recorder.numerics(step, values_of(run, step), std::vector<BinadeCounts>(run.sites.size(), counts));
     if (step % 23 != 0 && step != 700) continue;
     ASSERT_TRUE(recorder.flush());
     const SiteHistogram newest = reader.histogram("a", run.sites[1].name);

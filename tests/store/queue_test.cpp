@@ -54,7 +54,7 @@ TEST_F(Queue, OneSampleOfNumericsAlwaysFits) {
   const RunDescription run = small_run("a");
   RunRecorder recorder(store_, run, 0, collect(), limits);
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    recorder.numerics(step, figures_of(run, step));
+    recorder.numerics(step, values_of(run, step));
     ASSERT_TRUE(recorder.flush());
   }
   EXPECT_EQ(recorder.dropped(), 0U);

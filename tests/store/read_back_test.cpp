@@ -88,7 +88,7 @@ TEST_F(ReadBack, TheTimeLeftFollowsFromTheRate) {
 TEST_F(ReadBack, AViewSaysWhichWayIsWorse) {
   const RunDescription run = small_run("a");
   RunRecorder recorder(store_, run, 0, collect(), quick());
-  recorder.numerics(1, figures_of(run, 1));
+  recorder.numerics(1, values_of(run, 1));
   ASSERT_TRUE(recorder.flush());
   const StoreReader reader(store_);
   EXPECT_EQ(reader.numerics("a", {.statistic = "amax", .role = "x"}).worse, WorseWay::higher);

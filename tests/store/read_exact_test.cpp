@@ -264,7 +264,7 @@ TEST_F(ReadExact, AHistogramOfManySitesIsTheSitesOwn) {
     const SiteHistogram found = reader.histogram("a", fmt::format("{}/x", site), 10);
     EXPECT_EQ(found.counts[site % 64], 10000 + site);
     EXPECT_EQ(found.step, 10U);
-    EXPECT_EQ(found.figures.at(0).second, 10);
+    EXPECT_EQ(found.statistics.at(0).second, 10);
   }
   EXPECT_EQ(reader.histogram("a", "0/x", 15).step, 10U) << "as near as the other, and earlier";
   EXPECT_EQ(reader.histogram("a", "0/x", 16).step, 20U);

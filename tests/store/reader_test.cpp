@@ -180,7 +180,7 @@ TEST_F(Reader, AnswersFromSeveralThreadsAreConsistentWhileATrainerWrites) {
   }
   for (std::uint64_t step = 2; step <= 300; ++step) {
     record_metric(recorder, step, 1);
-    recorder.numerics(step, figures_of(run, step));
+    recorder.numerics(step, values_of(run, step));
     if (step % 5 == 0) {
       EXPECT_TRUE(recorder.flush());
     }

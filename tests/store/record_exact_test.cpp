@@ -95,7 +95,7 @@ TEST_F(RecordExact, TheQueueIsEmptyAgainOnceItIsWritten) {
   const auto recorder = recorder_of(run, 0, limits);
   for (std::uint64_t step = 1; step <= 4; ++step) {
     record_metric(*recorder, step, 2);
-    recorder->numerics(step, figures_of(run, step));
+    recorder->numerics(step, values_of(run, step));
     ASSERT_TRUE(recorder->flush());
   }
   EXPECT_EQ(recorder->dropped(), 0U);
@@ -260,7 +260,7 @@ TEST_F(RecordExact, SitesThatDifferInNameRoleOrNumberAreOthers) {
   others[3].sites.push_back({"one/more", "one", "x", {}});
   for (const RunDescription& other : others) {
     warnings_.clear();
-    recorder_of(run)->numerics(1, figures_of(run, 1), std::vector<BinadeCounts>(9, BinadeCounts{5}));
+    recorder_of(run)->numerics(1, values_of(run, 1), std::vector<BinadeCounts>(9, BinadeCounts{5}));
     EXPECT_THAT(warnings_, testing::AnyOf(IsEmpty(), ElementsAre(HasSubstr("sites"))));
     warnings_.clear();
     recorder_of(other, 1);
@@ -283,7 +283,7 @@ TEST_F(RecordExact, TheStateOfASiteIsThatOfItsStep) {
   {
     const auto recorder = recorder_of(run);
     for (const std::uint64_t step : {3U, 6U}) {
-      recorder->numerics(step, figures_of(run, step), std::vector<BinadeCounts>(9));
+      recorder->numerics(step, values_of(run, step), std::vector<BinadeCounts>(9));
     }
     recorder->site_state(5, site, wide);
     recorder->site_state(5, "no such site", wide);

@@ -90,7 +90,7 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   const MetricValue second[] = {{"loss", std::nan("")}, {"validation_loss", 2.0}, {"tokens_per_second", 100}};
   recorder.metrics(1, first);
   recorder.metrics(2, second);
-  recorder.numerics(1, figures_of(run, 1), all_counts(run, 1));
+  recorder.numerics(1, values_of(run, 1), all_counts(run, 1));
   recorder.scale_change({2, "blocks.1.up/w", "amax grew", 1.5, 0.75, "e4m3", "e5m2"});
   SiteState wide = run.sites[4].state;
   wide.rows = "bf16";
@@ -134,8 +134,8 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   EXPECT_EQ(histogram.counts, counts_of(1, 4));
   EXPECT_EQ(histogram.state, run.sites[4].state);  // as it was at step 1
   for (std::size_t i = 0; i < run.statistics.size(); ++i) {
-    EXPECT_EQ(histogram.figures[i].first, run.statistics[i].name);
-    EXPECT_TRUE(same(histogram.figures[i].second, figure(1, 4, i)));
+    EXPECT_EQ(histogram.statistics[i].first, run.statistics[i].name);
+    EXPECT_TRUE(same(histogram.statistics[i].second, figure(1, 4, i)));
   }
   EXPECT_THAT(warnings_, IsEmpty());
 }
@@ -160,7 +160,7 @@ TEST_F(Recorder, AnAlertThatGoesOnReplacesItself) {
 void record_steps(RunRecorder& recorder, const RunDescription& run, std::uint64_t from, std::uint64_t to) {
   for (std::uint64_t step = from; step <= to; ++step) {
     record_metric(recorder, step, static_cast<double>(step));
-    recorder.numerics(step, figures_of(run, step), all_counts(run, step));
+    recorder.numerics(step, values_of(run, step), all_counts(run, step));
     recorder.event(step, "tick", std::to_string(step));
     recorder.sample(step, std::to_string(step));
     recorder.alert(alert_at(step, "rule"));
@@ -182,7 +182,7 @@ void expect_exactly(const StoreReader& reader, const RunDescription& run, std::u
   const std::string names[] = {"amax", "sqnr_db", "mean"};
   reader.visit_numerics(run.id, names, [&](std::uint64_t step, std::span<const float> figures) {
     EXPECT_EQ(step, ++samples);
-    const std::vector<float> expected = figures_of(run, step);
+    const std::vector<float> expected = values_of(run, step);
     EXPECT_TRUE(std::equal(figures.begin(), figures.end(), expected.begin(), expected.end(), same));
   });
   EXPECT_EQ(samples, last);
@@ -251,12 +251,12 @@ TEST_F(Recorder, AStatisticThatANewerProgramAddsJoinsTheOthers) {
   RunDescription run = small_run("a");
   {
     RunRecorder recorder(store_, run, 0, collect(), quick());
-    recorder.numerics(1, figures_of(run, 1));
+    recorder.numerics(1, values_of(run, 1));
   }
   std::swap(run.statistics[0], run.statistics[2]);
   run.statistics.insert(run.statistics.begin(), {"kurtosis", "", "", WorseWay::higher});
   RunRecorder recorder(store_, run, 1, collect(), quick());
-  recorder.numerics(2, figures_of(run, 2));
+  recorder.numerics(2, values_of(run, 2));
   ASSERT_TRUE(recorder.flush());
   const StoreReader reader(store_);
   const SiteHistory history = reader.history("a", run.sites[0].name);
@@ -276,11 +276,11 @@ TEST_F(Recorder, AStatisticThatANewerProgramAddsJoinsTheOthers) {
 TEST_F(Recorder, OtherSitesThanBeforeTakeThePlaceOfTheOldNumericsWithAWarning) {
   {
     RunRecorder recorder(store_, small_run("a", 3), 0, collect(), quick());
-    recorder.numerics(1, figures_of(small_run("a", 3), 1));
+    recorder.numerics(1, values_of(small_run("a", 3), 1));
   }
   const RunDescription larger = small_run("a", 4);
   RunRecorder recorder(store_, larger, 1, collect(), quick());
-  recorder.numerics(2, figures_of(larger, 2));
+  recorder.numerics(2, values_of(larger, 2));
   ASSERT_TRUE(recorder.flush());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("sites")));
   EXPECT_THAT(StoreReader(store_).numerics("a", {.statistic = "amax", .role = "x"}).steps, ElementsAre(2));
@@ -302,7 +302,7 @@ TEST_F(Recorder, SeveralRunsAreRecordedAtOnceFromTheVeryFirstMoment) {
           store_, run, 0, [&, t](const std::string& text) { warnings[t].push_back(text); }, quick());
       for (std::uint64_t step = 1; step <= steps; ++step) {
         record_metric(recorder, step, t);
-        recorder.numerics(step, figures_of(run, step));
+        recorder.numerics(step, values_of(run, step));
         if (step % 20 == 0) recorder.flush();
       }
       recorder.status(RunStatus::finished);

@@ -23,7 +23,7 @@ class RunEdits : public StoreTest {
     RunRecorder recorder(store_, run, 0, collect(), quick());
     for (std::uint64_t step = 1; step <= steps; ++step) {
       record_metric(recorder, step, 1.0 / static_cast<double>(step));
-      recorder.numerics(step, figures_of(run, step), std::vector<BinadeCounts>(run.sites.size()));
+      recorder.numerics(step, values_of(run, step), std::vector<BinadeCounts>(run.sites.size()));
       recorder.scale_change({step, run.sites[0].name, "overflow", 16, 8, "e4m3", "e5m2"});
       recorder.event(step, "note", "text");
     }

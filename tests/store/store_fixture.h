@@ -1,4 +1,4 @@
-// A store in a folder of its own, a small run to record in it, and figures that follow from step, site and statistic.
+// A store in a folder of its own, a small run to record in it, and values that follow from step, site and statistic.
 #pragma once
 
 #include <atomic>
@@ -88,7 +88,7 @@ inline float figure(std::uint64_t step, std::size_t site, std::size_t statistic)
   return static_cast<float>(static_cast<std::int64_t>(x % 200001) - 100000) / 16.0F;
 }
 
-inline std::vector<float> figures_of(const RunDescription& run, std::uint64_t step) {
+inline std::vector<float> values_of(const RunDescription& run, std::uint64_t step) {
   std::vector<float> values;
   for (std::size_t site = 0; site < run.sites.size(); ++site) {
     for (std::size_t i = 0; i < run.statistics.size(); ++i) values.push_back(figure(step, site, i));

@@ -69,7 +69,7 @@ class Lock {
 double slowest_call_ms(RunRecorder& recorder, const RunDescription& run, std::uint64_t from, std::uint64_t to) {
   double slowest = 0;
   for (std::uint64_t step = from; step <= to; ++step) {
-    const std::vector<float> figures = figures_of(run, step);
+    const std::vector<float> figures = values_of(run, step);
     const auto start = Clock::now();
     record_metric(recorder, step, static_cast<double>(step));
     recorder.numerics(step, figures);
@@ -85,7 +85,7 @@ double slowest_call_ms(RunRecorder& recorder, const RunDescription& run, std::ui
       store, run, last_step, [](const std::string&) { _exit(3); }, quick());
   for (std::uint64_t step = last_step + 1;; ++step) {
     record_metric(recorder, step, static_cast<double>(step));
-    recorder.numerics(step, figures_of(run, step), std::vector<BinadeCounts>(run.sites.size(), BinadeCounts{step}));
+    recorder.numerics(step, values_of(run, step), std::vector<BinadeCounts>(run.sites.size(), BinadeCounts{step}));
     recorder.event(step, "tick", "tock");
     if (step % 8 == 0) recorder.flush();
   }
@@ -108,7 +108,7 @@ std::uint64_t check_prefix(const fs::path& store) {
   const std::string names[] = {"amax", "sqnr_db", "mean"};
   reader.visit_numerics("killed", names, [&](std::uint64_t step, std::span<const float> figures) {
     EXPECT_EQ(step, ++samples);
-    const std::vector<float> recorded = figures_of(run, step);
+    const std::vector<float> recorded = values_of(run, step);
     EXPECT_TRUE(std::equal(figures.begin(), figures.end(), recorded.begin(), recorded.end(), same));
   });
   EXPECT_LE(samples, last);  // a transaction may end between a step's metrics and its numerics
@@ -164,7 +164,7 @@ TEST_F(StoreTrouble, SeveralProcessesWriteToOneStore) {
             store_, run, 0, [&](const std::string&) { ++warned; }, quick());
         for (std::uint64_t step = 1; step <= 100; ++step) {
           record_metric(recorder, step, 1);
-          recorder.numerics(step, figures_of(run, step));
+          recorder.numerics(step, values_of(run, step));
           if (step % 10 == 0 && !recorder.flush()) ++warned;
         }
       }
@@ -391,7 +391,7 @@ void fill(const fs::path& store) {
   RunRecorder recorder(store, run, 0, {}, quick());
   for (std::uint64_t step = 1; step <= 40; ++step) {
     record_metric(recorder, step, 1);
-    recorder.numerics(step, figures_of(run, step), std::vector<BinadeCounts>(run.sites.size(), BinadeCounts{1, 2, 3}));
+    recorder.numerics(step, values_of(run, step), std::vector<BinadeCounts>(run.sites.size(), BinadeCounts{1, 2, 3}));
     recorder.event(step, "tick", "tock");
     recorder.scale_change({step, run.sites[0].name, "why", 1, 2, "a", "b"});
     AlertRecord alert;

@@ -64,7 +64,7 @@ class WatchedTraining {
     const StepReport report = trainer.step();
     if (after_step) after_step(trainer);
     sample = trainer.numerics();
-    StepFigures figures;
+    StepMetrics figures;
     figures.step = static_cast<std::uint64_t>(report.step);
     figures.loss = report.loss;
     figures.gradient_norm = report.gradient_norm;

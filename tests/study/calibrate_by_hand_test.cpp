@@ -300,12 +300,12 @@ TEST(WidePlan, IsTheWideRecipeOfTheConfigs) {
   const Plan wide = wide_plan(subject->plan, subject->config.precision);
   ASSERT_EQ(wide.rows.size(), subject->plan.rows.size());
   for (const PlanRow& row : wide.rows) {
-    EXPECT_EQ(row.recipe, wide_recipe_for("fp8-current"));
+    EXPECT_EQ(row.recipe, high_precision_recipe_for("fp8-current"));
     EXPECT_EQ(row.reason, "high precision");
   }
   PrecisionConfig exact;
   exact.recipe = "tf32";
-  EXPECT_EQ(wide_plan(subject->plan, exact).rows[0].recipe, wide_recipe_for("tf32"));
+  EXPECT_EQ(wide_plan(subject->plan, exact).rows[0].recipe, high_precision_recipe_for("tf32"));
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   model.vocab = 64;
   const Plan plan = make_plan(read.precision, make_model(resolved(model))->layers());
   for (const SiteSensitivity& site : found().sites) {
-    EXPECT_EQ(site.kept_wide, !is_narrow(plan.at(site.site).spec.rows.format)) << site.site;
+    EXPECT_EQ(site.kept_wide, !is_low_precision(plan.at(site.site).spec.rows.format)) << site.site;
   }
 }
 

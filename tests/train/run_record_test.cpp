@@ -90,7 +90,7 @@ TEST_F(RunRecordTest, AStepHasTheFiguresThatItHas) {
   expect("statistics_seconds", {2, 3}, {12, 0});
   expect("shadow_cosine", {2}, {0.75});
   expect("shadow_error", {2}, {0.5});
-  const double narrow = narrow_share(own_.trainer.format_shares());
+  const double narrow = low_precision_share(own_.trainer.format_shares());
   expect("narrow_share", {2, 3}, {narrow, narrow});
   EXPECT_GT(narrow, 0.5);
   const MetricSeries& time = metrics.at("time");
@@ -151,7 +151,7 @@ TEST_F(RunRecordTest, AnAlertKeepsWhatWasDoneAboutIt) {
 TEST_F(RunRecordTest, AChangeIsRecordedOnceWithBothSides) {
   const std::string site = "blocks.0.mlp.up/x";
   own_.trainer.book().set_scale(site, 4, 1, "before the record");
-  const double narrow = narrow_share(own_.trainer.format_shares());
+  const double narrow = low_precision_share(own_.trainer.format_shares());
   {
     const auto recorder = record();
     recorder->changes(own_.trainer.book());
@@ -183,7 +183,7 @@ TEST_F(RunRecordTest, AChangeIsRecordedOnceWithBothSides) {
   EXPECT_EQ(now->state.rows, "bf16");
   EXPECT_EQ(now->state.reason, "widened here");
   const auto metrics = store().metrics(id(), {});
-  EXPECT_EQ(metrics.at("narrow_share").value.at(0), narrow_share(own_.trainer.format_shares()));
+  EXPECT_EQ(metrics.at("narrow_share").value.at(0), low_precision_share(own_.trainer.format_shares()));
   EXPECT_LT(metrics.at("narrow_share").value.at(0), narrow);
 }
 
@@ -237,7 +237,7 @@ TEST_F(RunRecordTest, FiguresOfASampleAreThoseOfTheirSites) {
   sample.step = 4;
   const auto& entries = own_.trainer.book().entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    SiteFigures figures;
+    SiteSample figures;
     figures.values.fill(static_cast<float>(i));
     sample.sites.push_back(figures);
     Binades binades{};
@@ -254,8 +254,8 @@ TEST_F(RunRecordTest, FiguresOfASampleAreThoseOfTheirSites) {
     const SiteHistogram histogram = reader.histogram(id(), entries[i]->site.name);
     EXPECT_EQ(histogram.step, 4U);
     EXPECT_EQ(histogram.counts[3], 100 + i) << entries[i]->site.name;
-    ASSERT_EQ(histogram.figures.size(), statistic_count);
-    for (const auto& [name, value] : histogram.figures) EXPECT_EQ(value, static_cast<float>(i)) << name;
+    ASSERT_EQ(histogram.statistics.size(), statistic_count);
+    for (const auto& [name, value] : histogram.statistics) EXPECT_EQ(value, static_cast<float>(i)) << name;
   }
 }
 

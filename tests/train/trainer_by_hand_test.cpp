@@ -174,9 +174,9 @@ TEST(SampledFigures, AreThoseOfTheirStep) {
     EXPECT_EQ(sample.step, static_cast<std::uint64_t>(step + 1));
     int weights = 0;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i]->site.role != Role::w || !is_narrow(entries[i]->site.spec.rows.format)) continue;
+      if (entries[i]->site.role != Role::w || !is_low_precision(entries[i]->site.spec.rows.format)) continue;
       ++weights;
-      const SiteFigures& figures = sample.sites[i];
+      const SiteSample& figures = sample.sites[i];
       EXPECT_TRUE(std::isfinite(figures[Statistic::sqnr_db])) << step;
       EXPECT_GT(figures[Statistic::update_ratio], 0) << step;
       EXPECT_EQ(std::isfinite(figures[Statistic::shadow_cosine]), step == 2) << step;
@@ -253,11 +253,11 @@ TEST(TakeBack, UndoesTheLatestChangeOfTheSitesNamed) {
 
 TEST(SharesOfFormats, FollowTheSitesAsTheyAreNow) {
   OwnTrainer own(miniature_config("fp8-current"));
-  const double before = narrow_share(own.trainer.format_shares());
+  const double before = low_precision_share(own.trainer.format_shares());
   for (const char* site : {"blocks.0.mlp.up/x", "blocks.0.mlp.up/w", "blocks.0.mlp.up/dy"}) {
     own.trainer.change_site(site, make_recipe("bf16", {}).of(Role::x), "tried");
   }
-  const double after = narrow_share(own.trainer.format_shares());
+  const double after = low_precision_share(own.trainer.format_shares());
   // Of 2 blocks with 12·32² weights each and a head of 32 · 64, up has 4·32².
   EXPECT_NEAR(before - after, 4096.0 / (2 * 12 * 1024 + 2048), 1e-9);
 }

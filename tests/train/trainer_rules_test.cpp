@@ -97,7 +97,7 @@ TEST(StepWithoutData, LeavesTheTrainerAsItWas) {
   EXPECT_EQ(broken.trainer.steps_done(), 1);
   const ScaleBook& book = broken.trainer.book();
   for (const auto& entry : book.entries()) {
-    const bool narrow = is_narrow(entry->site.spec.rows.format);
+    const bool narrow = is_low_precision(entry->site.spec.rows.format);
     if (entry->site.role != Role::w) {
       EXPECT_EQ(entry->site.seen.count, 0U) << entry->site.name;
     }
@@ -368,7 +368,7 @@ TEST(RestoredTrainer, HasSeenWhatTheOtherHasOfItsWeights) {
       again.trainer.restore(store.load(2));
       EXPECT_EQ(again.trainer.snapshot().state, own.trainer.snapshot().state) << every << skipped;
       for (const auto& entry : again.trainer.book().entries()) {
-        if (entry->site.role != Role::w || !is_narrow(entry->site.spec.rows.format)) continue;
+        if (entry->site.role != Role::w || !is_low_precision(entry->site.spec.rows.format)) continue;
         EXPECT_EQ(entry->site.seen.count > 0, !skipped) << entry->site.name;
       }
     }

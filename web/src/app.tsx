@@ -94,7 +94,7 @@ function ThemeSwitch() {
   const { choice } = useTheme();
   return (
     <button type="button" class="ghost" onClick={() => setTheme(nextTheme[choice])}
-      aria-label={`Colours: ${themeNames[choice]}. Change to ${themeNames[nextTheme[choice]]}`}
+      aria-label={`Colors: ${themeNames[choice]}. Change to ${themeNames[nextTheme[choice]]}`}
       title="Light, dark, or as the system says">
       <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
         <circle cx="7" cy="7" r="5.5" fill="none" stroke="currentColor" stroke-width="1.5" />

@@ -70,7 +70,7 @@ function keptOf(values: Maybe[], begin: number, end: number): number[] {
 }
 
 // Exponential mean whose weight halves every `halfLife` units of x: right for rows that are not evenly spaced. The start
-// is not pulled towards zero. Gaps stay gaps.
+// is not pulled toward zero. Gaps stay gaps.
 export function smooth(x: number[], values: Maybe[], halfLife: number): Maybe[] {
   if (!(halfLife > 0)) return values;
   let sum = 0;

@@ -1,4 +1,4 @@
-// Light or dark: as the system says unless the reader chose. Charts are drawn on canvas and read their colours here.
+// Light or dark: as the system says unless the reader chose. Charts are drawn on canvas and read their colors here.
 import { useLayoutEffect, useState } from 'preact/hooks';
 import { recall, remember } from './memory';
 
@@ -40,7 +40,7 @@ export function isDark(): boolean {
   return choice === 'auto' ? systemDark().matches : choice === 'dark';
 }
 
-// Changes whenever colours do: charts put it among their dependencies.
+// Changes whenever colors do: charts put it among their dependencies.
 export function useTheme(): { choice: ThemeChoice; dark: boolean; version: number } {
   const [, redraw] = useState(0);
   useLayoutEffect(() => {
@@ -51,7 +51,7 @@ export function useTheme(): { choice: ThemeChoice; dark: boolean; version: numbe
   return { choice, dark: isDark(), version };
 }
 
-export function colour(name: string): string {
+export function color(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || '#888';
 }
 

@@ -1,5 +1,5 @@
-// Fine, to be watched, or bad: by the limits of the run's alerts, so that a colour means the same in every run and
-// picture. Where an alert held, its site is bad whatever the figure by itself would say.
+// Fine, watch, or bad: by the limits of the run's alerts, so that a color means the same in every run and picture. Where
+// an alert held, its site is bad whatever the value alone would say.
 import type { Alert, Limits, Matrix, RunDetail } from './types';
 
 export type Verdict = 'fine' | 'watch' | 'bad';
@@ -15,12 +15,12 @@ export function verdictOf(value: number, limits: Limits | undefined): Verdict {
 export const watchFrom = 0.5;
 export const badFrom = 0.7;
 
-// How far beyond its limit a figure can be, or is told apart.
+// How far beyond its limit a value can be, or is distinguished.
 const farthest: Record<string, number> = {
   underflow_percent: 100, saturated_percent: 100, unmoved_percent: 100, sqnr_deficit_db: 40, nonfinite: 1e6, shadow_cosine: 0,
 };
 
-// 0: as good as can be; 1: as bad as is told apart.
+// 0: the best value; 1: the worst that is distinguished.
 export function placeOf(value: number, limits: Limits, statistic: string): number {
   const sides: number[] = [];
   if (limits.above) sides.push(side(value, limits.above, 0, farthest[statistic]));
@@ -102,7 +102,7 @@ function forcedBy(alert: Alert, index: number, { header, columns }: Matrix): For
   return [{ row, from: columnOf(alert.step), to: columnOf(alert.last_step) }];
 }
 
-// Pixels of a map: by the limits of each row; grey where a row has none.
+// Pixels of a map: by the limits of each row; gray where a row has none.
 export function paintJudged(matrix: Pick<Matrix, 'values' | 'rows' | 'columns'>, judging: Judging, table: Uint32Array, plain: number,
   pixels: Uint32Array): void {
   const { values, rows, columns } = matrix;

@@ -82,8 +82,8 @@ async function runsOf(browser, start, base) {
   return runs;
 }
 
-// How many different colours an element's canvas shows: 1 is blank.
-export function coloursOf(canvas) {
+// How many different colors an element's canvas shows: 1 is blank.
+export function colorsOf(canvas) {
   return canvas.evaluate((element) => {
     const { width, height } = element;
     const pixels = new Uint32Array(element.getContext('2d').getImageData(0, 0, width, height).data.buffer);

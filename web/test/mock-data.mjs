@@ -5,7 +5,7 @@ const statistics = [
   ['rms', '', 'root of the mean square'], ['kurtosis', '', 'about zero: 3 for a normal distribution, more with outliers'],
   ['underflow_percent', '%', 'non-zero elements that the cast made zero'],
   ['saturated_percent', '%', "elements beyond the format's largest value"], ['nonfinite', '', 'infinities and NaNs'],
-  ['sqnr_db', 'dB', 'signal to quantisation noise'],
+  ['sqnr_db', 'dB', 'signal to quantization noise'],
   ['headroom_log2', 'bits', "binades between the largest magnitude and the format's end"],
   ['gradient_snr', '', "‖mean‖ / deviation of the weight's gradient over micro-batches"],
   ['update_ratio', '', '‖Δw‖ / ‖w‖ of the last update'], ['unmoved_percent', '%', 'weights that the last update did not change'],
@@ -190,13 +190,13 @@ export function histogram(run, site, step) {
   for (let s = keep; s <= run.step; s += keep) steps.push(s);
   const nearest = steps.reduce((best, s) => (Math.abs(s - (step ?? Infinity)) <= Math.abs(best - (step ?? Infinity)) ? s : best), steps[0] ?? 0);
   const at = step === undefined ? (steps[steps.length - 1] ?? 0) : nearest;
-  const centre = Math.log2(statisticAt(run, 'rms', layer, role, at) || 1);
+  const center = Math.log2(statisticAt(run, 'rms', layer, role, at) || 1);
   const amax = Math.log2(statisticAt(run, 'amax', layer, role, at) || 1);
   const counts = Array.from({ length: 64 }, (_, i) => {
     const e = i - 40;
     if (e > amax) return 0;
-    const left = 1 / (1 + Math.exp(-(e - centre + 7) * 0.75));
-    return Math.floor(4e6 * left * Math.exp(-(Math.max(0, e - centre + 1) ** 2) / 3) * 2 ** Math.min(0, (e - centre) * 0.5));
+    const left = 1 / (1 + Math.exp(-(e - center + 7) * 0.75));
+    return Math.floor(4e6 * left * Math.exp(-(Math.max(0, e - center + 1) ** 2) / 3) * 2 ** Math.min(0, (e - center) * 0.5));
   });
   const top = amax + (site.endsWith('down/x') ? -0.7 : 0.3);
   return {
@@ -218,7 +218,7 @@ export function sitesOf(run) {
     return {
       site, layer, role, rows: format, columns: format, block: wide || moved ? 'tensor' : four ? '1x16' : 'tensor',
       policy: wide || moved ? 'none' : four ? 'current' : 'delayed', recipe: wide ? 'bf16' : run.recipe,
-      reason: layer === 'head' ? 'the head is kept wide' : moved ? 'widened: overflowed in 5 steps in a row' : 'recipe',
+      reason: layer === 'head' ? 'kept in high precision by default' : moved ? 'widened: overflowed in 5 steps in a row' : 'recipe',
     };
   }));
 }

@@ -105,7 +105,7 @@ float* load_moment(const CodeMatrix& moment, Size first, Size rows, float* buffe
 // √v that was rounded to zero beside a moment that was not would make the update explode: it counts as half the
 // smallest value its block can hold.
 void raise_from_zero(const CodeMatrix& moment, Size first, Size rows, float* values) {
-  if (!is_narrow(moment.spec.format)) return;
+  if (!is_low_precision(moment.spec.format)) return;
   const Size width = moment.spec.block.cols;
   const float smallest = info(moment.spec.format).min_subnormal / 2;
   for (Size r = 0; r < rows; ++r) {

@@ -109,7 +109,7 @@ void CudaEngine::fill_zero(View x) {
 
 void CudaEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
   if (out.is_own_codes()) return;
-  const bool fp8 = is_narrow(out.site().spec.rows.format);
+  const bool fp8 = is_low_precision(out.site().spec.rows.format);
   if (can_fuse(out, casting) && (fp8 || x.format == wide_)) {
     return cast_fused(gpu_, x, factor, fused_target(out, casting));
   }
@@ -226,7 +226,7 @@ void CudaEngine::activation(const Activation& op) {
 void CudaEngine::activation_backward(const ActivationBackward& op) {
   const Casting again_casting = op.casting.unobserved();
   const bool fuse = can_fuse(op.in_gradient, op.casting);
-  const bool fp8 = fuse && is_narrow(op.in_gradient.site().spec.rows.format);
+  const bool fp8 = fuse && is_low_precision(op.in_gradient.site().spec.rows.format);
   const bool fuse_again = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, again_casting);
   const FusedTarget again = fuse_again ? fused_target(*op.out, again_casting) : FusedTarget{};
   const CastTarget tiles = cast_target(op.in_gradient, op.casting);

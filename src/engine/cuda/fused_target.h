@@ -18,7 +18,7 @@ struct FusedTarget {
   SiteStatistics* statistics = nullptr;  // null: not observed
   float* column_sums = nullptr;          // FP32 [cols], added to; null: not wanted
 
-  constexpr bool is_fp8() const { return is_narrow(format); }
+  constexpr bool is_fp8() const { return is_low_precision(format); }
   constexpr explicit operator bool() const { return rows != nullptr || columns != nullptr; }
 };
 

@@ -246,7 +246,7 @@ StoredMoment stored_moment(const CodeMatrix& moment, RandomKey key, std::uint32_
 }
 
 UpdateArguments arguments_of(const AdamW& op) {
-  const bool blocks = is_narrow(op.moment1.spec.format);
+  const bool blocks = is_low_precision(op.moment1.spec.format);
   UpdateArguments arguments{};
   arguments.update = {op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity(),
                       op.learning_rate,

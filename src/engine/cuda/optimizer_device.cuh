@@ -111,7 +111,7 @@ struct StoredMoment {
 
 template <Format F>
 __device__ inline float scale_of_block(const StoredMoment& moment, Size block) {
-  if constexpr (is_narrow(F)) return moment.block_scales[block];
+  if constexpr (is_low_precision(F)) return moment.block_scales[block];
   return 1.0F;
 }
 
@@ -137,7 +137,7 @@ template <Format F>
 __device__ inline void store_moment(const StoredMoment& moment, const float (&x)[quad], const QuadPlace& place,
                                     Size block) {
   float factor = 1;
-  if constexpr (is_narrow(F)) {
+  if constexpr (is_low_precision(F)) {
     const float s = casts::scale_for(moment.limit, warp_amax(x, place.valid));
     const float stored = casts::quotient(1.0F, lane::value(lane::bits(s) & moment.kept));
     if (threadIdx.x % warp_size == 0) moment.block_scales[block] = stored;
@@ -175,8 +175,8 @@ __device__ inline void update_element(const Update& u, float gradient, float& we
 // smallest value its block can hold.
 template <Format F>
 __device__ inline float raised_from_zero(float v_root, float scale) {
-  if constexpr (!is_narrow(F)) return v_root;
-  static_assert(!is_narrow(F) || F == Format::e4m3);
+  if constexpr (!is_low_precision(F)) return v_root;
+  static_assert(!is_low_precision(F) || F == Format::e4m3);
   constexpr float half_smallest = 0x1p-10F;
   return v_root == 0 ? half_smallest * scale : v_root;
 }

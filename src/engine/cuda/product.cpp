@@ -65,7 +65,7 @@ void check_operands(const Matmul& op) {
 
 bool is_wide_pair(const Matmul& op) {
   const Format a = op.a.matrix.spec.format;
-  return a == op.b.matrix.spec.format && !is_narrow(a);
+  return a == op.b.matrix.spec.format && !is_low_precision(a);
 }
 
 // Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they

@@ -1,7 +1,8 @@
-// How often each power of two occurs in a tensor, over what the format makes of it: zero, subnormal, normal, saturated.
+// Histogram of a tensor's magnitudes by binade, over the format's ranges: zero, subnormal, normal, saturated.
 import { useId, useRef, useState } from 'preact/hooks';
 import { useWidth } from '../hooks';
 import { count, percent, short } from '../format';
+import { Term } from '../parts/terms';
 import type { Histogram } from '../types';
 import { downloadCsv, downloadPng, drawnSvg, type CsvCell } from './export';
 import { ExportMenu } from './export_menu';
@@ -12,7 +13,7 @@ const bottom = 22;
 
 type Zone = 'zero' | 'subnormal' | 'normal' | 'saturated';
 const zoneNames: Record<Zone, string> = {
-  zero: 'becomes 0', subnormal: 'subnormal', normal: 'normal', saturated: 'saturates',
+  zero: 'underflow', subnormal: 'subnormal', normal: 'normal', saturated: 'saturated',
 };
 
 export interface Zoned {
@@ -96,7 +97,7 @@ export function Binades({ histogram }: { histogram: Histogram }) {
         </span>
       </div>
       <svg ref={svg} width={Math.max(120, width)} height={height} role="img" aria-labelledby={id} onPointerLeave={() => setHover(null)}>
-        <title id={id}>{`Histogram of powers of two at step ${histogram.step}: ${summary}`}</title>
+        <title id={id}>{`Histogram of binades at step ${histogram.step}: ${summary}`}</title>
         {zones.map(({ zone, from, to }) => (
           <g key={zone} class={`zone zone-${zone}`}>
             <rect x={x(from)} y={0} width={x(to) - x(from)} height={height - bottom} />
@@ -117,7 +118,7 @@ export function Binades({ histogram }: { histogram: Histogram }) {
         ))}
       </svg>
       <p class="quiet">
-        {total === 0 ? 'No element was counted.' : `${short(total)} non-zero elements at step ${count(histogram.step)}`}
+        {total === 0 ? 'No element was counted.' : `${short(total)} non-zero elements at step ${count(histogram.step)}`}; one bar per <Term name="binade" />
       </p>
     </div>
   );

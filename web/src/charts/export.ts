@@ -1,5 +1,5 @@
 // Charts as files: the shown data as CSV, the picture as PNG with its title and legend, readable on its own.
-import { colour } from '../theme';
+import { color } from '../theme';
 
 export type CsvCell = string | number | null;
 
@@ -35,7 +35,7 @@ export function downloadCsv(title: string, rows: CsvCell[][]): void {
 
 export interface PictureLine {
   label: string;
-  colour: string; // name of a colour variable
+  color: string; // name of a color variable
   dash?: number[];
   band?: boolean; // a filled swatch
 }
@@ -85,12 +85,12 @@ export function compose(picture: Picture): HTMLCanvasElement {
   canvas.width = Math.round((chartWidth + 2 * margin) * ratio);
   canvas.height = Math.round(height * ratio);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.fillStyle = colour('panel');
+  context.fillStyle = color('panel');
   context.fillRect(0, 0, chartWidth + 2 * margin, height);
 
   let y = margin;
   context.textBaseline = 'middle';
-  context.fillStyle = colour('fg');
+  context.fillStyle = color('fg');
   context.font = `600 14px ${family}`;
   context.fillText(picture.title, margin, y + 10, chartWidth);
   y += 24;
@@ -101,7 +101,7 @@ export function compose(picture: Picture): HTMLCanvasElement {
   y += extraHeight + 4;
   context.drawImage(picture.chart, margin, y, chartWidth, chartHeight);
   y += chartHeight;
-  context.fillStyle = colour('muted');
+  context.fillStyle = color('muted');
   if (picture.xName) {
     context.textAlign = 'center';
     context.fillText(picture.xName, margin + chartWidth / 2, y + row / 2);
@@ -114,7 +114,7 @@ export function compose(picture: Picture): HTMLCanvasElement {
 
 function drawEntry(context: CanvasRenderingContext2D, line: PictureLine, x: number, y: number): void {
   context.save();
-  context.strokeStyle = context.fillStyle = colour(line.colour);
+  context.strokeStyle = context.fillStyle = color(line.color);
   if (line.band) {
     context.globalAlpha = 0.3;
     context.fillRect(x, y - 5, 22, 10);
@@ -127,13 +127,13 @@ function drawEntry(context: CanvasRenderingContext2D, line: PictureLine, x: numb
     context.stroke();
   }
   context.restore();
-  context.fillStyle = colour('fg');
+  context.fillStyle = color('fg');
   context.fillText(line.label, x + 28, y);
 }
 
 function drawExtra(context: CanvasRenderingContext2D, extra: NonNullable<Picture['extra']>, y: number): void {
   context.drawImage(extra.canvas, margin, y + 2, extra.width, extra.height);
-  context.fillStyle = colour('muted');
+  context.fillStyle = color('muted');
   context.textAlign = 'center';
   for (const tick of extra.ticks) {
     const half = context.measureText(tick.text).width / 2;

@@ -1,7 +1,7 @@
 // Drawing the heat map: cells through ImageData, hatching where nothing was measured, axes around.
-import { cssColour, paint, ramp, rampSize, type ColourScale } from '../colour_scale';
+import { cssColor, paint, ramp, rampSize, type ColorScale } from '../color_scale';
 import { count, layerName, short } from '../format';
-import { colour } from '../theme';
+import { color } from '../theme';
 import type { Matrix, Severity } from '../types';
 
 export interface HeatLayout {
@@ -41,7 +41,7 @@ export function prepare(canvas: HTMLCanvasElement, width: number, height: number
 }
 
 // One pixel per cell, to be stretched over the plot.
-export function cellsOf(matrix: Matrix, scale: ColourScale, dark: boolean): HTMLCanvasElement {
+export function cellsOf(matrix: Matrix, scale: ColorScale, dark: boolean): HTMLCanvasElement {
   const cells = document.createElement('canvas');
   cells.width = Math.max(1, matrix.columns);
   cells.height = Math.max(1, matrix.rows);
@@ -57,10 +57,10 @@ function hatching(context: CanvasRenderingContext2D): CanvasPattern | string {
   const tile = document.createElement('canvas');
   tile.width = tile.height = 8;
   const brush = tile.getContext('2d');
-  if (!brush) return colour('panel');
-  brush.fillStyle = colour('panel');
+  if (!brush) return color('panel');
+  brush.fillStyle = color('panel');
   brush.fillRect(0, 0, 8, 8);
-  brush.strokeStyle = colour('hatch');
+  brush.strokeStyle = color('hatch');
   brush.lineWidth = 1.2;
   brush.beginPath();
   for (const shift of [-8, 0, 8]) {
@@ -68,10 +68,10 @@ function hatching(context: CanvasRenderingContext2D): CanvasPattern | string {
     brush.lineTo(shift + 9, -1);
   }
   brush.stroke();
-  return context.createPattern(tile, 'repeat') ?? colour('panel');
+  return context.createPattern(tile, 'repeat') ?? color('panel');
 }
 
-export function drawHeatMap(canvas: HTMLCanvasElement, matrix: Matrix, scale: ColourScale, layout: HeatLayout,
+export function drawHeatMap(canvas: HTMLCanvasElement, matrix: Matrix, scale: ColorScale, layout: HeatLayout,
   dark: boolean): void {
   const context = prepare(canvas, layout.totalWidth, layout.totalHeight);
   context.fillStyle = hatching(context);
@@ -85,8 +85,8 @@ export function drawHeatMap(canvas: HTMLCanvasElement, matrix: Matrix, scale: Co
 
 function drawAxes(context: CanvasRenderingContext2D, matrix: Matrix, layout: HeatLayout): void {
   context.font = font;
-  context.fillStyle = colour('muted');
-  context.strokeStyle = colour('rule');
+  context.fillStyle = color('muted');
+  context.strokeStyle = color('rule');
   context.lineWidth = 1;
   context.strokeRect(layout.left - 0.5, layout.top - 0.5, layout.width + 1, layout.height + 1);
 
@@ -125,7 +125,7 @@ export function drawMarks(canvas: HTMLCanvasElement, matrix: Matrix, layout: Hea
   if (!context) return;
   const rowHeight = layout.height / Math.max(1, matrix.rows);
   for (const [row, severity] of marks) {
-    context.fillStyle = colour(severity);
+    context.fillStyle = color(severity);
     context.beginPath();
     context.arc(layout.left - 6, layout.top + (row + 0.5) * rowHeight, 4, 0, 2 * Math.PI);
     context.fill();
@@ -161,7 +161,7 @@ export function drawOverlay(canvas: HTMLCanvasElement, matrix: Matrix, layout: H
   if (overlay.openRow !== null) {
     const row = cellRect(matrix, layout, { row: overlay.openRow, column: 0 });
     outline(context, layout.left - 1, row.y - 2, layout.width + 2, row.height + 4);
-    context.fillStyle = colour('accent');
+    context.fillStyle = color('accent');
     context.beginPath();
     context.moveTo(layout.left - 6, row.y + row.height / 2 - 4);
     context.lineTo(layout.left - 1, row.y + row.height / 2);
@@ -182,7 +182,7 @@ export function drawOverlay(canvas: HTMLCanvasElement, matrix: Matrix, layout: H
   }
 }
 
-// White within black shows on every colour.
+// White within black shows on every color.
 function outline(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number): void {
   context.lineWidth = 3;
   context.strokeStyle = '#000';
@@ -192,11 +192,11 @@ function outline(context: CanvasRenderingContext2D, x: number, y: number, width:
   context.strokeRect(x, y, width, height);
 }
 
-export function drawRamp(canvas: HTMLCanvasElement, scale: ColourScale, dark: boolean, width: number, height: number): void {
+export function drawRamp(canvas: HTMLCanvasElement, scale: ColorScale, dark: boolean, width: number, height: number): void {
   const context = prepare(canvas, width, height);
   const table = ramp(scale.ramp, dark);
   for (let x = 0; x < width; ++x) {
-    context.fillStyle = cssColour(table[Math.round((x / (width - 1)) * (rampSize - 1))] as number);
+    context.fillStyle = cssColor(table[Math.round((x / (width - 1)) * (rampSize - 1))] as number);
     context.fillRect(x, 0, 1, height);
   }
 }

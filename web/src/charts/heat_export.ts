@@ -1,5 +1,5 @@
 // A heat map as files: every cell as CSV, and the picture with its color scale.
-import { legendTicks, type ColourScale } from '../colour_scale';
+import { legendTicks, type ColorScale } from '../color_scale';
 import { number, words } from '../format';
 import type { Matrix } from '../types';
 import { downloadCsv, downloadPng, type CsvCell } from './export';
@@ -22,7 +22,7 @@ export function heatRows({ header, rows, columns, values }: Matrix): CsvCell[][]
   return all;
 }
 
-export function heatExports(matrix: Matrix, scale: ColourScale, layout: HeatLayout, dark: boolean): Exports {
+export function heatExports(matrix: Matrix, scale: ColorScale, layout: HeatLayout, dark: boolean): Exports {
   const title = heatTitle(matrix);
   return {
     csv: () => downloadCsv(title, heatRows(matrix)),

@@ -1,6 +1,6 @@
-// What the heat map's colours mean.
+// What the heat map's colors mean.
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { legendTicks, type ColourScale } from '../colour_scale';
+import { legendTicks, type ColorScale } from '../color_scale';
 import { number } from '../format';
 import { useTheme } from '../theme';
 import type { Aggregate } from '../types';
@@ -13,7 +13,7 @@ const worse: Record<Aggregate, string> = {
   max: 'higher is worse', min: 'lower is worse', mean: '', absmax: 'farther from zero is worse',
 };
 
-export function HeatLegend({ scale, unit, aggregate }: { scale: ColourScale; unit: string; aggregate: Aggregate }) {
+export function HeatLegend({ scale, unit, aggregate }: { scale: ColorScale; unit: string; aggregate: Aggregate }) {
   const theme = useTheme();
   const canvas = useRef<HTMLCanvasElement>(null);
   useLayoutEffect(() => {
@@ -64,7 +64,7 @@ function VerdictLegend({ judging, unit, canvas }: { judging: Judging; unit: stri
 }
 
 // Labels that would touch are left out.
-function apart(ticks: number[], scale: ColourScale): number[] {
+function apart(ticks: number[], scale: ColorScale): number[] {
   let end = -Infinity;
   return ticks.filter((tick) => {
     const x = scale.place(tick) * width;

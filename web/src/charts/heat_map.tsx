@@ -2,7 +2,7 @@
 // steps zooms.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { useWidth } from '../hooks';
-import { type ColourScale } from '../colour_scale';
+import { type ColorScale } from '../color_scale';
 import { useTheme } from '../theme';
 import type { Matrix, Severity } from '../types';
 import { ExportMenu } from './export_menu';
@@ -11,7 +11,7 @@ import { heatExports, heatTitle } from './heat_export';
 
 export interface HeatMapProps {
   matrix: Matrix;
-  scale: ColourScale;
+  scale: ColorScale;
   label: string;
   maxHeight: number;
   openRow: number | null;

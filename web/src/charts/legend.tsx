@@ -26,7 +26,7 @@ export function Legend({ series, data, cursor, hidden, toggle, formatX, formatOf
         return (
           <button type="button" class="legend-item" key={one.label} aria-pressed={!hidden.has(key)}
             onClick={() => toggle(key)} title={hidden.has(key) ? 'Show this line' : 'Hide this line'}>
-            <Swatch colour={one.colour} dash={one.dash} />
+            <Swatch color={one.color} dash={one.dash} />
             <span class="legend-name">{one.label}</span>
             <b>{formatOf(one)(value)}</b>
           </button>
@@ -36,9 +36,9 @@ export function Legend({ series, data, cursor, hidden, toggle, formatX, formatOf
   );
 }
 
-export function Swatch({ colour, dash }: { colour: string; dash?: number[] | undefined }) {
+export function Swatch({ color, dash }: { color: string; dash?: number[] | undefined }) {
   return (
-    <svg class={`swatch ink-${colour}`} width="16" height="8" aria-hidden="true">
+    <svg class={`swatch ink-${color}`} width="16" height="8" aria-hidden="true">
       <line x1="0" y1="4" x2="16" y2="4" stroke="currentColor" stroke-width="2.5" stroke-dasharray={(dash ?? []).join(' ')} />
     </svg>
   );

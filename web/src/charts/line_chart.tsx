@@ -76,7 +76,7 @@ function Plot(props: PlotProps) {
   latest.current = { props, data, zoom };
 
   const shape = JSON.stringify([
-    series.map((one) => [one.label, one.colour, one.dash, one.width, one.faint, one.points, one.axis]),
+    series.map((one) => [one.label, one.color, one.dash, one.width, one.faint, one.points, one.axis]),
     props.logX, props.logY, props.bands, props.stacked, props.secondAxis !== undefined, props.syncKey, height, props.rangeOfY,
   ]);
 
@@ -185,9 +185,9 @@ const isShown = (one: LineSeries, hidden: ReadonlySet<string>) => !hidden.has(on
 // The legend as it is on the page; where there are bands, what they are.
 function linesOf({ series, hidden, bands = [], bandName }: PlotProps) {
   const lines = series.filter((one) => isShown(one, hidden) && !one.faint)
-    .map(({ label, colour, dash }) => ({ label, colour, ...(dash ? { dash } : {}) }));
+    .map(({ label, color, dash }) => ({ label, color, ...(dash ? { dash } : {}) }));
   const band = bands[0];
-  return band && bandName ? [...lines, { label: bandName, colour: bands.length > 1 ? 'c6' : band.colour, band: true }] : lines;
+  return band && bandName ? [...lines, { label: bandName, color: bands.length > 1 ? 'c6' : band.color, band: true }] : lines;
 }
 
 // A row per x that is shown, a column per line that is; a line without a point there leaves its cell empty.

@@ -1,11 +1,11 @@
-// How uPlot is told to draw: axes, scales, lines, bands and marks in the theme's colours.
+// How uPlot is told to draw: axes, scales, lines, bands and marks in the theme's colors.
 import uPlot from 'uplot';
 import type { Maybe } from '../types';
-import { colour } from '../theme';
+import { color } from '../theme';
 
 export interface LineSeries {
   label: string;
-  colour: string; // name of a colour variable: "c0"
+  color: string; // name of a color variable: "c0"
   x: number[];
   y: Maybe[];
   dash?: number[];
@@ -19,7 +19,7 @@ export interface LineSeries {
 
 export interface Mark {
   x: number;
-  colour: string;
+  color: string;
 }
 
 export interface PlotLook {
@@ -33,7 +33,7 @@ export interface PlotLook {
   logX?: boolean;
   logY?: boolean;
   height?: number;
-  bands?: { high: number; low: number; colour: string }[]; // indices into series
+  bands?: { high: number; low: number; color: string }[]; // indices into series
   bandName?: string; // what the bands are, for the legend
   stacked?: boolean;
   markers?: Mark[];
@@ -58,7 +58,7 @@ export function readAt(column: ArrayLike<number | null | undefined> | undefined,
 }
 
 function translucent(name: string, alpha: number): string {
-  const hex = colour(name).replace('#', '');
+  const hex = color(name).replace('#', '');
   const value = Number.parseInt(hex, 16);
   return `rgb(${(value >> 16) & 255} ${(value >> 8) & 255} ${value & 255} / ${alpha})`;
 }
@@ -69,10 +69,10 @@ const font = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Liberation San
 
 function axisLook(): Partial<uPlot.Axis> {
   return {
-    stroke: colour('muted'),
+    stroke: color('muted'),
     font,
-    grid: { stroke: colour('grid'), width: 1 },
-    ticks: { stroke: colour('rule'), width: 1, size: 4 },
+    grid: { stroke: color('grid'), width: 1 },
+    ticks: { stroke: color('rule'), width: 1, size: 4 },
     gap: 4,
   };
 }
@@ -122,12 +122,12 @@ function seriesOf(look: PlotLook, series: LineSeries[]): uPlot.Series[] {
     const base: uPlot.Series = {
       label: one.label,
       scale: one.axis === 'right' ? 'right' : 'y',
-      stroke: one.faint ? translucent(one.colour, 0.32) : colour(one.colour),
+      stroke: one.faint ? translucent(one.color, 0.32) : color(one.color),
       width: one.width ?? (one.faint ? 1 : 1.6),
       dash: one.dash ?? [],
-      points: one.points ? { show: true, size: 4, fill: colour(one.colour), width: 0 } : { show: pointsIfFew },
+      points: one.points ? { show: true, size: 4, fill: color(one.color), width: 0 } : { show: pointsIfFew },
     };
-    if (look.stacked) return { ...base, width: 1, ...(i === 0 ? { fill: translucent(one.colour, 0.45) } : {}) };
+    if (look.stacked) return { ...base, width: 1, ...(i === 0 ? { fill: translucent(one.color, 0.45) } : {}) };
     return base;
   });
 }
@@ -139,9 +139,9 @@ function pointsIfFew(u: uPlot, index: number): boolean {
 
 function bandsOf(look: PlotLook, series: LineSeries[]): uPlot.Band[] {
   if (look.stacked) {
-    return series.slice(1).map((one, i) => ({ series: [i + 2, i + 1], fill: translucent(one.colour, 0.45) }));
+    return series.slice(1).map((one, i) => ({ series: [i + 2, i + 1], fill: translucent(one.color, 0.45) }));
   }
-  return (look.bands ?? []).map(({ high, low, colour: name }) => ({
+  return (look.bands ?? []).map(({ high, low, color: name }) => ({
     series: [high + 1, low + 1], fill: translucent(name, 0.22),
   }));
 }
@@ -154,7 +154,7 @@ function drawMarks(u: uPlot, marks: Mark[]): void {
   for (const mark of marks) {
     const x = Math.round(u.valToPos(mark.x, 'x', true));
     if (!(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
-    ctx.strokeStyle = translucent(mark.colour, 0.7);
+    ctx.strokeStyle = translucent(mark.color, 0.7);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);

@@ -1,4 +1,4 @@
-// States and severities: always a shape and a word beside the colour.
+// States and severities: always a shape and a word beside the color.
 import type { RunStatus, Severity } from '../types';
 
 const statusShapes: Record<RunStatus, string> = {
@@ -14,7 +14,7 @@ const statusHints: Record<RunStatus, string> = {
   finished: 'reached its last step',
   interrupted: 'stopped before its last step; continue with --resume',
   failed: 'ended with an error',
-  lost: 'said it was running, but nothing was heard for a minute',
+  lost: 'said it was running, but it has not written for a minute',
 };
 
 export function StatusBadge({ status }: { status: RunStatus }) {
@@ -43,17 +43,17 @@ export function SeverityBadge({ severity }: { severity: Severity }) {
   );
 }
 
-// Formats have the same colour everywhere.
-const formatColours: Record<string, string> = {
+// Formats have the same color everywhere.
+const formatColors: Record<string, string> = {
   e4m3: 'c0', e5m2: 'c4', e2m1: 'c2', bf16: 'c6', f16: 'c3', f32: 'c1', tf32: 'c5',
 };
 
-const wideFormats = new Set(['f32', 'tf32', 'bf16', 'f16']);
+const highPrecision = new Set(['f32', 'tf32', 'bf16', 'f16']);
 
-export function isNarrow(format: string): boolean {
-  return !wideFormats.has(format);
+export function isLowPrecision(format: string): boolean {
+  return !highPrecision.has(format);
 }
 
-export function formatColour(format: string): string {
-  return formatColours[format.toLowerCase()] ?? 'c3';
+export function formatColor(format: string): string {
+  return formatColors[format.toLowerCase()] ?? 'c3';
 }

@@ -1,4 +1,4 @@
-// Alerts as they are read: the gravest first, and under each what it explains.
+// Alerts in groups: the most severe first, and under each its symptoms.
 import type { Alert, Severity } from '../types';
 import { href } from '../router';
 
@@ -17,7 +17,7 @@ export function groupsOf(alerts: Alert[]): AlertGroup[] {
   alerts.forEach((alert, index) => {
     if ((alert.cause ?? index) !== index) groups.get(alert.cause)?.symptoms.push(alert);
   });
-  // A group is as grave as its gravest; among equals the earliest, which had the longest to do harm.
+  // A group is as severe as its most severe alert; among equals the earliest first.
   const worst = (group: AlertGroup) => Math.max(...[group.cause, ...group.symptoms].map((one) => gravity[one.severity] ?? 0));
   return [...groups.values()].sort((a, b) => worst(b) - worst(a) || a.cause.step - b.cause.step);
 }

@@ -38,7 +38,7 @@ function List({ alerts, place, withRun = false }: { alerts: Alert[]; place: Plac
   if (alerts.length === 0) {
     return (
       <Empty title="No alerts">
-        <p>The rules watch underflow, saturation, scales, loss, gradients and weights while a run trains; nothing has tripped one.</p>
+        <p>The rules check underflow, saturation, scales, loss, gradients and weights while a run trains; none has raised one.</p>
       </Empty>
     );
   }
@@ -58,7 +58,7 @@ function List({ alerts, place, withRun = false }: { alerts: Alert[]; place: Plac
           <Item key={`${group.cause.run} ${group.cause.rule} ${group.cause.site ?? ''} ${group.cause.step} ${i}`} group={group} place={place} withRun={withRun} />
         ))}
       </ul>
-      {groups.length > 500 && <p class="quiet">The gravest 500 of {count(groups.length)} are shown.</p>}
+      {groups.length > 500 && <p class="quiet">The most severe 500 of {count(groups.length)} are shown.</p>}
     </>
   );
 }
@@ -79,11 +79,11 @@ function Item({ group, place, withRun }: { group: AlertGroup; place: Place; with
         <p class="alert-text"><a href={linkOf(alert)}><b>{alert.text}</b></a></p>
         <p>{withCode(alert.meaning)}</p>
         <p class="remedy"><b>Try:</b> {withCode(alert.remedy)}</p>
-        {alert.act && <p class="quiet">What the guard did: {alert.act}.</p>}
+        {alert.act && <p class="quiet">Remedy applied by the guard: {alert.act}.</p>}
         <p class="quiet alert-links">
           {withRun && <a href={href(['run', alert.run, 'overview'])}>{alert.run_name}</a>}
           {alert.site && <a class="alert-site" href={linkOf(alert)}>{alert.site}</a>}
-          {!alert.site && <a href={aboutThen(alert)}>sites about that step</a>}
+          {!alert.site && <a href={aboutThen(alert)}>sites around that step</a>}
           <a href={changed(place, { rule: alert.rule })}>rule <code>{alert.rule}</code></a>
           {alert.value !== null && <span>value {number(alert.value)}{alert.threshold !== null ? `, threshold ${number(alert.threshold)}` : ''}</span>}
         </p>

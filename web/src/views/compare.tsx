@@ -109,7 +109,7 @@ function Curves({ chosen, base, group, metric, series, view, range, loading }: C
   const key = JSON.stringify([view, chosen.map((run) => run.id), base.id, group.map((run) => run.id), metric, halfLife]);
   const lines = useMemo(() => chosen.map((run, i): LineSeries => ({
     label: run.name,
-    colour: categoryName(i),
+    color: categoryName(i),
     dash: dashOf(i),
     ...toCurve(series[run.id]?.[metric], view, run.tokens_per_step, series[run.id]?.time, halfLife),
   })), [series, key]);
@@ -137,13 +137,13 @@ function Noise({ base, group }: { base: Run; group: Run[] }) {
     );
   }
   return (
-    <>Grey band: mean ± 2σ of {group.length} runs that differ from {base.name} in the seed alone
+    <>Gray band: mean ± 2σ of {group.length} runs that differ from {base.name} in the seed alone
       ({group.map((run) => `seed ${run.seed}`).join(', ')}).{group.length < 3 ? ' Two runs give a poor σ; a claim needs at least three.' : ''}</>
   );
 }
 
 function differencesOf(chosen: Run[], base: Run, group: Run[], metric: string, series: Record<string, SeriesByName>, view: CurveView,
-  halfLife: number): { series: LineSeries[]; bands: { high: number; low: number; colour: string }[] } {
+  halfLife: number): { series: LineSeries[]; bands: { high: number; low: number; color: string }[] } {
   const of = (run: Run) => smoothed(series[run.id]?.[metric], halfLife);
   const from = of(base);
   const place = (steps: number[]) => {
@@ -152,15 +152,15 @@ function differencesOf(chosen: Run[], base: Run, group: Run[], metric: string, s
   };
   const lines = chosen.map((run, i): LineSeries => {
     const difference = differenceTo(from, of(run));
-    return { label: run.name, colour: categoryName(i), dash: dashOf(i), ...curve(place(difference.x), difference.y) };
+    return { label: run.name, color: categoryName(i), dash: dashOf(i), ...curve(place(difference.x), difference.y) };
   }).filter((line) => line.x.length > 0);
   if (group.length < 2 || from.x.length === 0) return { series: lines, bands: [] };
   const band = seedBand(from, group.map(of));
   const x = place(band.x);
   const edge = (label: string, values: typeof band.low): LineSeries =>
-    ({ label, colour: 'c6', width: 0.5, faint: true, ...curve(x, values) });
+    ({ label, color: 'c6', width: 0.5, faint: true, ...curve(x, values) });
   const all = [edge('2σ above', band.high), edge('2σ below', band.low), ...lines];
-  return { series: all, bands: [{ high: 0, low: 1, colour: 'c6' }] };
+  return { series: all, bands: [{ high: 0, low: 1, color: 'c6' }] };
 }
 
 // Two runs may have one name; lines are told apart by theirs.

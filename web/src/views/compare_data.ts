@@ -42,7 +42,7 @@ export interface FinalFigures {
   gradientNorm: Maybe;
 }
 
-export function finalFigures(run: Run, series: SeriesByName | undefined): FinalFigures {
+export function finalMetrics(run: Run, series: SeriesByName | undefined): FinalFigures {
   return {
     loss: run.final_train_loss,
     validation: run.validation_loss,

@@ -46,14 +46,14 @@ export function GroupedCurves({ groups, base, metric, series, view, range, empty
       const band = meanBand(curves);
       if (band.x.length === 0) return;
       const label = named(group, curves.length);
-      const colour = categoryName(i);
+      const color = categoryName(i);
       if (curves.length > 1) {
         const edge = (name: string, y: Maybe[]): LineSeries =>
-          ({ label: `${label}, ${name}`, colour, width: 0.5, faint: true, legend: label, ...place(group, { x: band.x, y }, log) });
-        bands.push({ high: lines.length, low: lines.length + 1, colour });
+          ({ label: `${label}, ${name}`, color, width: 0.5, faint: true, legend: label, ...place(group, { x: band.x, y }, log) });
+        bands.push({ high: lines.length, low: lines.length + 1, color });
         lines.push(edge('mean + σ', band.high), edge('mean − σ', band.low));
       }
-      lines.push({ label, colour, dash: dashOf(i), ...place(group, { x: band.x, y: band.mean }, log) });
+      lines.push({ label, color, dash: dashOf(i), ...place(group, { x: band.x, y: band.mean }, log) });
     });
     return { series: lines, bands };
   };
@@ -103,7 +103,7 @@ export function GroupedTable({ groups, base }: { groups: SeedGroup[]; base: Seed
                 <Fragment key={group.key}>
                   <tr class={`group${isBase ? ' picked' : ''}`}>
                     <th scope="row" class="name">
-                      <Swatch colour={categoryName(i)} dash={dashOf(i)} /><b>{group.label}</b>{isBase && <span class="quiet"> base</span>}
+                      <Swatch color={categoryName(i)} dash={dashOf(i)} /><b>{group.label}</b>{isBase && <span class="quiet"> base</span>}
                     </th>
                     <td class="quiet">{group.counted.length} of {group.runs.length} {group.runs.length === 1 ? 'seed' : 'seeds'}{left > 0 && `, ${left} left out`}</td>
                     <td><code>{group.runs[0]?.recipe}</code></td>

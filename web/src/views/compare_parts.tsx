@@ -8,7 +8,7 @@ import { href } from '../router';
 import { lastValue } from '../series';
 import { categoryName, dashOf } from '../theme';
 import type { Maybe, Run, SeriesByName } from '../types';
-import { finalFigures } from './compare_data';
+import { finalMetrics } from './compare_data';
 import { matchesFilter } from './runs_order';
 
 export function RunPicker({ runs, chosen, pick }: { runs: Run[]; chosen: string[]; pick: (ids: string[]) => void }) {
@@ -41,11 +41,11 @@ interface FinalTableProps {
 }
 
 export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
-  const from = finalFigures(base, series[base.id]);
-  const spread = deviation(group.map((run) => finalFigures(run, series[run.id]).loss));
+  const from = finalMetrics(base, series[base.id]);
+  const spread = deviation(group.map((run) => finalMetrics(run, series[run.id]).loss));
   const difference = (value: Maybe, reference: Maybe) => (value === null || reference === null ? null : value - reference);
   return (
-    <Card title="Final figures" class="final">
+    <Card title="Final metrics" class="final">
       <div class="scroll-x">
         <table class="data">
           <thead>
@@ -58,13 +58,13 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
           </thead>
           <tbody>
             {chosen.map((run, i) => {
-              const own = finalFigures(run, series[run.id]);
+              const own = finalMetrics(run, series[run.id]);
               const parted = difference(own.loss, from.loss);
               const outside = parted !== null && spread !== null && Math.abs(parted) > 2 * spread;
               return (
                 <tr key={run.id} class={run.id === base.id ? 'picked' : ''}>
                   <th scope="row" class="name">
-                    <Swatch colour={categoryName(i)} dash={dashOf(i)} />
+                    <Swatch color={categoryName(i)} dash={dashOf(i)} />
                     <a href={href(['run', run.id, 'overview'])}>{run.name}</a>{run.id === base.id && <span class="quiet"> base</span>}
                   </th>
                   <td><StatusBadge status={run.status} /></td>

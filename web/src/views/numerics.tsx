@@ -1,18 +1,19 @@
-// Layers by steps, coloured by any statistic; a cell opens what is known of its site.
+// Layers by steps, colored by any statistic; a cell opens what is known of its site.
 import { useMemo } from 'preact/hooks';
 import { api } from '../api';
 import { HeatLegend } from '../charts/heat_legend';
 import { HeatMap } from '../charts/heat_map';
 import type { Cell } from '../charts/heat_draw';
-import { judgedScale } from '../colour_scale';
+import { judgedScale } from '../color_scale';
 import { count, withUnit, words } from '../format';
 import { useResource, useWidth } from '../hooks';
 import { Segments, Select, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox, Loading, Problem } from '../parts/feedback';
+import { Term, Terms } from '../parts/terms';
 import { changed, go, type Place } from '../router';
 import type { Alert, Matrix, RunDetail } from '../types';
 import { badCells, judgingOf, verdictOf, type Judging } from '../verdict';
-import { columnEnd, marksOf, narrowValues, rowOfSite, siteOfRow, worstRows } from './numerics_rows';
+import { columnEnd, marksOf, lowPrecisionValues, rowOfSite, siteOfRow, worstRows } from './numerics_rows';
 import { SitePanel } from './site_panel';
 import { severityOfSites, siteOf, statisticOf, Suspects } from './suspects';
 
@@ -28,7 +29,7 @@ interface Wanted {
   tall: boolean;
 }
 
-// Without a wish what shows the gravest alert, else the noise against what the format can give.
+// By default what shows the most severe alert, else the SQNR deficit.
 function wantedOf(place: Place, run: RunDetail, alerts: Alert[]): Wanted {
   const known = run.statistics.map((one) => one.name);
   const statistic = place.query.get('statistic') ?? '';
@@ -84,7 +85,7 @@ export function NumericsView({ run, place }: { run: RunDetail; place: Place }) {
         <Controls run={run} place={place} wanted={wanted} alerts={alerts} />
         <p class="quiet statistic-doc">{info?.doc}{loading && current ? ' · loading…' : ''}</p>
         {error && (error.status === 404 ? <Problem error={error} /> : <ErrorBox error={error} retry={reload} />)}
-        {run.statistics.length === 0 ? <NotGathered />
+        {run.statistics.length === 0 ? <NoStatistics />
           : current ? <Map run={run} place={place} matrix={current} alerts={alerts} unit={info?.unit ?? ''} height={room.height} />
             : !error && <Loading what="numerics" />}
       </div>
@@ -123,7 +124,7 @@ function Controls({ run, place, wanted, alerts }: { run: RunDetail; place: Place
   );
 }
 
-export const roleNames: Record<string, string> = { x: 'input of the layer', w: 'weight', dy: 'gradient of the output' };
+export const roleNames: Record<string, string> = { x: 'input of the layer', w: 'weight', dy: 'output gradient' };
 
 interface MapProps {
   run: RunDetail;
@@ -139,7 +140,7 @@ const noAlerts: Alert[] = [];
 function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
   const { header } = matrix;
   const judging = useMemo(() => judgingOf(run, matrix, alerts), [run.sites, run.limits, matrix, alerts]);
-  const scale = useMemo(() => judgedScale(header.statistic, narrowValues(run, matrix), judging), [matrix, judging]);
+  const scale = useMemo(() => judgedScale(header.statistic, lowPrecisionValues(run, matrix), judging), [matrix, judging]);
   const bad = useMemo(() => badCells(matrix, judging), [matrix, judging]);
   const measured = useMemo(() => matrix.values.some((value) => value === value), [matrix]);
   const site = place.query.get('site');
@@ -176,9 +177,10 @@ function Map({ run, place, matrix, alerts, unit, height }: MapProps) {
       <p class="sr-only" data-bad-cells={bad} data-map={`${header.statistic} ${header.role}`}>{bad === 0 ? 'No cell is bad.' : `${bad} cells are bad.`}</p>
       <HeatMap matrix={matrix} scale={scale} label={label} maxHeight={height} openRow={openRow} marks={marks} tell={tell} open={open} zoom={zoom} />
       <p class="note">
-        {summary(matrix)} Click or press Enter on a cell to open its site; drag along the steps to zoom.
+        {summary(matrix)} Click or press Enter on a cell to open its <Term name="site" />; drag along the steps to zoom.
       </p>
       <Worst run={run} place={place} matrix={matrix} unit={unit} judging={judging} />
+      <Terms />
     </>
   );
 }
@@ -187,7 +189,7 @@ function summary({ header, rows, columns }: Matrix): string {
   const layers = header.layers_per_row > 1 ? `${count(rows)} rows of up to ${header.layers_per_row} layers` : `${count(rows)} layers`;
   const steps = header.steps_per_column > 1 ? `${count(columns)} columns of ${count(header.steps_per_column)} steps` : `${count(columns)} steps`;
   const several = header.layers_per_row > 1 || header.steps_per_column > 1;
-  return `${layers}, ${steps}.${several ? ' A cell shows the worst of what it stands for.' : ''}`;
+  return `${layers}, ${steps}.${several ? ' A cell shows the worst of them.' : ''}`;
 }
 
 interface WorstProps {
@@ -203,7 +205,7 @@ function Worst({ run, place, matrix, unit, judging }: WorstProps) {
   return (
     <section class="card worst">
       <div class="card-head"><h3>Worst in these steps</h3></div>
-      {worst.length === 0 && <p class="quiet">Every layer is as good as this statistic can be.</p>}
+      {worst.length === 0 && <p class="quiet">No layer is bad in these steps.</p>}
       <ol>
         {worst.map(({ row, column, value }) => {
           const step = matrix.header.steps[column] ?? 0;
@@ -223,16 +225,16 @@ function Worst({ run, place, matrix, unit, judging }: WorstProps) {
 function NothingMeasured({ statistic, role }: { statistic: string; role: string }) {
   return (
     <Empty title={`${words(statistic)} was not measured for ${role} in these steps`}>
-      <p>Update ratio, unmoved share, gradient SNR and the shadow check exist for weights (<code>w</code>) only; the
-        figures beyond amax, underflow and saturation need steps with full statistics (<code>train.statistics_every</code>).</p>
+      <p>Update ratio, unmoved share, gradient SNR and the shadow check exist for weights (<code>w</code>) only;
+        statistics other than amax, underflow and saturation need steps with full statistics (<code>train.statistics_every</code>).</p>
     </Empty>
   );
 }
 
-function NotGathered() {
+function NoStatistics() {
   return (
     <Empty title="No statistics yet">
-      <p>If none come, start the run with <code>--train.statistics_every=10</code> to gather them every tenth step.</p>
+      <p>If none come, start the run with <code>--train.statistics_every=10</code> to collect them every tenth step.</p>
     </Empty>
   );
 }

@@ -1,5 +1,5 @@
 // From rows of the heat map to sites, and which rows stand out.
-import { isNarrow } from '../parts/badges';
+import { isLowPrecision } from '../parts/badges';
 import type { Alert, Matrix, MatrixHeader, RunDetail, Severity } from '../types';
 import { badFrom, placeOf, type Judging } from '../verdict';
 import { severityOfSites } from './suspects';
@@ -69,12 +69,12 @@ function badnessOf(matrix: Matrix, judging: Judging, row: number): (column: numb
 }
 
 // Rows that are kept in high precision do not stretch the range of the others.
-export function narrowValues(run: Pick<RunDetail, 'sites'>, matrix: Matrix): Float32Array {
+export function lowPrecisionValues(run: Pick<RunDetail, 'sites'>, matrix: Matrix): Float32Array {
   const sites = run.sites.filter((one) => one.role === matrix.header.role);
-  const narrow = matrix.header.rows.map(({ first, count: many }) => sites.slice(first, first + many).some((one) => isNarrow(one.rows)));
-  if (!narrow.includes(true) || !narrow.includes(false)) return matrix.values;
+  const low = matrix.header.rows.map(({ first, count: many }) => sites.slice(first, first + many).some((one) => isLowPrecision(one.rows)));
+  if (!low.includes(true) || !low.includes(false)) return matrix.values;
   const kept = matrix.values.slice();
-  narrow.forEach((is, row) => is || kept.fill(NaN, row * matrix.columns, (row + 1) * matrix.columns));
+  low.forEach((is, row) => is || kept.fill(NaN, row * matrix.columns, (row + 1) * matrix.columns));
   return kept;
 }
 

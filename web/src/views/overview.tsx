@@ -4,10 +4,11 @@ import { api } from '../api';
 import { LineChart } from '../charts/line_chart';
 import type { LineSeries, Mark } from '../charts/plot_options';
 import { ShareBars } from '../charts/share_bars';
-import { formatColour, isNarrow } from '../parts/badges';
+import { formatColor, isLowPrecision } from '../parts/badges';
 import { Card, Figure } from '../parts/controls';
 import { ErrorBox } from '../parts/feedback';
 import { Samples } from '../parts/samples';
+import { Term } from '../parts/terms';
 import { count, date, duration, loss, number, plain, share, short } from '../format';
 import { useMetrics, useResource } from '../hooks';
 import { href, type Place } from '../router';
@@ -32,7 +33,7 @@ export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
       {metrics.error && <ErrorBox error={metrics.error} />}
       <Curves run={run} series={series} view={view} events={events.data ?? []} loading={metrics.loading} />
       <div class="grid two">
-        <Card title="Products by format"><Shares run={run} /></Card>
+        <Card title="Matrix products by format"><Shares run={run} /></Card>
         <Samples run={run.id} />
         <Card title="Events"><Events events={events.data ?? []} /></Card>
         <Card title="Config and environment"><Settings run={run} /></Card>
@@ -41,8 +42,8 @@ export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
   );
 }
 
-function narrowShare(shares: Record<string, number>): number {
-  return Object.entries(shares).reduce((sum, [format, part]) => sum + (isNarrow(format) ? part : 0), 0);
+function lowPrecisionShare(shares: Record<string, number>): number {
+  return Object.entries(shares).reduce((sum, [format, part]) => sum + (isLowPrecision(format) ? part : 0), 0);
 }
 
 function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
@@ -66,10 +67,10 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
       <Figure name="Validation loss" value={loss(run.validation_loss)}
         detail={run.validation_loss === null ? 'not evaluated yet' : `perplexity ${number(Math.exp(run.validation_loss), 3)}`} />
       <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />
-      <Figure name="Products in ≤ 8 bits" value={share(narrowShare(run.shares))} detail="of product FLOPs" />
+      <Figure name="Low precision" value={share(lowPrecisionShare(run.shares))} detail="of FLOPs in ≤ 8 bits" />
       <Figure name="Alerts" value={run.alerts === 0 ? '0' : <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a>}
-        detail={run.alerts > 0 ? `${count(run.critical_alerts)} critical` : happened(run) ? 'no rule tripped' : 'nothing noticed'} />
-      <Figure name="Saturated" value={short(run.totals?.saturated ?? 0)} detail={`elements; ${count(run.totals?.overflows ?? 0)} overflows of sites`} />
+        detail={run.alerts > 0 ? `${count(run.critical_alerts)} critical` : happened(run) ? 'no rule raised one' : 'none raised'} />
+      <Figure name="Saturated" value={short(run.totals?.saturated ?? 0)} detail={<>elements; {count(run.totals?.overflows ?? 0)} <Term name="overflow">overflows</Term></>} />
       <Figure name="Skipped steps" value={count(run.totals?.skipped ?? 0)} detail="gradients not finite" />
     </dl>
   );
@@ -93,24 +94,24 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
   const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
   const lines = useMemo(() => {
     const at = (name: string, half: number) => toCurve(series[name], view, run.tokens_per_step, series.time, half);
-    // Smoothed, with the raw values faint behind; the lot as it is where nothing is smoothed.
-    const both = (name: string, label: string, colour: string): LineSeries[] => {
-      const smoothed: LineSeries = { label, colour, ...at(name, halfLife) };
-      return halfLife > 0 ? [{ label: `${label} raw`, colour, faint: true, legend: label, ...at(name, 0) }, smoothed] : [smoothed];
+    // Smoothed, with the raw values faint behind; raw where nothing is smoothed.
+    const both = (name: string, label: string, color: string): LineSeries[] => {
+      const smoothed: LineSeries = { label, color, ...at(name, halfLife) };
+      return halfLife > 0 ? [{ label: `${label} raw`, color, faint: true, legend: label, ...at(name, 0) }, smoothed] : [smoothed];
     };
     const few = (series.validation_loss?.step.length ?? 0) < 200;
-    const evaluated: LineSeries = { label: 'validation', colour: 'c1', points: few, ...at('validation_loss', 0) };
+    const evaluated: LineSeries = { label: 'validation', color: 'c1', points: few, ...at('validation_loss', 0) };
     return {
       loss: [...both('loss', 'training', 'c0'), evaluated],
       norm: both('gradient_norm', 'gradient norm', 'c2'),
-      rate: [{ label: 'learning rate', colour: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
+      rate: [{ label: 'learning rate', color: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
       speed: both('tokens_per_second', 'tokens/s', 'c3'),
-      scale: [{ label: 'loss scale', colour: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
+      scale: [{ label: 'loss scale', color: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
       logit: both('max_logit', 'largest logit', 'c1'),
-      counts: [{ label: 'saturated elements', colour: 'c3', ...at('saturated', 0) }] as LineSeries[],
+      counts: [{ label: 'saturated elements', color: 'c3', ...at('saturated', 0) }] as LineSeries[],
       overflows: [
-        { label: 'sites that overflowed', colour: 'c1', ...at('overflows', 0) },
-        ...(has('skipped') ? [{ label: 'skipped', colour: 'c4', points: true, ...at('skipped', 0) }] : []),
+        { label: 'sites that overflowed', color: 'c1', ...at('overflows', 0) },
+        ...(has('skipped') ? [{ label: 'skipped', color: 'c4', points: true, ...at('skipped', 0) }] : []),
       ] as LineSeries[],
     };
   }, [series, key, halfLife, run.tokens_per_step]);
@@ -124,14 +125,14 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
       <div class="grid">
         <LineChart {...common} title="Loss" series={lines.loss} formatY={loss} formatTickY={(value) => number(value, 4)} height={300}
           {...(view.fitEnd ? { rangeOfY: endRange(lines.loss) } : {})}
-          note={markers.length > 0 ? 'Dashed lines: events that changed the course of the run (rewound, widened, another plan or setting, an act of the guard).' : undefined} />
+          note={markers.length > 0 ? 'Dashed lines: events that changed the run (a rewind, a site moved to BF16, another plan or setting, a remedy applied by the guard).' : undefined} />
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
         <LineChart {...common} title="Learning rate" series={lines.rate} formatY={(value) => number(value, 3)} height={170} />
         <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} height={170} />
         {has('saturated') && (
-          <LineChart {...common} logY={false} title="Saturated elements a step" series={lines.counts} formatY={short} height={170} />
+          <LineChart {...common} logY={false} title="Saturated elements per step" series={lines.counts} formatY={short} height={170} />
         )}
         {has('overflows') && (
           <LineChart {...common} logY={false} title="Overflows and skipped steps" series={lines.overflows} formatY={short} height={170} />
@@ -152,7 +153,7 @@ function marksOf(events: RunEvent[], view: CurveView, run: RunDetail, series: Se
   const x = xOf(view.axis, marked.map((event) => event.step), run.tokens_per_step, series.time);
   return marked.flatMap((event, i) => {
     const at = x[i];
-    return typeof at === 'number' ? [{ x: at, colour: markedKinds[event.kind] ?? 'c1' }] : [];
+    return typeof at === 'number' ? [{ x: at, color: markedKinds[event.kind] ?? 'c1' }] : [];
   });
 }
 
@@ -160,14 +161,14 @@ function Shares({ run }: { run: RunDetail }) {
   const parts = Object.entries(run.shares).map(([name, value]) => ({ name, value }));
   return (
     <>
-      <ShareBars parts={parts} format={(value) => share(value, 1)} label="Share of product FLOPs by format" percents={false} colours={formatColour} />
-      <p class="note">By the wider of a product's two operands. <a href={href(['run', run.id, 'precision'])}>Precision map</a></p>
+      <ShareBars parts={parts} format={(value) => share(value, 1)} label="Share of matrix-product FLOPs by format" percents={false} colors={formatColor} />
+      <p class="note">By the higher-precision operand of each matrix product. <a href={href(['run', run.id, 'precision'])}>Precision map</a></p>
     </>
   );
 }
 
 function Events({ events }: { events: RunEvent[] }) {
-  if (events.length === 0) return <p class="quiet">Nothing out of the ordinary so far.</p>;
+  if (events.length === 0) return <p class="quiet">None so far.</p>;
   const newest = [...events].sort((a, b) => b.step - a.step).slice(0, 200);
   return (
     <div class="scroll-y">

@@ -22,7 +22,7 @@ export function PerformanceView({ run, place }: { run: RunDetail; place: Place }
   const metrics = useMetrics([run.id], names);
   const series = metrics.series[run.id];
   if (!series) {
-    return <div class="page">{metrics.error ? <ErrorBox error={metrics.error} /> : <Loading what="figures of speed" />}</div>;
+    return <div class="page">{metrics.error ? <ErrorBox error={metrics.error} /> : <Loading what="performance metrics" />}</div>;
   }
   return (
     <div class="page">
@@ -60,14 +60,14 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
   const halfLife = halfLifeOf(asked.smoothing, lastStep(series));
   const key = JSON.stringify(asked);
   const lines = useMemo(() => {
-    const one = (name: string, label: string, colour: string): LineSeries[] =>
-      [{ label, colour, ...toCurve(series[name], asked, run.tokens_per_step, series.time, halfLife) }];
+    const one = (name: string, label: string, color: string): LineSeries[] =>
+      [{ label, color, ...toCurve(series[name], asked, run.tokens_per_step, series.time, halfLife) }];
     const cost = bucketRatio(series.statistics_seconds, series.seconds, 100);
     return {
       phases: stackedPhases(series, asked, run.tokens_per_step, halfLife),
       speed: one('tokens_per_second', 'tokens/s', 'c3'),
       cost: [{
-        label: 'statistics', colour: 'c2',
+        label: 'statistics', color: 'c2',
         ...toCurve({ step: cost.step, value: cost.value.map(hundredfold) }, asked, run.tokens_per_step, series.time, 0),
       }] as LineSeries[],
       power: one('power_watts', 'power', 'c1'),
@@ -86,7 +86,7 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
       <div class="grid">
         <LineChart {...common} title="A step's time by phase" series={lines.phases} stacked zeroBased logY={false} height={260}
           formatY={duration}
-          note={halfLife > 0 ? 'Smoothed: phases that come now and then (evaluation, checkpoints) are spread over the steps between.' : undefined} />
+          note={halfLife > 0 ? 'Smoothed: phases that occur in some steps only (evaluation, checkpoints) are spread over the steps between.' : undefined} />
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} />
@@ -105,7 +105,7 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
         {has('temperature_c') && <LineChart {...common} title="Temperature" series={lines.temperature} formatY={degrees} />}
         {!has('power_watts') && !has('sm_clock_mhz') && (
           <Card title="Device">
-            <p class="quiet">Power, clocks and temperature are recorded where an NVIDIA GPU tells them. This run had none.</p>
+            <p class="quiet">Power, clocks and temperature are recorded on NVIDIA GPUs. This run had none.</p>
           </Card>
         )}
       </div>
@@ -122,7 +122,7 @@ function stackedPhases(series: SeriesByName, view: CurveView, tokensPerStep: num
   const own = present.map((name) => smooth(steps, atSteps(series[name] ?? { step: [], value: [] }, steps), halfLife));
   return stack(own).map((sums, i) => ({
     label: words((present[i] ?? '').replace('phase.', '')),
-    colour: categoryName(i),
+    color: categoryName(i),
     ...curve(x, sums),
     shown: curve(x, own[i] ?? []).y,
   }));

@@ -4,7 +4,8 @@ import { api } from '../api';
 import { useResource } from '../hooks';
 import { Check, Toolbar } from '../parts/controls';
 import { Empty, ErrorBox } from '../parts/feedback';
-import { formatColour } from '../parts/badges';
+import { formatColor } from '../parts/badges';
+import { Term } from '../parts/terms';
 import { count, number, share, signed } from '../format';
 import { changed, go, href, type Place } from '../router';
 import type { Localization, RunDetail } from '../types';
@@ -51,7 +52,7 @@ export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) 
             <table class="share-table"><tbody>
               {storageSummary(run.sites).map((group) => (
                 <tr key={group.name}>
-                  <th scope="row"><i class={`dot fill-${formatColour(group.format)}`} aria-hidden="true" />{group.name}</th>
+                  <th scope="row"><i class={`dot fill-${formatColor(group.format)}`} aria-hidden="true" />{group.name}</th>
                   <td class="num">{count(group.count)}</td>
                 </tr>
               ))}
@@ -71,7 +72,7 @@ export function PrecisionView({ run, place }: { run: RunDetail; place: Place }) 
 function Hint() {
   return (
     <>
-      <div class="card-head"><h3>Site</h3></div>
+      <div class="card-head"><h3><Term name="site">Site</Term></h3></div>
       <p class="quiet">Point at a cell, or move there with Tab and the arrow keys: its reason appears here. Enter opens its numerics.</p>
     </>
   );
@@ -85,7 +86,7 @@ function Detail({ cell, run }: { cell: PrecisionCell; run: string }) {
       <dl class="facts">
         <dt>Stored as</dt><dd>{storageText(site)}</dd>
         <dt>Recipe</dt><dd><code>{site.recipe}</code></dd>
-        <dt>Why</dt><dd>{site.reason || 'as the recipe says'}</dd>
+        <dt>Why</dt><dd>{site.reason || 'recipe'}</dd>
         {cell.alerts.map((alert, i) => (
           <>
             <dt key={`at${i}`}>Alert</dt>
@@ -100,9 +101,9 @@ function Detail({ cell, run }: { cell: PrecisionCell; run: string }) {
         ))}
         {localized && (
           <>
-            <dt>Loss change</dt><dd>{signed(localized.loss_change, 5)} {localized.kept_wide && <b>kept wide</b>}</dd>
+            <dt>Loss change</dt><dd>{signed(localized.loss_change, 5)} {localized.kept_wide && <b>kept in high precision</b>}</dd>
             <dt>Gradient cosine</dt><dd>{number(localized.gradient_cosine)}</dd>
-            <dt>SQNR</dt><dd>{number(localized.sqnr_db, 3)} dB</dd>
+            <dt><Term name="SQNR" /></dt><dd>{number(localized.sqnr_db, 3)} dB</dd>
             <dt>FLOPs</dt><dd>{share(localized.flops_share, 2)}</dd>
           </>
         )}
@@ -115,14 +116,14 @@ function Detail({ cell, run }: { cell: PrecisionCell; run: string }) {
 function Localized({ document }: { document: Localization | null }) {
   return (
     <section class="card">
-      <div class="card-head"><h3>Localization</h3></div>
+      <div class="card-head"><h3>Sensitivity (localize)</h3></div>
       {document ? (
         <p class="quiet">
           At step {count(document.step)}, for <code>{document.recipe}</code>: the change of the loss when one {document.group} alone is
-          cast, against {number(document.baseline_loss)} with none. ◆ kept wide by localization.
+          cast, against {number(document.baseline_loss)} with none. ◆ kept in high precision.
         </p>
       ) : (
-        <p class="quiet">Not made for this run. <code>quaver localize</code> measures which sites can be narrow and which cannot; its map appears beside this one.</p>
+        <p class="quiet">Not made for this run. <code>quaver localize</code> measures which sites tolerate low precision; its map appears beside this one.</p>
       )}
     </section>
   );

@@ -1,8 +1,8 @@
 // The grid itself: thousands of layers, so only the rows in sight exist. Arrow keys move between cells.
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { cssColour, ramp, rampSize } from '../colour_scale';
+import { cssColor, ramp, rampSize } from '../color_scale';
 import { signed } from '../format';
-import { formatColour } from '../parts/badges';
+import { formatColor } from '../parts/badges';
 import { go, href } from '../router';
 import { useTheme } from '../theme';
 import type { PrecisionCell, PrecisionRow } from './precision_rows';
@@ -121,7 +121,7 @@ function Cell({ run, cell, active, point, take }: CellProps) {
   const open = () => go(href(['run', run, 'numerics'], { site: cell.site.site, role: cell.site.role }));
   const [format = '', ...rest] = storageText(cell.site).split(' · ');
   return (
-    <td role="gridcell" class={`format ink-${formatColour(cell.site.rows)} ${cell.planned ? 'moved' : ''}`} tabIndex={active ? 0 : -1}
+    <td role="gridcell" class={`format ink-${formatColor(cell.site.rows)} ${cell.planned ? 'moved' : ''}`} tabIndex={active ? 0 : -1}
       onPointerEnter={() => point(cell)} onFocus={() => {
         take();
         point(cell);
@@ -146,8 +146,8 @@ function LossCell({ cell, most, point }: { cell: PrecisionCell | undefined; most
   const packed = ramp('diverging', dark)[Math.round(place * (rampSize - 1))] ?? 0;
   const brightness = 0.3 * (packed & 255) + 0.59 * ((packed >> 8) & 255) + 0.11 * ((packed >> 16) & 255);
   return (
-    <td class="num loss-cell" style={{ backgroundColor: cssColour(packed), color: brightness > 140 ? '#111' : '#fff' }} onPointerEnter={() => point(cell)}>
-      {found.kept_wide && <span title="kept wide">◆ </span>}{signed(found.loss_change, 4)}
+    <td class="num loss-cell" style={{ backgroundColor: cssColor(packed), color: brightness > 140 ? '#111' : '#fff' }} onPointerEnter={() => point(cell)}>
+      {found.kept_wide && <span title="kept in high precision">◆ </span>}{signed(found.loss_change, 4)}
     </td>
   );
 }

@@ -6,7 +6,7 @@ export interface PrecisionCell {
   changes: Change[]; // of format, newest first
   planned: string | null; // the format of the plan, where it is no longer the one in use
   localized: LocalizedSite | undefined;
-  alerts: Alert[]; // the gravest first
+  alerts: Alert[]; // the most severe first
 }
 
 export interface PrecisionRow {

@@ -171,7 +171,7 @@ function NoRuns() {
   );
 }
 
-// How many, and how grave the gravest.
+// How many, and the highest severity.
 function AlertCount({ run }: { run: Run }) {
   if (!run.alerts) return <span class="quiet">0</span>;
   const severity = run.critical_alerts > 0 ? 'critical' : 'warning';

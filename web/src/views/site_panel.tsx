@@ -3,12 +3,13 @@ import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { api } from '../api';
 import { Binades } from '../charts/binades';
 import { LineChart } from '../charts/line_chart';
-import { kindOf } from '../colour_scale';
+import { kindOf } from '../color_scale';
 import { count, number, percent, withUnit, words } from '../format';
 import { useResource } from '../hooks';
-import { formatColour } from '../parts/badges';
+import { formatColor } from '../parts/badges';
 import { Card, Select, Slider } from '../parts/controls';
 import { Loading, Problem } from '../parts/feedback';
+import { Term } from '../parts/terms';
 import { changed, go, type Place } from '../router';
 import type { Change, Histogram, History, Maybe, RunDetail } from '../types';
 
@@ -40,16 +41,16 @@ export function SitePanel({ run, site, place, statistic }: SitePanelProps) {
         <h2 ref={heading} tabIndex={-1}>{site}</h2>
         <button type="button" class="ghost" onClick={close} aria-label="Close the panel">✕</button>
       </div>
-      <Neighbours run={run} site={site} place={place} />
+      <Neighbors run={run} site={site} place={place} />
       {known && (
         <p class="site-facts">
-          <i class={`dot fill-${formatColour(known.rows)}`} aria-hidden="true" />
-          <b>{known.rows === known.columns ? known.rows : `${known.rows} rows, ${known.columns} columns`}</b>
+          <i class={`dot fill-${formatColor(known.rows)}`} aria-hidden="true" />
+          <b>{known.rows === known.columns ? known.rows : `${known.rows} rowwise, ${known.columns} columnwise`}</b>
           {` · ${known.block} · ${known.policy} · ${known.recipe}`}
           {known.reason && <span class="quiet"> · {known.reason}</span>}
         </p>
       )}
-      <Card title="Powers of two and the format's range">
+      <Card title="Magnitudes by binade, and the format's range">
         {histogram.error && <Problem error={histogram.error} />}
         {histogram.data ? <Distribution data={histogram.data} place={place} />
           : !histogram.error && <Loading what="the histogram" />}
@@ -65,17 +66,17 @@ export function SitePanel({ run, site, place, statistic }: SitePanelProps) {
 }
 
 // The same layer's other tensors, and the layers beside it.
-function Neighbours({ run, site, place }: { run: RunDetail; site: string; place: Place }) {
+function Neighbors({ run, site, place }: { run: RunDetail; site: string; place: Place }) {
   const known = run.sites.find((one) => one.site === site);
   if (!known) return null;
   const ofRole = run.sites.filter((one) => one.role === known.role);
   const index = ofRole.indexOf(known);
   const go_to = (to: string) => go(changed(place, { site: to }));
   return (
-    <div class="row neighbours">
-      <button type="button" class="small" disabled={index <= 0} aria-label="Layer before" onClick={() => go_to(ofRole[index - 1]?.site ?? site)}>‹</button>
+    <div class="row neighbors">
+      <button type="button" class="small" disabled={index <= 0} aria-label="Previous layer" onClick={() => go_to(ofRole[index - 1]?.site ?? site)}>‹</button>
       <Select label="Layer" value={site} change={go_to} options={ofRole.map((one) => ({ value: one.site, text: one.layer }))} />
-      <button type="button" class="small" disabled={index >= ofRole.length - 1} aria-label="Layer after" onClick={() => go_to(ofRole[index + 1]?.site ?? site)}>›</button>
+      <button type="button" class="small" disabled={index >= ofRole.length - 1} aria-label="Next layer" onClick={() => go_to(ofRole[index + 1]?.site ?? site)}>›</button>
       {run.sites.filter((one) => one.layer === known.layer && one.site !== site).map((one) => (
         <a key={one.site} class="button small" href={changed(place, { site: one.site, role: one.role })}>{one.role}</a>
       ))}
@@ -103,15 +104,15 @@ function WhatIfTable({ data }: { data: Histogram }) {
       <table class="data">
         <thead>
           <tr>
-            <th scope="col">Format</th><th scope="col" class="num">Scale</th><th scope="col" class="num">Becomes 0</th>
-            <th scope="col" class="num">Saturates</th><th scope="col" class="num">SQNR</th>
+            <th scope="col">Format</th><th scope="col" class="num">Scale</th><th scope="col" class="num"><Term name="underflow">Underflow</Term></th>
+            <th scope="col" class="num"><Term name="saturation">Saturated</Term></th><th scope="col" class="num"><Term name="SQNR" /></th>
           </tr>
         </thead>
         <tbody>
           {data.as_stored && (
             <tr class="picked as-stored">
               <th scope="row">
-                <i class={`dot fill-${formatColour(data.format)}`} aria-hidden="true" />{data.format} <b>as stored</b>
+                <i class={`dot fill-${formatColor(data.format)}`} aria-hidden="true" />{data.format} <b>as stored</b>
               </th>
               <td class="num">{data.as_stored.scale === null ? 'several' : number(data.as_stored.scale, 3)}</td>
               <td class="num">{percent(data.as_stored.underflow_percent)}</td>
@@ -122,7 +123,7 @@ function WhatIfTable({ data }: { data: Histogram }) {
           {data.what_if.map((one) => (
             <tr key={one.format}>
               <th scope="row">
-                <i class={`dot fill-${formatColour(one.format)}`} aria-hidden="true" />{one.format}
+                <i class={`dot fill-${formatColor(one.format)}`} aria-hidden="true" />{one.format}
                 <span class="quiet"> at its best scale</span>
               </th>
               <td class="num">{number(one.scale, 3)}</td>
@@ -147,7 +148,7 @@ function Histories({ run, data, statistic }: { run: RunDetail; data: History; st
     .map((info) => {
       const values = data.statistics[info.name] ?? [];
       const log = kindOf(info.name).transform === 'log' && values.every((value) => value === null || value > 0);
-      return { info, log, series: [{ label: words(info.name), colour: 'c0', x: data.step, y: values }] };
+      return { info, log, series: [{ label: words(info.name), color: 'c0', x: data.step, y: values }] };
     }), [data, statistic, run.statistics]);
   return (
     <div class="histories">
@@ -164,7 +165,7 @@ function Histories({ run, data, statistic }: { run: RunDetail; data: History; st
 
 function Changes({ all, site }: { all: Change[] | undefined; site: string }) {
   const changes = (all ?? []).filter((change) => change.site === site).slice(0, 100);
-  if (changes.length === 0) return <p class="quiet">None recorded among the newest thousand of the run.</p>;
+  if (changes.length === 0) return <p class="quiet">None among the newest thousand of the run.</p>;
   return (
     <div class="scroll-y">
       <table class="data">

@@ -1,5 +1,5 @@
-// What the alerts say of a run's sites, in the picture that is looked at: a line for each of the gravest, a mark for each
-// row and role.
+// The alerts on a run's sites, shown with the heat map: one line for each of the most severe, a mark for each row and
+// role.
 import { count } from '../format';
 import { SeverityBadge } from '../parts/badges';
 import { href } from '../router';
@@ -12,20 +12,20 @@ function withSites(alerts: Alert[]): AlertGroup[] {
   return groupsOf(alerts).filter((group) => group.cause.site?.includes('/'));
 }
 
-// The statistic that shows the gravest of them: the noise against what the format can give wherever that is among its
-// signs, since it has every site's; else the one that the alert is about.
+// The statistic that shows the most severe of them: the SQNR deficit wherever that is among its symptoms, since every site
+// has one; else the one that the alert is about.
 export function statisticOf(alerts: Alert[]): string | null {
-  const [gravest] = withSites(alerts);
-  if (!gravest) return null;
-  const signs = [gravest.cause, ...gravest.symptoms].filter((one) => one.site === gravest.cause.site);
-  return signs.some((one) => one.seen_in === 'sqnr_deficit_db') ? 'sqnr_deficit_db' : gravest.cause.seen_in;
+  const [worst] = withSites(alerts);
+  if (!worst) return null;
+  const symptoms = [worst.cause, ...worst.symptoms].filter((one) => one.site === worst.cause.site);
+  return symptoms.some((one) => one.seen_in === 'sqnr_deficit_db') ? 'sqnr_deficit_db' : worst.cause.seen_in;
 }
 
 export function siteOf(alerts: Alert[]): string | null {
   return withSites(alerts)[0]?.cause.site ?? null;
 }
 
-// The severity of what stands against each site, symptoms among it.
+// The severity of each site's alerts, with symptoms.
 export function severityOfSites(alerts: Alert[]): Map<string, Severity> {
   const found = new Map<string, Severity>();
   const order: Severity[] = ['info', 'warning', 'critical'];
@@ -40,7 +40,7 @@ export function Suspects({ run, alerts }: { run: RunDetail; alerts: Alert[] }) {
   if (groups.length === 0) return null;
   const more = groups.length - shown;
   return (
-    <ul class="suspects" aria-label="What the alerts point at">
+    <ul class="suspects" aria-label="Most severe alerts">
       {groups.slice(0, shown).map((group) => (
         <li key={`${group.cause.rule} ${group.cause.site ?? ''}`}>
           <SeverityBadge severity={severityOf(group)} /> <a href={linkOf(group.cause)}>{group.cause.text}</a>

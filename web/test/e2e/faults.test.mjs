@@ -1,5 +1,5 @@
 // Six runs with a fault planted in one site each, and a healthy one in 4 bits (scripts/dash-test makes them): whoever
-// follows Runs → alert → site lands on the planted site, coloured as bad; the healthy run has no bad cell anywhere.
+// follows Runs → alert → site lands on the planted site, colored as bad; the healthy run has no bad cell anywhere.
 //
 // QUAVER_PLANTED  the site of each run's fault, as JSON; without it there is nothing to test here
 import assert from 'node:assert/strict';
@@ -13,11 +13,11 @@ let dash;
 before(async () => (dash = skip ? undefined : await startBrowser()));
 after(() => dash?.stop());
 
-// Red by far: a colour of the ramp's bad end.
+// Red by far: a color of the ramp's bad end.
 const isBad = ([red, green, blue]) => red > 140 && green < 100 && blue < 90;
 
-// The colours of a row of the map, in the order of its columns.
-async function coloursOfRow(page, layer) {
+// The colors of a row of the map, in the order of its columns.
+async function colorsOfRow(page, layer) {
   const told = await page.locator('.heat-surface').evaluate((surface, name) => {
     const canvas = surface.querySelector('.heat-cells');
     const layout = JSON.parse(surface.dataset.layout);
@@ -45,8 +45,8 @@ for (const [name, site] of Object.entries(planted).filter(([, where]) => where !
     assert.equal(await page.locator('.count.critical').count(), critical ? 1 : 0, 'the tab says how grave its alerts are');
     await page.waitForFunction(() => document.querySelector('[data-bad-cells]') !== null);
     const layer = site.slice(0, site.lastIndexOf('/'));
-    const colours = await coloursOfRow(page, layer);
-    assert.ok(colours.some(isBad), `no cell of ${layer} is bad: ${JSON.stringify(colours)}`);
+    const colors = await colorsOfRow(page, layer);
+    assert.ok(colors.some(isBad), `no cell of ${layer} is bad: ${JSON.stringify(colors)}`);
     await close();
   });
 }
@@ -59,7 +59,7 @@ for (const [name, site] of Object.entries(planted).filter(([, where]) => where !
     assert.ok((await page.textContent('.suspects li >> nth=0')).includes(site), 'the line above the map names it');
     await page.waitForFunction((role) => document.querySelector(`[data-map$=" ${role}"]`) !== null, site.split('/').pop());
     const layer = site.slice(0, site.lastIndexOf('/'));
-    assert.ok((await coloursOfRow(page, layer)).some(isBad), `no cell of ${layer} is bad`);
+    assert.ok((await colorsOfRow(page, layer)).some(isBad), `no cell of ${layer} is bad`);
     const layout = JSON.parse(await page.locator('.heat-surface').getAttribute('data-layout'));
     assert.ok(layout.marks.some(([row]) => layout.names[row] === layer), 'the row has a mark');
     await close();
@@ -111,7 +111,7 @@ test('the overview draws what saturated and was skipped, and says so where no ru
   const run = dash.runs.find((one) => one.name === 'nan');
   const { page, close } = await dash.open(`#/run/${run.id}/overview`);
   await page.waitForSelector('text=Overflows and skipped steps');
-  await page.waitForSelector('text=Saturated elements a step');
+  await page.waitForSelector('text=Saturated elements per step');
   const skipped = Number(await page.locator('.figure:has-text("Skipped steps") strong').textContent());
   assert.ok(skipped > 5, `${skipped} skipped`);
   await close();

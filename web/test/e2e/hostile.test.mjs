@@ -1,7 +1,7 @@
 // Names, texts and numbers from outside are never code, and their size never stops the page.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { coloursOf, startBrowser, visit } from '../browser.mjs';
+import { colorsOf, startBrowser, visit } from '../browser.mjs';
 import { startMock } from '../mock-server.mjs';
 
 let dash;
@@ -80,7 +80,7 @@ test('a map of 1200 × 800 cells of 4,000 layers is drawn within a tenth of a se
   const all = Math.min(...times.map((time) => time.all));
   t.diagnostic(`800 x 1200 cells: ${drawing.toFixed(1)} ms to draw, ${all.toFixed(1)} ms from bytes to picture (best of 5)`);
   assert.ok(drawing < 100, `${drawing} ms`);
-  assert.ok((await coloursOf(page.locator('.heat-cells'))) > 2);
+  assert.ok((await colorsOf(page.locator('.heat-cells'))) > 2);
   return close();
 });
 

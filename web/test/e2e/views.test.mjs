@@ -1,7 +1,7 @@
 // Every view, by desk and in the hand, light and dark: it draws, nothing is wrong, all controls can be reached by keys.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { coloursOf, startBrowser, unreachable, visit } from '../browser.mjs';
+import { colorsOf, startBrowser, unreachable, visit } from '../browser.mjs';
 
 let dash;
 before(async () => (dash = await startBrowser()));
@@ -36,7 +36,7 @@ for (const [name, view] of Object.entries(views)) {
       await page.waitForSelector(view.waits, { timeout: 15000 });
       if (view.canvas) {
         await page.waitForTimeout(200);
-        for (const canvas of await page.$$(view.canvas)) assert.ok((await coloursOf(canvas)) > 2, 'a canvas is blank');
+        for (const canvas of await page.$$(view.canvas)) assert.ok((await colorsOf(canvas)) > 2, 'a canvas is blank');
       }
       const tooWide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.ok(tooWide <= 0, `${tooWide} px wider than the window`);
@@ -81,7 +81,7 @@ test('light or dark is remembered', async () => {
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   await page.waitForSelector('table.runs');
   const light = await background();
-  const button = page.getByRole('button', { name: /Colours/ });
+  const button = page.getByRole('button', { name: /Colors/ });
   await button.click();
   await button.click();
   const dark = await background();

@@ -55,7 +55,7 @@ test('cells are judged by the limits of their row; rows without are not; an aler
   assert.deepEqual([...pixels.slice(3)], [999, 999, 999]);
 });
 
-test('alerts are grouped under their cause, the gravest first, and lead to what shows them', () => {
+test('alerts are grouped under their cause, the most severe first, and lead to what shows them', () => {
   const one = { run: 'r', step: 50, last_step: 60, severity: 'warning', rule: 'stale_scale', site: 'a/x', seen_in: 'headroom_log2', cause: 0 };
   const alerts = [one, { ...one, rule: 'loss_spike', site: null, seen_in: 'loss', severity: 'critical', cause: 0 },
     { ...one, rule: 'unmoved_weights', site: 'b/w', seen_in: 'unmoved_percent', step: 10, cause: 2 }];

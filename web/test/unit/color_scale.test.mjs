@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import * as c from '../../src/colour_scale.ts';
+import * as c from '../../src/color_scale.ts';
 
 const statistics = ['scale', 'amax', 'min_nonzero', 'mean', 'std', 'rms', 'kurtosis', 'underflow_percent', 'saturated_percent', 'nonfinite',
   'sqnr_db', 'headroom_log2', 'gradient_snr', 'update_ratio', 'unmoved_percent', 'shadow_cosine', 'shadow_error', 'something_new'];

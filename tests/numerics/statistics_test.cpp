@@ -1,5 +1,5 @@
 // The sample of a step holds what the book's casts saw, and says NaN where nothing was measured.
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -69,33 +69,33 @@ TEST(Figures, AreThoseOfTheCast) {
   book.end_step(7);
   const NumericsSample sample = sample_of(book, 7);
   ASSERT_EQ(sample.sites.size(), 1);
-  const SiteFigures& figures = sample.sites[0];
+  const SiteSample& values = sample.sites[0];
   EXPECT_EQ(sample.step, 7);
-  EXPECT_EQ(figures[Statistic::scale], 2);
-  EXPECT_EQ(figures[Statistic::amax], 300);
-  EXPECT_EQ(figures[Statistic::min_nonzero], 1e-6F);
-  EXPECT_FLOAT_EQ(figures[Statistic::underflow_percent], 12.5F);
-  EXPECT_FLOAT_EQ(figures[Statistic::saturated_percent], 12.5F);
-  EXPECT_EQ(figures[Statistic::nonfinite], 0);
-  EXPECT_NEAR(figures[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
+  EXPECT_EQ(values[Statistic::scale], 2);
+  EXPECT_EQ(values[Statistic::amax], 300);
+  EXPECT_EQ(values[Statistic::min_nonzero], 1e-6F);
+  EXPECT_FLOAT_EQ(values[Statistic::underflow_percent], 12.5F);
+  EXPECT_FLOAT_EQ(values[Statistic::saturated_percent], 12.5F);
+  EXPECT_EQ(values[Statistic::nonfinite], 0);
+  EXPECT_NEAR(values[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
   double sum = 0, sum2 = 0;
   for (const float value : x) {
     sum += value;
     sum2 += static_cast<double>(value) * value;
   }
-  EXPECT_NEAR(figures[Statistic::mean], sum / 8, 1e-4);
-  EXPECT_NEAR(figures[Statistic::rms], std::sqrt(sum2 / 8), 1e-3);
-  EXPECT_NEAR(figures[Statistic::std], std::sqrt(sum2 / 8 - sum * sum / 64), 1e-3);
-  EXPECT_NEAR(figures[Statistic::sqnr_db], 10 * std::log10(sum2 / (76.0 * 76.0)), 1e-3);  // 300 became 224
+  EXPECT_NEAR(values[Statistic::mean], sum / 8, 1e-4);
+  EXPECT_NEAR(values[Statistic::rms], std::sqrt(sum2 / 8), 1e-3);
+  EXPECT_NEAR(values[Statistic::std], std::sqrt(sum2 / 8 - sum * sum / 64), 1e-3);
+  EXPECT_NEAR(values[Statistic::sqnr_db], 10 * std::log10(sum2 / (76.0 * 76.0)), 1e-3);  // 300 became 224
   EXPECT_EQ(sample.binades[0][40 - 1], 1) << "0.5";
   EXPECT_EQ(sample.binades[0][40 + 8], 1) << "300";
   for (const Statistic other : {Statistic::gradient_snr, Statistic::update_ratio, Statistic::unmoved_percent,
                                 Statistic::shadow_cosine, Statistic::shadow_error}) {
-    EXPECT_TRUE(std::isnan(figures[other])) << "no cast knows it";
+    EXPECT_TRUE(std::isnan(values[other])) << "no cast knows it";
   }
 }
 
-// One micro-step of several is looked at in full, and end_step has moved the scale by the time the sample is taken.
+// One micro-step of several collects full statistics, and end_step has moved the scale by the time the sample is taken.
 TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
   ScaleBook book;
   Site& site = add(book, "a/x", {.format = Format::e4m3, .policy = ScalePolicy::delayed});
@@ -106,15 +106,15 @@ TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
   book.end_step(1);
   ASSERT_NE(site.scale, 2);
   const NumericsSample sample = sample_of(book, 1);
-  const SiteFigures& figures = sample.sites[0];
-  EXPECT_EQ(figures[Statistic::amax], 300);
-  EXPECT_FLOAT_EQ(figures[Statistic::underflow_percent], 12.5F);
-  EXPECT_FLOAT_EQ(figures[Statistic::saturated_percent], 12.5F);
-  EXPECT_EQ(figures[Statistic::scale], 2) << "the one that was used";
-  EXPECT_NEAR(figures[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
-  EXPECT_NEAR(figures[Statistic::rms], std::sqrt(11.25 / 4), 1e-6);
-  EXPECT_EQ(figures[Statistic::min_nonzero], 0.5F);
-  EXPECT_EQ(sample.binades[0][40 + 8], 0) << "300 was not looked at";
+  const SiteSample& values = sample.sites[0];
+  EXPECT_EQ(values[Statistic::amax], 300);
+  EXPECT_FLOAT_EQ(values[Statistic::underflow_percent], 12.5F);
+  EXPECT_FLOAT_EQ(values[Statistic::saturated_percent], 12.5F);
+  EXPECT_EQ(values[Statistic::scale], 2) << "the one that was used";
+  EXPECT_NEAR(values[Statistic::headroom_log2], std::log2(448.0 / 600), 1e-6);
+  EXPECT_NEAR(values[Statistic::rms], std::sqrt(11.25 / 4), 1e-6);
+  EXPECT_EQ(values[Statistic::min_nonzero], 0.5F);
+  EXPECT_EQ(sample.binades[0][40 + 8], 0) << "300 was in another micro-step";
 }
 
 TEST(Figures, WithoutFullDetailOnlyCounts) {
@@ -123,21 +123,21 @@ TEST(Figures, WithoutFullDetailOnlyCounts) {
   site.scale = 1;
   site.seen = cast({1, 2, 3}, Format::e4m3, 1, Detail::counts);
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
-  EXPECT_EQ(figures[Statistic::amax], 3);
-  EXPECT_EQ(figures[Statistic::underflow_percent], 0);
+  const SiteSample values = sample_of(book, 1).sites[0];
+  EXPECT_EQ(values[Statistic::amax], 3);
+  EXPECT_EQ(values[Statistic::underflow_percent], 0);
   for (const Statistic full : {Statistic::rms, Statistic::mean, Statistic::std, Statistic::kurtosis, Statistic::sqnr_db,
                                Statistic::min_nonzero}) {
-    EXPECT_TRUE(std::isnan(figures[full])) << info(full).name;
+    EXPECT_TRUE(std::isnan(values[full])) << info(full).name;
   }
 }
 
 TEST(Figures, ASiteThatSawNothingHasNone) {
   ScaleBook book;
   add(book, "a/x", fixed_e4m3);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
+  const SiteSample values = sample_of(book, 1).sites[0];
   for (const StatisticInfo& statistic : all_statistics()) {
-    EXPECT_TRUE(std::isnan(figures[statistic.statistic])) << statistic.name;
+    EXPECT_TRUE(std::isnan(values[statistic.statistic])) << statistic.name;
   }
 }
 
@@ -147,11 +147,11 @@ TEST(Figures, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
   site.scale = 1;
   site.seen = cast({0, 0, 0}, Format::e4m3, 1, Detail::full);
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
-  EXPECT_EQ(figures[Statistic::amax], 0);
-  EXPECT_TRUE(std::isnan(figures[Statistic::min_nonzero]));
-  EXPECT_TRUE(std::isnan(figures[Statistic::headroom_log2]));
-  EXPECT_EQ(figures[Statistic::rms], 0);
+  const SiteSample values = sample_of(book, 1).sites[0];
+  EXPECT_EQ(values[Statistic::amax], 0);
+  EXPECT_TRUE(std::isnan(values[Statistic::min_nonzero]));
+  EXPECT_TRUE(std::isnan(values[Statistic::headroom_log2]));
+  EXPECT_EQ(values[Statistic::rms], 0);
 }
 
 // Their scales differ from cast to cast, or from block to block.

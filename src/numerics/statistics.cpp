@@ -1,4 +1,4 @@
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,11 +24,11 @@ constexpr StatisticInfo statistics[] = {
     {Statistic::saturated_percent, "saturated_percent", "%", "elements beyond the format's largest value",
      Worse::higher},
     {Statistic::nonfinite, "nonfinite", "", "infinities and NaNs", Worse::higher},
-    {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantisation noise", Worse::lower},
+    {Statistic::sqnr_db, "sqnr_db", "dB", "signal to quantization noise ratio", Worse::lower},
     {Statistic::sqnr_deficit_db, "sqnr_deficit_db", "dB",
-     "SQNR below what the format gives this tensor with the one scale that suits it best; 0 where it is no worse",
+     "how far the SQNR is below that of this tensor in this format with its best single scale; 0 where it is no worse",
      Worse::higher},
-    {Statistic::headroom_log2, "headroom_log2", "bits", "binades between the largest magnitude and the format's end",
+    {Statistic::headroom_log2, "headroom_log2", "bits", "binades from the scaled amax to the format's largest value",
      Worse::lower},
     {Statistic::gradient_snr, "gradient_snr", "", "‖mean‖ / deviation of the weight's gradient over micro-batches",
      Worse::lower},
@@ -41,7 +41,7 @@ constexpr StatisticInfo statistics[] = {
 };
 static_assert(std::size(statistics) == statistic_count);
 
-// Block and current scales differ from cast to cast: there is no one figure to give.
+// Block and current scales differ from cast to cast: there is no single value.
 float scale_of(const Site& site, float scale) {
   if (scale > 0) return scale;
   return site.spec.rows.policy == ScalePolicy::none ? 1.0F : std::numeric_limits<float>::quiet_NaN();
@@ -59,7 +59,7 @@ double usual_sqnr(Format format) {
   }
 }
 
-// In dB. Near what is usual nothing is amiss, and the model of the cast, which takes its time, is not asked.
+// In dB. An SQNR near the usual one needs no explanation, and the model of the cast is slow: it is skipped.
 double deficit(const QuantSpec& rows, const CastStatistics& look) {
   const double found = look.sqnr_db();
   if (found >= usual_sqnr(rows.format) - 3) return 0;
@@ -67,9 +67,9 @@ double deficit(const QuantSpec& rows, const CastStatistics& look) {
   return std::isfinite(best) ? std::max(0.0, best - found) : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Counts are those of the whole step, the rest those of the micro-step that was looked at in full.
-void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
-  const auto set = [&](Statistic statistic, double value) { figures[statistic] = static_cast<float>(value); };
+// Counts are those of the whole step, the rest those of the micro-step with full statistics.
+void fill(SiteSample& sample, const Site& site, const CastStatistics& step, const CastStatistics& look, float scale) {
+  const auto set = [&](Statistic statistic, double value) { sample[statistic] = static_cast<float>(value); };
   set(Statistic::scale, scale_of(site, scale));
   if (step.count == 0) return;
   set(Statistic::amax, step.amax);
@@ -87,7 +87,7 @@ void fill(SiteFigures& figures, const Site& site, const CastStatistics& step, co
   set(Statistic::rms, look.rms());
   set(Statistic::kurtosis, look.kurtosis());
   set(Statistic::sqnr_db, look.sqnr_db());
-  if (is_narrow(site.spec.rows.format)) set(Statistic::sqnr_deficit_db, deficit(site.spec.rows, look));
+  if (is_low_precision(site.spec.rows.format)) set(Statistic::sqnr_deficit_db, deficit(site.spec.rows, look));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From a statistic's value to a colour: which transform suits the statistic, over which range, on which ramp.
+// From a statistic's value to a color: which transform suits the statistic, over which range, on which ramp.
 import type { Matrix } from './types';
 import { paintForced, paintJudged, type Judging } from './verdict';
 
@@ -10,7 +10,7 @@ export interface ScaleKind {
   ramp: RampName;
 }
 
-// log: magnitudes that span decades. percent and count: logarithmic above a floor, zero its own colour at the low end.
+// log: magnitudes that span decades. percent and count: logarithmic above a floor, zero its own color at the low end.
 // signed: logarithmic both ways from zero, on a diverging ramp.
 const kinds: Record<string, ScaleKind> = {
   scale: { transform: 'log', ramp: 'viridis' },
@@ -41,9 +41,9 @@ export interface Domain {
   high: number;
 }
 
-export interface ColourScale extends ScaleKind {
+export interface ColorScale extends ScaleKind {
   domain: Domain; // in the statistic's own units
-  judging?: Judging | undefined; // coloured by limits instead, where there are any
+  judging?: Judging | undefined; // colored by limits instead, where there are any
   place(value: number): number; // 0…1, clamped
   value(place: number): number; // the inverse
 }
@@ -94,13 +94,13 @@ function trimmedRange(values: Float32Array, low: number, high: number): Domain {
 }
 
 // By the limits of the rows where they have any; the range of the values else.
-export function judgedScale(statistic: string, values: Float32Array, judging: Judging): ColourScale {
+export function judgedScale(statistic: string, values: Float32Array, judging: Judging): ColorScale {
   const kind = kindOf(statistic);
   const scale = scaleOf(kind, domainOf(values, kind.transform));
   return judging.shown ? { ...scale, ramp: 'verdict', judging } : { ...scale, judging };
 }
 
-export function scaleOf(kind: ScaleKind, domain: Domain): ColourScale {
+export function scaleOf(kind: ScaleKind, domain: Domain): ColorScale {
   const { forward, backward } = transformOf(kind.transform, domain);
   const from = forward(domain.low);
   const span = forward(domain.high) - from || 1;
@@ -150,7 +150,7 @@ function bothWays(linear: number): Mapping {
 }
 
 // Values worth a tick on the legend, few and round.
-export function legendTicks(scale: ColourScale): number[] {
+export function legendTicks(scale: ColorScale): number[] {
   const { low, high } = scale.domain;
   switch (scale.transform) {
     case 'linear': {
@@ -196,8 +196,8 @@ function decades(low: number, high: number): number[] {
   return ticks;
 }
 
-// Colours at even distances; between them straight lines. Lightness rises throughout, so that order survives any kind of
-// colour vision and a print without colour.
+// Colors at even distances; between them straight lines. Lightness rises throughout, so that order survives any kind of
+// color vision and a print without color.
 const stops: Record<RampName, string[]> = {
   viridis: ['440154', '482878', '3e4989', '31688e', '26828e', '1f9e89', '35b779', '6ece58', 'b5de2b', 'fde725'],
   ember: ['0b1a3a', '1d2f63', '3d3f86', '6b4690', '9b4c8a', 'c85676', 'e8715a', 'f79a4b', 'fcc85b', 'fdf4a3'],
@@ -217,36 +217,36 @@ export const rampSize = 256;
 // Packed as ImageData's bytes read by a little-endian machine: 0xAABBGGRR.
 export function ramp(name: RampName, dark: boolean): Uint32Array {
   const chosen = name === 'diverging' && dark ? darkMiddle : stops[name];
-  const colours = chosen.map(channels);
+  const colors = chosen.map(channels);
   const table = new Uint32Array(rampSize);
   for (let i = 0; i < rampSize; ++i) {
-    const at = (i / (rampSize - 1)) * (colours.length - 1);
+    const at = (i / (rampSize - 1)) * (colors.length - 1);
     // The verdicts' zones meet in a step, not in a blend.
-    const left = Math.min(colours.length - 2, Math.floor(at));
-    const low = colours[left] as [number, number, number];
-    const high = colours[left + 1] as [number, number, number];
+    const left = Math.min(colors.length - 2, Math.floor(at));
+    const low = colors[left] as [number, number, number];
+    const high = colors[left + 1] as [number, number, number];
     const mix = (channel: 0 | 1 | 2) => Math.round(low[channel] + (name === 'verdict' && (left === 4 || left === 6) ? 0 : (high[channel] - low[channel]) * (at - left)));
     table[i] = ((255 << 24) | (mix(2) << 16) | (mix(1) << 8) | mix(0)) >>> 0;
   }
   return table;
 }
 
-export function cssColour(packed: number): string {
+export function cssColor(packed: number): string {
   return `rgb(${packed & 255} ${(packed >> 8) & 255} ${(packed >> 16) & 255})`;
 }
 
 // A pixel per cell; what was not measured stays transparent, so that the hatching behind shows. Logarithmic scales look
-// the colour up by the upper half of the number's bits, 128 to an octave, which is finer than the ramp; a linear scale may
+// the color up by the upper half of the number's bits, 128 to an octave, which is finer than the ramp; a linear scale may
 // be narrower than that and is computed.
-export function paint(matrix: Matrix, scale: ColourScale, table: Uint32Array, pixels: Uint32Array): void {
+export function paint(matrix: Matrix, scale: ColorScale, table: Uint32Array, pixels: Uint32Array): void {
   const { judging } = scale;
   if (judging?.shown) return paintJudged(matrix, judging, table, plainCell, pixels);
   if (scale.transform === 'linear') paintLinear(matrix.values, scale.domain, table, pixels);
-  else paintByBits(matrix.values, coloursByBits(scale, table), pixels);
+  else paintByBits(matrix.values, colorsByBits(scale, table), pixels);
   if (judging) paintForced(matrix, judging.forced, judging, ramp('verdict', false), pixels);
 }
 
-const plainCell = 0xff8f8a85; // of rows that are stored wide: grey
+const plainCell = 0xff8f8a85; // of rows in high precision: gray
 
 function paintLinear(values: Float32Array, { low, high }: Domain, table: Uint32Array, pixels: Uint32Array): void {
   const last = rampSize - 1;
@@ -258,20 +258,20 @@ function paintLinear(values: Float32Array, { low, high }: Domain, table: Uint32A
   }
 }
 
-function coloursByBits(scale: ColourScale, table: Uint32Array): Uint32Array {
-  const colours = new Uint32Array(65536);
+function colorsByBits(scale: ColorScale, table: Uint32Array): Uint32Array {
+  const colors = new Uint32Array(65536);
   const bits = new Uint32Array(1);
   const asFloat = new Float32Array(bits.buffer);
-  for (let i = 0; i < colours.length; ++i) {
+  for (let i = 0; i < colors.length; ++i) {
     const infinite = (i & 0x7fff) === 0x7f80;
     bits[0] = ((i << 16) | (infinite || (i & 0x7fff) === 0 ? 0 : 0x8000)) >>> 0; // the middle of those that share these bits
     const value = asFloat[0] as number;
-    colours[i] = value === value ? (table[(scale.place(value) * (rampSize - 1) + 0.5) | 0] as number) : 0;
+    colors[i] = value === value ? (table[(scale.place(value) * (rampSize - 1) + 0.5) | 0] as number) : 0;
   }
-  return colours;
+  return colors;
 }
 
-function paintByBits(values: Float32Array, colours: Uint32Array, pixels: Uint32Array): void {
+function paintByBits(values: Float32Array, colors: Uint32Array, pixels: Uint32Array): void {
   const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
-  for (let i = 0; i < bits.length; ++i) pixels[i] = colours[(bits[i] as number) >>> 16] as number;
+  for (let i = 0; i < bits.length; ++i) pixels[i] = colors[(bits[i] as number) >>> 16] as number;
 }

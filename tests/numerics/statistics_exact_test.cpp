@@ -2,7 +2,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "numerics/figures.h"
+#include "numerics/statistics.h"
 
 namespace quaver::test {
 namespace {
@@ -17,11 +17,11 @@ TEST(SmallFigures, HaveAScaleAndHeadroomAsLargeOnesDo) {
   site.seen.amax = 0x1p-10F;
   site.seen.nonfinite = 2;
   book.end_step(1);
-  const SiteFigures figures = sample_of(book, 1).sites[0];
-  EXPECT_EQ(figures[Statistic::scale], 0.25F);
-  EXPECT_EQ(figures[Statistic::amax], 0x1p-10F);
-  EXPECT_EQ(figures[Statistic::nonfinite], 2);
-  EXPECT_NEAR(figures[Statistic::headroom_log2], std::log2(448.0) + 10 + 2, 1e-5);
+  const SiteSample values = sample_of(book, 1).sites[0];
+  EXPECT_EQ(values[Statistic::scale], 0.25F);
+  EXPECT_EQ(values[Statistic::amax], 0x1p-10F);
+  EXPECT_EQ(values[Statistic::nonfinite], 2);
+  EXPECT_NEAR(values[Statistic::headroom_log2], std::log2(448.0) + 10 + 2, 1e-5);
 }
 
 TEST(StatisticTable, SaysTheUnitAndWhichWayIsWorse) {

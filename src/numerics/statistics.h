@@ -1,5 +1,5 @@
-// The vocabulary of numerics: which figures a site has, what they mean, and one step's sample of all of them. Casts
-// gather most; the optimiser and the shadow check add those of weights.
+// The statistics of a site: their names, what they mean, and one step's sample of all of them. Casts collect most; the
+// optimizer and the shadow check add those of weights.
 #pragma once
 
 #include <array>
@@ -50,9 +50,9 @@ struct StatisticInfo {
 const StatisticInfo& info(Statistic statistic);
 std::span<const StatisticInfo> all_statistics();  // in the order of the enumeration
 
-// One site's figures; NaN: not measured.
-struct SiteFigures {
-  SiteFigures() { values.fill(std::numeric_limits<float>::quiet_NaN()); }
+// One site's statistics; NaN: not measured.
+struct SiteSample {
+  SiteSample() { values.fill(std::numeric_limits<float>::quiet_NaN()); }
 
   float& operator[](Statistic statistic) { return values[static_cast<std::size_t>(statistic)]; }
   float operator[](Statistic statistic) const { return values[static_cast<std::size_t>(statistic)]; }
@@ -65,13 +65,13 @@ using Binades = std::array<std::uint64_t, binade_count>;  // as CastStatistics::
 // All sites at one step, in the scale book's order.
 struct NumericsSample {
   std::uint64_t step = 0;
-  std::vector<SiteFigures> sites;
+  std::vector<SiteSample> sites;
   std::vector<Binades> binades;
 };
 
-// What the casts of the book's latest finished step saw: counts and amax of the whole step, the rest, with the scale
-// that was used, of the micro-step that was looked at in full. Figures that need Detail::full are NaN where it was not
-// asked for; `scale` is then the one of the step to come.
+// What the casts of the book's latest finished step saw: counts and amax of the whole step; the rest, with the scale
+// that was used, of the micro-step with full statistics. Statistics that need Detail::full are NaN where no cast
+// collected them; `scale` is then the one of the next step.
 NumericsSample sample_of(const ScaleBook& book, std::uint64_t step);
 
 }  // namespace quaver
