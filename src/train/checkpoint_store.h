@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "io/file_io.h"
-#include "train/safetensors.h"
+#include "io/safetensors.h"
 
 namespace quaver {
 
