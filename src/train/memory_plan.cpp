@@ -1,9 +1,11 @@
 #include "train/memory_plan.h"
 
+#include <fmt/format.h>
 #include <utility>
 
 #include "models/factory.h"
 #include "optim/optimizer.h"
+#include "quaver/error.h"
 #include "train/engine_choice.h"
 #include "train/resolved_config.h"
 
@@ -88,6 +90,34 @@ MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const Mod
   later.precision.recipe = config.precision.switch_to;
   const MemoryPlan second = plan_recipe(later, hardware, wide, make_model);
   return second.engine_total() > first.engine_total() ? second : first;
+}
+
+void require_memory(const Config& config, const Engine& engine, const ModelFactory& make_model) {
+  const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
+                                                      : static_cast<Size>(engine.free_memory());
+  const Hardware hardware = engine.hardware();
+  const MemoryPlan plan = plan_memory(config, hardware, make_model);
+  const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
+    return some.engine_total() - static_cast<Size>(engine.workspace_bytes());
+  };
+  const Size needed = needed_by(plan);
+  if (limit == 0 || needed <= limit) return;
+  Config smaller = config;
+  do {
+    smaller.train.batch /= 2;
+  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model)) > limit);
+  const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
+  throw Error(
+      fmt::format("the run needs {:.2f} GiB ({:.2f} GiB of weights, gradients and optimizer state, {:.2f} GiB of "
+                  "activations, {:.2f} GiB of workspace) and {:.2f} GiB are free: {:.2f} GiB too much",
+                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.passing), gib(limit),
+                  gib(needed - limit)),
+      smaller.train.batch > 0
+          ? fmt::format("train.batch = {} fits; raise train.accumulation to keep the tokens per step. `quaver "
+                        "estimate` tries other changes",
+                        smaller.train.batch)
+          : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\": `quaver "
+            "estimate` tries what fits");
 }
 
 }  // namespace quaver

@@ -43,4 +43,8 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine);
 // The whole run. `config` as resolve_shape gives it.
 MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model = model_of);
 
+// Throws Error where the run does not fit into the engine's free memory or train.memory_limit_mb, saying by how much
+// and what would fit.
+void require_memory(const Config& config, const Engine& engine, const ModelFactory& make_model);
+
 }  // namespace quaver

@@ -104,7 +104,7 @@ TEST(ShadowCheck, ComparesTheBatchToComeWithItself) {
 TEST(ShadowCheck, IsTheAgreementOfAllGradients) {
   OwnTrainer own(miniature_config("mxfp4"));
   const auto narrow = own.trainer.probe(own.trainer.specs(), 0, ProbeWhat::gradients).gradients;
-  const auto wide = own.trainer.probe(own.trainer.wide_specs(), 0, ProbeWhat::gradients).gradients;
+  const auto wide = own.trainer.probe(own.trainer.high_precision_specs(), 0, ProbeWhat::gradients).gradients;
   double aa = 0, bb = 0, ab = 0, difference = 0;
   for (std::size_t i = 0; i < narrow.size(); ++i) {
     for (std::size_t j = 0; j < narrow[i].size(); ++j) {
@@ -123,7 +123,7 @@ TEST(ShadowCheck, IsTheAgreementOfAllGradients) {
 
 TEST(WideSpecs, AreFp32WhereTheEngineHasIt) {
   OwnTrainer own(miniature_config("mxfp4"));
-  for (const SiteSpec& spec : own.trainer.wide_specs()) EXPECT_EQ(spec.rows.format, Format::f32);
+  for (const SiteSpec& spec : own.trainer.high_precision_specs()) EXPECT_EQ(spec.rows.format, Format::f32);
 }
 
 // The gradients of a probe are the true ones, whatever they were scaled by on the way.
