@@ -18,10 +18,6 @@ std::string layer_of(const std::string& site) { return site.substr(0, site.rfind
 // Embedding and head: where a loss of size is a loss of tokens.
 bool faces_tokens(const std::string& site) { return site.starts_with("head") || site.starts_with("embed"); }
 
-bool has_own_scale(const QuantSpec& spec) {
-  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
-}
-
 // Less is worse; clears above a multiple of the limit.
 Verdict below(double value, double limit, double healthy_multiple) {
   if (value < limit) return Verdict::bad;

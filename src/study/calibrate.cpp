@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "config/dump.h"
+#include "numerics/limits.h"
 #include "numerics/what_if.h"
 #include "quaver/error.h"
 
@@ -12,9 +13,7 @@ namespace quaver {
 
 namespace {
 
-bool wants_scale(const SiteSpec& spec) {
-  return spec.rows.policy == ScalePolicy::delayed || spec.rows.policy == ScalePolicy::fixed;
-}
+bool wants_scale(const SiteSpec& spec) { return has_own_scale(spec.rows); }
 
 // The plan whose scales are wanted: the config's where its recipe keeps scales, else that of fp8-static.
 PrecisionConfig aimed_at(const Subject& subject) {
