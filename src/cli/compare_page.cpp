@@ -59,45 +59,51 @@ report::LineChart gap_chart(const Comparison& comparison) {
   return chart;
 }
 
+// One bar per recipe, of what its first complete run had; zeros where none completed.
+template <class ValuesOf>
+void add_bars(const Comparison& comparison, report::BarChart& chart, ValuesOf values_of) {
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    std::vector<double> values(chart.parts.size());
+    if (recipe.example != nullptr) values = values_of(*recipe.example);
+    chart.bars.push_back({recipe.label, std::move(values), ""});
+  }
+}
+
 report::BarChart memory_chart(const Comparison& comparison) {
   report::BarChart chart;
   chart.title = "Memory";
   chart.unit = report::Unit::bytes;
   chart.parts = {"weights", "weights as codes", "gradients", "optimizer", "activations", "scratch"};
-  for (const RecipeMetrics& recipe : comparison.recipes) {
-    const MemoryUse use = recipe.example == nullptr ? MemoryUse{} : recipe.example->memory;
-    report::Bar bar{recipe.label, {}, ""};
+  add_bars(comparison, chart, [](const RunResult& run) {
+    const MemoryUse& use = run.memory;
+    std::vector<double> values;
     for (const Size bytes :
          {use.weights, use.quantized_weights, use.gradients, use.optimizer, use.activations, use.scratch}) {
-      bar.values.push_back(static_cast<double>(bytes));
+      values.push_back(static_cast<double>(bytes));
     }
-    chart.bars.push_back(std::move(bar));
-  }
+    return values;
+  });
   return chart;
 }
 
 report::BarChart format_chart(const Comparison& comparison) {
   report::BarChart chart;
-  chart.title = "Operations of the products by format";
+  chart.title = "Operations of the matrix products by format";
   chart.unit = report::Unit::percent;
-  using Shares = std::map<std::string, double>;
-  const auto shares_of = [](const RecipeMetrics& recipe) {
-    return recipe.example == nullptr ? Shares{} : recipe.example->format_shares;
-  };
   std::set<std::string> formats;
   for (const RecipeMetrics& recipe : comparison.recipes) {
-    for (const auto& [format, share] : shares_of(recipe)) formats.insert(format);
+    if (recipe.example == nullptr) continue;
+    for (const auto& [format, share] : recipe.example->format_shares) formats.insert(format);
   }
   chart.parts.assign(formats.begin(), formats.end());
-  for (const RecipeMetrics& recipe : comparison.recipes) {
-    const Shares shares = shares_of(recipe);
-    report::Bar bar{recipe.label, {}, ""};
+  add_bars(comparison, chart, [&](const RunResult& run) {
+    std::vector<double> values;
     for (const std::string& format : chart.parts) {
-      const auto found = shares.find(format);
-      bar.values.push_back(found == shares.end() ? 0.0 : found->second);
+      const auto found = run.format_shares.find(format);
+      values.push_back(found == run.format_shares.end() ? 0.0 : found->second);
     }
-    chart.bars.push_back(std::move(bar));
-  }
+    return values;
+  });
   return chart;
 }
 
