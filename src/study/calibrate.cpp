@@ -171,7 +171,7 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.first_step = trainer.steps_done();
   calibration.tokens = options.batches * subject.tokens_per_batch();
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
-  std::vector<SiteSpec> specs = specs_of(wide_plan(plan, {}));
+  std::vector<SiteSpec> specs = specs_of(high_precision_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
   const Size total = options.batches + std::max<Size>(0, warmup);
   Size done = 0;

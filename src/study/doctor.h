@@ -11,7 +11,7 @@
 
 namespace quaver {
 
-struct ProcessorReport {
+struct CpuReport {
   std::string model;
   int cores = 0;                          // that this process may use
   std::vector<std::string> instructions;  // of those that matter here
@@ -34,7 +34,7 @@ struct RecipeSupport {
 };
 
 // One product of E4M3 operands, against a reference.
-struct ProductCheck {
+struct GemmCheck {
   std::string engine = {};
   std::string against = {};
   double error = 0;  // the largest, over the sum of the magnitudes that were added
@@ -48,7 +48,7 @@ struct ProductCheck {
   bool good() const { return failure.empty() && error <= bound && different_values == 0; }
 };
 
-struct Ailment {
+struct Problem {
   std::string what;
   std::string remedy;
 };
@@ -56,7 +56,7 @@ struct Ailment {
 struct DoctorReport {
   std::string version;
   std::string compiler;
-  ProcessorReport processor;
+  CpuReport cpu;
   std::string driver;  // of NVIDIA; empty: none
   CudaReport cuda;
   std::optional<GpuCard> card;
@@ -64,11 +64,11 @@ struct DoctorReport {
   std::string gpu_engine;  // its name, with the libraries it uses; empty: there is none
   CacheReport cache;
   std::vector<RecipeSupport> recipes;
-  std::vector<ProductCheck> checks;
-  std::vector<Ailment> ailments;  // what is broken
-  std::vector<Ailment> advice;    // what is missing and might be wanted
+  std::vector<GemmCheck> checks;
+  std::vector<Problem> problems;  // what is broken
+  std::vector<Problem> advice;    // what is missing and might be wanted
 
-  bool healthy() const { return ailments.empty(); }
+  bool healthy() const { return problems.empty(); }
 };
 
 DoctorReport examine();
@@ -77,9 +77,9 @@ DoctorReport examine();
 Support recipe_support(Engine& engine, const std::string& recipe);
 
 // A product of two [extent × extent] matrices in E4M3 on the engine against double precision.
-ProductCheck check_product(Engine& engine, Size extent, double bound);
+GemmCheck check_gemm(Engine& engine, Size extent, double bound);
 // The same against another engine, which must cast to the same codes.
-ProductCheck check_product(Engine& engine, Engine& reference, Size extent, double bound);
+GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound);
 
 std::string doctor_text(const DoctorReport& report);
 std::string doctor_json(const DoctorReport& report);

@@ -42,7 +42,7 @@ double gib(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
 
 std::string row(std::string_view name, const std::string& value) { return fmt::format("  {:<14}{}\n", name, value); }
 
-std::string processor_text(const ProcessorReport& report) {
+std::string cpu_text(const CpuReport& report) {
   return "processors\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
          row("instructions", fmt::format("{}", fmt::join(report.instructions, " "))) +
          row("memory", fmt::format("{:.1f} GiB, {:.1f} available", gib(static_cast<std::size_t>(report.memory)),
@@ -94,7 +94,7 @@ std::string recipes_text(const DoctorReport& report) {
   return text + (gpu ? "" : fmt::format("  {:<14}{:<6}unavailable  {}\n", "all", "gpu", recipes.front().gpu.how));
 }
 
-std::string check_text(const ProductCheck& check) {
+std::string check_text(const GemmCheck& check) {
   if (!check.failure.empty()) return row("failed", check.engine + ": " + check.failure);
   return row(check.good() ? "good" : "WRONG",
              fmt::format("{}: error {:.1e} of the sum against {} (at most {:.1e}); {:.3f} ms for {}³, {:.3g} TFLOP/s",
@@ -102,10 +102,10 @@ std::string check_text(const ProductCheck& check) {
                          check.tflops));
 }
 
-std::string ailments_text(const char* title, const std::vector<Ailment>& ailments) {
-  if (ailments.empty()) return "";
+std::string problems_text(const char* title, const std::vector<Problem>& problems) {
+  if (problems.empty()) return "";
   std::string text = fmt::format("\n{}\n", title);
-  for (const Ailment& ailment : ailments) text += fmt::format("  {}\n    → {}\n", ailment.what, ailment.remedy);
+  for (const Problem& problem : problems) text += fmt::format("  {}\n    → {}\n", problem.what, problem.remedy);
   return text;
 }
 
@@ -150,9 +150,9 @@ Json gpu_json(const DoctorReport& report) {
           {"now", now}};
 }
 
-Json ailments_json(const std::vector<Ailment>& ailments) {
+Json problems_json(const std::vector<Problem>& problems) {
   Json list = Json::array();
-  for (const Ailment& ailment : ailments) list.push_back({{"what", ailment.what}, {"remedy", ailment.remedy}});
+  for (const Problem& problem : problems) list.push_back({{"what", problem.what}, {"remedy", problem.remedy}});
   return list;
 }
 
@@ -160,14 +160,14 @@ Json ailments_json(const std::vector<Ailment>& ailments) {
 
 std::string doctor_text(const DoctorReport& report) {
   std::string text = fmt::format("quaver {}, compiled by {}\n\n", report.version, report.compiler);
-  text += processor_text(report.processor) + "\n" + gpu_text(report) + "\n";
+  text += cpu_text(report.cpu) + "\n" + gpu_text(report) + "\n";
   text += "cache\n" +
           row("folder", report.cache.problem.empty() ? report.cache.folder + ", writable"
                                                      : report.cache.folder + ": " + report.cache.problem) +
           "\n";
   text += recipes_text(report) + "\nFP8 products\n";
-  for (const ProductCheck& check : report.checks) text += check_text(check);
-  text += ailments_text("missing, and no fault", report.advice) + ailments_text("broken", report.ailments);
+  for (const GemmCheck& check : report.checks) text += check_text(check);
+  text += problems_text("missing, and no fault", report.advice) + problems_text("broken", report.problems);
   return text + (report.healthy() ? "\nall that is there works\n" : "");
 }
 
@@ -180,7 +180,7 @@ std::string doctor_json(const DoctorReport& report) {
                        {"gpu", support_json(recipe.gpu)}});
   }
   Json checks = Json::array();
-  for (const ProductCheck& check : report.checks) {
+  for (const GemmCheck& check : report.checks) {
     checks.push_back({{"engine", check.engine},
                       {"against", check.against},
                       {"good", check.good()},
@@ -192,22 +192,22 @@ std::string doctor_json(const DoctorReport& report) {
                       {"tflops", check.tflops},
                       {"failure", check.failure}});
   }
-  const ProcessorReport& processor = report.processor;
+  const CpuReport& cpu = report.cpu;
   return Json{{"quaver", report.version},
               {"compiler", report.compiler},
               {"healthy", report.healthy()},
               {"processor",
-               {{"model", processor.model},
-                {"cores", processor.cores},
-                {"instructions", processor.instructions},
-                {"memory_bytes", processor.memory},
-                {"memory_available_bytes", processor.memory_available}}},
+               {{"model", cpu.model},
+                {"cores", cpu.cores},
+                {"instructions", cpu.instructions},
+                {"memory_bytes", cpu.memory},
+                {"memory_available_bytes", cpu.memory_available}}},
               {"gpu", gpu_json(report)},
               {"cache", {{"folder", report.cache.folder}, {"problem", report.cache.problem}}},
               {"recipes", recipes},
               {"products", checks},
-              {"broken", ailments_json(report.ailments)},
-              {"missing", ailments_json(report.advice)}}
+              {"broken", problems_json(report.problems)},
+              {"missing", problems_json(report.advice)}}
       .dump(1);
 }
 

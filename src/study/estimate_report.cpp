@@ -48,7 +48,7 @@ std::vector<Line> memory_lines(const Estimate& estimate) {
                              {"activations", "activations", plan.activations},
                              {"scratch", "scratch", plan.scratch},
                              {"workspace", "engine workspace", plan.workspace},
-                             {"passing", "one operation's own", plan.passing}};
+                             {"passing", "one operation's own", plan.transient}};
   if (!gpu) lines.push_back({"checkpoint", "checkpoint copy", plan.checkpoint});
   lines.push_back({"overhead", gpu ? "CUDA and libraries" : "program, libraries", estimate.overhead});
   return lines;

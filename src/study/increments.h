@@ -22,10 +22,10 @@ struct Increment {
 };
 
 // The share of operations in low precision where these units are narrow.
-using NarrowFlops = std::function<double(const std::set<std::size_t>& units)>;
+using LowPrecisionFlops = std::function<double(const std::set<std::size_t>& units)>;
 
 // All units of the bundles, those whose harm per operation is least first. `harms` has one for each unit.
 std::vector<Increment> chain_of(const std::vector<Bundle>& bundles, const std::vector<double>& harms,
-                                const NarrowFlops& narrow_flops);
+                                const LowPrecisionFlops& low_precision_flops);
 
 }  // namespace quaver

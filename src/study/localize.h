@@ -24,7 +24,7 @@
 
 namespace quaver {
 
-// What is narrowed together in one measurement: fewer measurements, a coarser map.
+// What is tried_together together in one measurement: fewer measurements, a coarser map.
 enum class Grouping : std::uint8_t { site, layer, block };
 
 struct LocalizeOptions {
@@ -39,12 +39,12 @@ struct SiteSensitivity {
   std::string site;
   std::string layer;
   Role role = Role::x;
-  std::string group = {};  // what was tried together: the site itself, its layer or its block
-  std::string recipe;      // that was tried; where it was not, the wide one
-  bool tried = false;      // false: wide in the recipe's own plan
-  bool kept_wide = true;   // in the plan proposed
-  Effect effect = {};      // of its group
-  GradientMatch own = {};  // of the layer's own weight gradient
+  std::string group = {};           // what was tried together: the site itself, its layer or its block
+  std::string recipe;               // that was tried; where it was not, the wide one
+  bool tried = false;               // false: wide in the recipe's own plan
+  bool kept_high_precision = true;  // in the plan proposed
+  Effect effect = {};               // of its group
+  GradientMatch own = {};           // of the layer's own weight gradient
   double sqnr_db = 0;
   double harm = 0;         // likeliest, a share of the loss
   double flops_share = 0;  // of the model's products, those that read this operand
@@ -52,7 +52,7 @@ struct SiteSensitivity {
 
 // A plan measured whole.
 struct PlanTrial {
-  Size narrow_sites = 0;
+  Size low_precision_sites = 0;
   double narrow_share = 0;  // of the products' operations
   Effect effect;
   double harm = 0;    // at most

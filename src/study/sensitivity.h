@@ -77,12 +77,12 @@ class Baseline {
   GradientMatch compare(const Gradients& exact, const Gradients& other, PlanEffect& effect) const;
 
   Subject& subject_;
-  Plan wide_;
+  Plan high_precision_;
   Size first_batch_;
   std::vector<double> losses_;
   std::vector<Gradients> kept_;  // of the first batches, as many as there is room for
-  Gradients again_;              // of the batch that was last computed again
-  Size again_of_ = -1;
+  Gradients recomputed_;         // of the batch that was last computed again
+  Size recomputed_batch_ = -1;
 };
 
 }  // namespace quaver

@@ -64,7 +64,7 @@ std::vector<SiteSpec> specs_of(const Plan& plan) {
   return specs;
 }
 
-Plan wide_plan(const Plan& plan, const PrecisionConfig& options) {
+Plan high_precision_plan(const Plan& plan, const PrecisionConfig& options) {
   Plan wide = plan;
   for (PlanRow& row : wide.rows) {
     row.recipe = wide_recipe_for(options.recipe);

@@ -7,7 +7,7 @@
 
 namespace quaver {
 
-std::string processor_model() {
+std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(": ");
@@ -19,7 +19,7 @@ std::string processor_model() {
 std::string environment_json(const Engine& engine) {
   return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
                                 {"compiler", __VERSION__},
-                                {"processor", processor_model()},
+                                {"processor", cpu_model()},
                                 {"engine", engine.name()},
                                 {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
       .dump(1);

@@ -8,7 +8,7 @@
 namespace quaver {
 
 // As the system names it; "unknown" where it does not.
-std::string processor_model();
+std::string cpu_model();
 
 // The env.json of a run: version, compiler, processor, engine, time.
 std::string environment_json(const Engine& engine);

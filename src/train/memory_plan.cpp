@@ -62,7 +62,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   optimizer->measure(*engine, 1);
   optimizer->update(*engine, {.casting = &casting});
   memory.workspace = static_cast<Size>(engine->workspace_bytes());
-  memory.passing = static_cast<Size>(engine->passing_bytes());
+  memory.transient = static_cast<Size>(engine->passing_bytes());
   memory.checkpoint = memory.weights + optimizer->stored_bytes();
   return memory;
 }
@@ -110,7 +110,7 @@ void require_memory(const Config& config, const Engine& engine, const ModelFacto
   throw Error(
       fmt::format("the run needs {:.2f} GiB ({:.2f} GiB of weights, gradients and optimizer state, {:.2f} GiB of "
                   "activations, {:.2f} GiB of workspace) and {:.2f} GiB are free: {:.2f} GiB too much",
-                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.passing), gib(limit),
+                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.transient), gib(limit),
                   gib(needed - limit)),
       smaller.train.batch > 0
           ? fmt::format("train.batch = {} fits; raise train.accumulation to keep the tokens per step. `quaver "

@@ -23,13 +23,13 @@ struct MemoryPlan {
   Size activations = 0;  // kept for backward
   Size scratch = 0;      // of the arena beside them
   Size workspace = 0;    // kept by the engine's operations for themselves
-  Size passing = 0;      // the most that one operation takes and gives back
+  Size transient = 0;    // the most that one operation takes and gives back
   Size checkpoint = 0;   // the copy that a checkpoint is written from, on the host
 
   Size fixed() const { return weights + quantized_weights + gradients + optimizer; }
   Size arena() const { return activations + scratch; }
   // What the engine's memory must hold.
-  Size engine_total() const { return fixed() + arena() + workspace + passing; }
+  Size engine_total() const { return fixed() + arena() + workspace + transient; }
 };
 
 // What the arena must hold for a model whose parameters have places in the sizing engine, or none at all: then the

@@ -226,7 +226,7 @@ Localization many_operands(int layers) {
     SiteSensitivity site{.site = "", .layer = std::string("l") + std::to_string(i / 3), .role = role, .recipe = "fp8"};
     site.group = site.site = site.layer + "/" + std::string(name_of(role));
     site.tried = true;
-    site.kept_wide = i == 0;
+    site.kept_high_precision = i == 0;
     site.harm = 0.02 / (1 << i);
     site.effect = {.loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5};
     site.own = {0.625, 1};
@@ -235,9 +235,9 @@ Localization many_operands(int layers) {
     found.sites.push_back(site);
   }
   const PlanTrial all{
-      .narrow_sites = 6, .narrow_share = 0.9, .effect = found.sites[0].effect, .harm = 0.03, .holds = false};
+      .low_precision_sites = 6, .narrow_share = 0.9, .effect = found.sites[0].effect, .harm = 0.03, .holds = false};
   const PlanTrial some{
-      .narrow_sites = 5, .narrow_share = 0.6, .effect = found.sites[0].effect, .harm = 0.002, .holds = true};
+      .low_precision_sites = 5, .narrow_share = 0.6, .effect = found.sites[0].effect, .harm = 0.002, .holds = true};
   found.trials = {all, some};
   found.chosen = some;
   return found;
@@ -271,7 +271,7 @@ TEST(LocalizationPage, SaysWhatThePlanCosts) {
 TEST(LocalizationPage, DrawsTheMap) {
   Localization found = many_operands(3);
   found.sites[1].tried = false;
-  found.sites[1].kept_wide = true;
+  found.sites[1].kept_high_precision = true;
   found.sites[4].harm = std::nan("");
   found.sites[8].harm = 0;
   const std::string page = localization_report(found, "");

@@ -148,7 +148,7 @@ Localization localized() {
     site.group = site.site;
     site.recipe = "fp8-current";
     site.tried = true;
-    site.kept_wide = role == Role::w;
+    site.kept_high_precision = role == Role::w;
     site.harm = role == Role::w ? 0.02 : 0.001;
     site.effect = {
         .loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5, .batches = 4};
@@ -157,10 +157,16 @@ Localization localized() {
     localization.sites.push_back(site);
   }
   localization.ranking = {1, 0, 2};
-  PlanTrial all{
-      .narrow_sites = 3, .narrow_share = 0.9, .effect = localization.sites[0].effect, .harm = 0.03, .holds = false};
-  PlanTrial some{
-      .narrow_sites = 2, .narrow_share = 0.6, .effect = localization.sites[0].effect, .harm = 0.002, .holds = true};
+  PlanTrial all{.low_precision_sites = 3,
+                .narrow_share = 0.9,
+                .effect = localization.sites[0].effect,
+                .harm = 0.03,
+                .holds = false};
+  PlanTrial some{.low_precision_sites = 2,
+                 .narrow_share = 0.6,
+                 .effect = localization.sites[0].effect,
+                 .harm = 0.002,
+                 .holds = true};
   localization.trials = {all, some};
   localization.chosen = some;
   localization.layers = {{"a/w", "bf16"}};

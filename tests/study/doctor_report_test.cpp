@@ -15,7 +15,7 @@ DoctorReport made_up_findings() {
   DoctorReport report;
   report.version = "1.2.3";
   report.compiler = "a compiler";
-  report.processor = {"a processor", 6, {"avx", "fma"}, Size{16} << 30, Size{5} << 30};
+  report.cpu = {"a processor", 6, {"avx", "fma"}, Size{16} << 30, Size{5} << 30};
   report.driver = "580.1";
   report.cuda.state = CudaState::ready;
   report.cuda.module = "/lib/quaver_cuda.so";
@@ -86,7 +86,7 @@ TEST(DoctorText, HasEveryFigureInItsUnit) {
 
 TEST(DoctorText, SaysWhatIsBrokenAndWhatIsOnlyMissing) {
   DoctorReport report = made_up_findings();
-  report.ailments = {{"a product is wrong", "try again"}};
+  report.problems = {{"a product is wrong", "try again"}};
   report.advice = {{"no cuDNN", "install it"}};
   report.cache.problem = "read-only";
   report.checks = {{.engine = "CUDA", .failure = "out of order"}};
@@ -136,7 +136,7 @@ TEST(DoctorText, NamesEveryState) {
 
 TEST(DoctorJson, HasEveryFigureOnce) {
   DoctorReport report = made_up_findings();
-  report.ailments = {{"a product is wrong", "try again"}};
+  report.problems = {{"a product is wrong", "try again"}};
   report.advice = {{"no cuDNN", "install it"}};
   report.cuda.problem = "a problem";
   report.cuda.remedy = "a remedy";
@@ -166,7 +166,7 @@ TEST(DoctorJson, HasEveryFigureOnce) {
     "broken": [{"what": "a product is wrong", "remedy": "try again"}],
     "missing": [{"what": "no cuDNN", "remedy": "install it"}]})");
   EXPECT_EQ(nlohmann::json::parse(doctor_json(report)), want);
-  report.ailments.clear();
+  report.problems.clear();
   report.reading.emplace().watts = 10;
   const auto json = nlohmann::json::parse(doctor_json(report));
   EXPECT_EQ(json.at("healthy"), true);
@@ -177,11 +177,11 @@ TEST(DoctorJson, HasEveryFigureOnce) {
 }
 
 TEST(ProductCheckTest, IsGoodWithinItsBoundAndWithTheSameCodes) {
-  const ProductCheck at_the_bound{.error = 1e-3, .bound = 1e-3};
+  const GemmCheck at_the_bound{.error = 1e-3, .bound = 1e-3};
   EXPECT_TRUE(at_the_bound.good());
-  EXPECT_FALSE((ProductCheck{.error = 1.01e-3, .bound = 1e-3}).good());
-  EXPECT_FALSE((ProductCheck{.error = 0, .bound = 1, .different_values = 1}).good());
-  EXPECT_FALSE((ProductCheck{.error = 0, .bound = 1, .failure = "it threw"}).good());
+  EXPECT_FALSE((GemmCheck{.error = 1.01e-3, .bound = 1e-3}).good());
+  EXPECT_FALSE((GemmCheck{.error = 0, .bound = 1, .different_values = 1}).good());
+  EXPECT_FALSE((GemmCheck{.error = 0, .bound = 1, .failure = "it threw"}).good());
 }
 
 }  // namespace

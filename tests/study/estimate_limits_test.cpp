@@ -136,7 +136,7 @@ TEST(EstimateJson, HasEveryFieldOfMemoryAndChange) {
                   .activations = 5,
                   .scratch = 6,
                   .workspace = 7,
-                  .passing = 8,
+                  .transient = 8,
                   .checkpoint = 9};
   made_up.overhead = 10;
   made_up.overhead_origin = Origin::assumed;
@@ -183,7 +183,7 @@ TEST(EstimateText, ListsEveryPartAndNote) {
                   .activations = Size{5} << 20,
                   .scratch = Size{6} << 20,
                   .workspace = Size{7} << 20,
-                  .passing = Size{8} << 20,
+                  .transient = Size{8} << 20,
                   .checkpoint = Size{9} << 20};
   made_up.overhead_origin = Origin::assumed;
   made_up.needed = 1 << 20;

@@ -41,16 +41,16 @@ Localization made_up_map() {
   map.sites = {made_up_site("head", Role::x, 0.001), made_up_site("head", Role::w, 0.03),
                made_up_site("up", Role::dy, std::numeric_limits<double>::infinity()),
                SiteSensitivity{.site = "up/x", .layer = "up", .role = Role::x, .recipe = "bf16"}};
-  map.sites[1].kept_wide = false;
+  map.sites[1].kept_high_precision = false;
   map.sites[3].sqnr_db = std::nan("");
   map.ranking = {2, 1, 0};
   map.chosen = {
-      .narrow_sites = 2,
+      .low_precision_sites = 2,
       .narrow_share = 0.75,
       .effect = {.loss_change = -0.0015, .loss_error = 0.0005, .gradient_cosine = 0.999, .gradient_error = 0.1},
       .harm = 0.002,
       .holds = true};
-  map.trials = {{.narrow_sites = 3, .narrow_share = 1, .effect = {}, .harm = 0.5, .holds = false}, map.chosen};
+  map.trials = {{.low_precision_sites = 3, .narrow_share = 1, .effect = {}, .harm = 0.5, .holds = false}, map.chosen};
   map.layers = {{"head", "bf16"}, {"up/dy", "bf16"}, {"down", "bf16"}};
   return map;
 }

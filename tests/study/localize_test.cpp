@@ -136,7 +136,7 @@ TEST_F(Planted, OperandRanksFirst) {
 }
 
 TEST_F(Planted, OperandStaysWideAndMostOthersDoNot) {
-  EXPECT_TRUE(found().sites[found().ranking.front()].kept_wide);
+  EXPECT_TRUE(found().sites[found().ranking.front()].kept_high_precision);
   EXPECT_GT(found().chosen.narrow_share, 0.5);
   EXPECT_TRUE(found().chosen.holds);
   EXPECT_FALSE(found().trials.front().holds);  // everything narrow
@@ -171,7 +171,7 @@ TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   model.vocab = 64;
   const Plan plan = make_plan(read.precision, make_model(resolved(model))->layers());
   for (const SiteSensitivity& site : found().sites) {
-    EXPECT_EQ(site.kept_wide, !is_narrow(plan.at(site.site).spec.rows.format)) << site.site;
+    EXPECT_EQ(site.kept_high_precision, !is_narrow(plan.at(site.site).spec.rows.format)) << site.site;
   }
 }
 
@@ -216,7 +216,7 @@ TEST(Localize, NoBudgetKeepsEverythingWide) {
   auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 0, .grouping = Grouping::layer});
-  for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_wide);
+  for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_high_precision);
   EXPECT_EQ(found.chosen.narrow_share, 0);
 }
 

@@ -281,8 +281,8 @@ TEST(MemoryOfATrainer, AddsUpInBytes) {
   EXPECT_NEAR(static_cast<double>(plan.gradients), static_cast<double>(use.gradients), 16384);
   EXPECT_EQ(plan.fixed(), plan.weights + plan.quantized_weights + plan.gradients + plan.optimizer);
   EXPECT_EQ(plan.arena(), plan.activations + plan.scratch);
-  EXPECT_EQ(plan.engine_total(), plan.fixed() + plan.arena() + plan.workspace + plan.passing);
-  EXPECT_EQ((MemoryPlan{.workspace = 3, .passing = 5}).engine_total(), 8);
+  EXPECT_EQ(plan.engine_total(), plan.fixed() + plan.arena() + plan.workspace + plan.transient);
+  EXPECT_EQ((MemoryPlan{.workspace = 3, .transient = 5}).engine_total(), 8);
 }
 
 TEST(PlannedMemory, OfACheckpointIsTheCopyThatIsWritten) {
