@@ -131,7 +131,7 @@ report::HeatGrid precision_map(const Contender& contender, int vocab) {
   const Plan plan = make_plan(contender.config.precision, layers);
   report::HeatGrid grid;
   grid.title = contender.label;
-  grid.columns = {"x", "w", "dy", "x (columns)", "w (columns)", "dy (columns)"};
+  grid.columns = {"x", "w", "dy", "x columnwise", "w columnwise", "dy columnwise"};
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     grid.rows.push_back(layers[layer].name);
     for (const bool columns : {false, true}) {
@@ -146,7 +146,7 @@ report::HeatGrid precision_map(const Contender& contender, int vocab) {
   return grid;
 }
 
-// Every seed's figures: what the means are made of.
+// Every seed's metrics: what the means are made of.
 report::Table seed_table(const Comparison& comparison) {
   const auto shown = [](const std::optional<double>& value, const char* format) {
     return value ? fmt::format(fmt::runtime(format), *value) : std::string("–");
@@ -206,13 +206,12 @@ std::string comparison_report(const std::vector<Contender>& contenders, const Co
   page.heading("Precision of every operand");
   const report::BarChart formats = format_chart(comparison);
   if (!formats.parts.empty())  // no run completed: nothing was counted
-    page.figure(report::to_svg(formats), "A product counts under the wider of its operands' formats.");
+    page.figure(report::to_svg(formats),
+                "A matrix product counts under the higher precision of its operands' formats.");
   for (const Contender& contender : contenders) {
     page.details(contender.label, [&](report::Page& inner) {
-      inner.figure(
-          report::to_svg(precision_map(contender, 64)),
-          "Columns: the forward product reads x and w, the input gradient dy and w (columns), the weight gradient "
-          "dy (columns) and x (columns).");
+      inner.figure(report::to_svg(precision_map(contender, 64)),
+                   "Fprop reads x and w, dgrad dy and w columnwise, wgrad dy columnwise and x columnwise.");
     });
   }
   add_samples(page, comparison);

@@ -13,7 +13,7 @@ namespace quaver {
 
 namespace {
 
-// fp32 before tf32, fp16, bf16 and everything narrower, which keep their order.
+// fp32 before tf32, fp16, bf16 and everything of fewer bits, which keep their order.
 int precision_rank(const Contender& contender) {
   constexpr std::array<const char*, 4> by_width{"fp32", "tf32", "fp16", "bf16"};
   const auto* found = std::find(by_width.begin(), by_width.end(), contender.config.precision.recipe);
@@ -27,7 +27,7 @@ bool is_unit_scaled(const Contender& contender) {
 }
 
 std::size_t base_for(const std::vector<Contender>& contenders, std::size_t index) {
-  const auto widest = [&](bool same_parametrization) {
+  const auto highest = [&](bool same_parametrization) {
     std::size_t best = contenders.size();
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       const bool fits = !same_parametrization || is_unit_scaled(contenders[i]) == is_unit_scaled(contenders[index]);
@@ -37,10 +37,10 @@ std::size_t base_for(const std::vector<Contender>& contenders, std::size_t index
     }
     return best;
   };
-  const std::size_t alike = widest(true);
+  const std::size_t alike = highest(true);
   const bool alone =
-      alike == index && precision_rank(contenders[index]) >= 4;  // no wide run of its own parametrization
-  return alone ? widest(false) : alike;
+      alike == index && precision_rank(contenders[index]) >= 4;  // no high-precision run of its own parametrization
+  return alone ? highest(false) : alike;
 }
 
 std::size_t chosen_base(const std::vector<Contender>& contenders, const std::string& label) {

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of /proc/cpuinfo, those that products and casts can use.
+// Of /proc/cpuinfo, those that GEMMs and casts can use.
 constexpr std::array<std::string_view, 14> wanted_instructions = {
     "sse4_2",   "avx",         "f16c",        "fma",         "avx2",     "avx512f", "avx512bw",
     "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd",   "sve"};
@@ -136,7 +136,7 @@ struct TestOperand {
   QuantizedTensor tensor;
 };
 
-// What a product was made of, and what came out.
+// What a GEMM was made of, and what came out.
 struct TestGemm {
   Size extent = 0;
   std::vector<double> a;
@@ -248,8 +248,8 @@ void examine_gpu(DoctorReport& report) {
       !check.failure.empty()
           ? fmt::format("{} is there and cannot be used: {}", device.name, check.failure)
           : fmt::format(
-                "a product of FP8 operands on {} is wrong: error {:.2g} where {:.2g} is allowed, {} operands cast "
-                "to other codes than on the processors",
+                "an FP8 matrix product on {} is wrong: error {:.2g} where {:.2g} is allowed, {} operands cast "
+                "to other codes than on the CPU",
                 device.name, check.error, check.bound, check.different_values);
   report.problems.push_back({what, remedy_for_gpu(device)});
 }
@@ -286,7 +286,7 @@ void examine_cpu_engine(DoctorReport& report) {
   const GemmCheck& check = report.checks.back();
   if (check.good()) return;
   report.problems.push_back(
-      {"a product of FP8 operands on the processors is wrong: " +
+      {"an FP8 matrix product on the CPU is wrong: " +
            (check.failure.empty() ? fmt::format("error {:.2g}", check.error) : check.failure),
        "check the installed OpenBLAS: `OPENBLAS_CORETYPE=Haswell quaver doctor` tries other kernels"});
 }
@@ -303,7 +303,7 @@ void advise(DoctorReport& report) {
   if (!report.cache.problem.empty()) {
     report.advice.push_back(
         {fmt::format("the cache folder {} cannot be used: {}", report.cache.folder, report.cache.problem),
-         "set QUAVER_CACHE_DIR to a folder that can be written; without one a GPU's products are "
+         "set QUAVER_CACHE_DIR to a folder that can be written; without one a GPU's GEMM algorithms are "
          "measured anew in every run"});
   }
 }
@@ -340,7 +340,7 @@ GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double boun
     check.different_values = count_different(gemm.a, expected.a) + count_different(gemm.b, expected.b);
     check.error = largest_error(gemm, expected.out);
     note_time(check, gemm);
-    // A GPU shows what it can do on large products only.
+    // A GPU shows what it can do on large GEMMs only.
     if (engine.hardware().kind == HardwareKind::gpu) note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
   } catch (const Error& error) {
     check.failure = error.what();
@@ -351,7 +351,7 @@ GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double boun
 DoctorReport examine() {
   DoctorReport report;
   report.version = QUAVER_VERSION;
-  report.compiler = __VERSION__;
+  report.compiler = compiler_name();
   report.cpu = examine_cpu();
   report.cache = examine_cache();
   examine_cpu_engine(report);

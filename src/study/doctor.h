@@ -1,4 +1,4 @@
-// What this machine can do: processors, GPUs, libraries, what each recipe runs as, and one FP8 product on every engine
+// What this machine can do: CPU, GPUs, libraries, what each recipe runs as, and one FP8 GEMM on every engine
 // checked and timed. Nothing about a missing GPU is a fault; something that is there and does not work is.
 #pragma once
 
@@ -19,13 +19,13 @@ struct CpuReport {
   Size memory_available = 0;
 };
 
-// The folder where the CUDA engine keeps which algorithm of a product was fastest.
+// The folder where the CUDA engine keeps which algorithm of a GEMM was fastest.
 struct CacheReport {
   std::string folder;   // empty: there is no place for one
   std::string problem;  // why nothing can be written there; empty: it can
 };
 
-// A recipe's three products together: the least of them, and in words what they run as.
+// A recipe's fprop, dgrad and wgrad together: the least of them, and in words what they run as.
 struct RecipeSupport {
   std::string recipe;
   std::string summary;
@@ -33,7 +33,7 @@ struct RecipeSupport {
   Support gpu;  // unavailable, and why, without one
 };
 
-// One product of E4M3 operands, against a reference.
+// One GEMM of E4M3 operands, against a reference.
 struct GemmCheck {
   std::string engine = {};
   std::string against = {};
@@ -73,10 +73,10 @@ struct DoctorReport {
 
 DoctorReport examine();
 
-// What a recipe's products run as on this engine.
+// What a recipe's GEMMs run as on this engine.
 Support recipe_support(Engine& engine, const std::string& recipe);
 
-// A product of two [extent × extent] matrices in E4M3 on the engine against double precision.
+// A GEMM of two [extent × extent] matrices in E4M3 on the engine against double precision.
 GemmCheck check_gemm(Engine& engine, Size extent, double bound);
 // The same against another engine, which must cast to the same codes.
 GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound);

@@ -43,9 +43,9 @@ double gib(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
 std::string row(std::string_view name, const std::string& value) { return fmt::format("  {:<14}{}\n", name, value); }
 
 std::string cpu_text(const CpuReport& report) {
-  return "processors\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
+  return "CPU\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
          row("instructions", fmt::format("{}", fmt::join(report.instructions, " "))) +
-         row("memory", fmt::format("{:.1f} GiB, {:.1f} available", gib(static_cast<std::size_t>(report.memory)),
+         row("memory", fmt::format("{:.1f} GiB, {:.1f} GiB available", gib(static_cast<std::size_t>(report.memory)),
                                    gib(static_cast<std::size_t>(report.memory_available))));
 }
 
@@ -76,7 +76,7 @@ std::string gpu_text(const DoctorReport& report) {
   text += row("state", cuda.problem.empty() ? std::string(name_of(cuda.state))
                                             : fmt::format("{}: {}", name_of(cuda.state), cuda.problem));
   if (!cuda.machine.runtime.empty()) {
-    text += row("CUDA", fmt::format("{}, the driver knows {}", cuda.machine.runtime, cuda.machine.driver));
+    text += row("CUDA", fmt::format("{}, the driver supports {}", cuda.machine.runtime, cuda.machine.driver));
     text += row("cuBLASLt", cuda.machine.cublaslt);
     text += row("cuDNN", cuda.machine.cudnn.empty() ? "none: " + cuda.machine.cudnn_problem : cuda.machine.cudnn);
   }
@@ -96,7 +96,7 @@ std::string recipes_text(const DoctorReport& report) {
 
 std::string check_text(const GemmCheck& check) {
   if (!check.failure.empty()) return row("failed", check.engine + ": " + check.failure);
-  return row(check.good() ? "good" : "WRONG",
+  return row(check.good() ? "passed" : "WRONG",
              fmt::format("{}: error {:.1e} of the sum against {} (at most {:.1e}); {:.3f} ms for {}³, {:.3g} TFLOP/s",
                          check.engine, check.error, check.against, check.bound, check.milliseconds, check.extent,
                          check.tflops));
@@ -159,16 +159,16 @@ Json problems_json(const std::vector<Problem>& problems) {
 }  // namespace
 
 std::string doctor_text(const DoctorReport& report) {
-  std::string text = fmt::format("quaver {}, compiled by {}\n\n", report.version, report.compiler);
+  std::string text = fmt::format("quaver {}, {}\n\n", report.version, report.compiler);
   text += cpu_text(report.cpu) + "\n" + gpu_text(report) + "\n";
   text += "cache\n" +
           row("folder", report.cache.problem.empty() ? report.cache.folder + ", writable"
                                                      : report.cache.folder + ": " + report.cache.problem) +
           "\n";
-  text += recipes_text(report) + "\nFP8 products\n";
+  text += recipes_text(report) + "\nFP8 matrix products\n";
   for (const GemmCheck& check : report.checks) text += check_text(check);
-  text += problems_text("missing, and no fault", report.advice) + problems_text("broken", report.problems);
-  return text + (report.healthy() ? "\nall that is there works\n" : "");
+  text += problems_text("optional, not found", report.advice) + problems_text("broken", report.problems);
+  return text + (report.healthy() ? "\nall checks passed\n" : "");
 }
 
 std::string doctor_json(const DoctorReport& report) {

@@ -96,7 +96,7 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
   const PlanTrial& chosen = localization.chosen;
   std::string text = fmt::format(
       "# Proposed by quaver localize for {}: {} batches at step {}.\n"
-      "# {:.1f} % of the products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
+      "# {:.1f} % of the matrix products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
       "{:.4f}\n"
       "# nats, gradient cosine {:.6f}: harm at most {:.4f} % of the loss, budget {:.4f} %.\n"
       "# Use it with the config it was made for: quaver train config.toml precision.toml\n",

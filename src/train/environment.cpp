@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -16,9 +17,17 @@ std::string cpu_model() {
   return "unknown";
 }
 
+std::string compiler_name() {
+#ifdef __clang__
+  return fmt::format("clang++ {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return "g++ " __VERSION__;
+#endif
+}
+
 std::string environment_json(const Engine& engine) {
   return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
-                                {"compiler", __VERSION__},
+                                {"compiler", compiler_name()},
                                 {"processor", cpu_model()},
                                 {"engine", engine.name()},
                                 {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}

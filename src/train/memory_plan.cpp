@@ -13,8 +13,8 @@ namespace quaver {
 
 namespace {
 
-// Wide operands are copied to be looked at.
-bool looks_closely(const Config& config, const Model& model) {
+// High-precision operands are copied for full statistics.
+bool gathers_full_statistics(const Config& config, const Model& model) {
   return config.train.statistics_every > 0 || config.train.shadow_every > 0 || model.is_unit_scaled();
 }
 
@@ -30,7 +30,7 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
   };
   pass(Pass::train, Detail::counts);
   pass(Pass::evaluate, Detail::counts);
-  if (looks_closely(config, model)) pass(Pass::train, Detail::full);
+  if (gathers_full_statistics(config, model)) pass(Pass::train, Detail::full);
 }
 
 MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model) {

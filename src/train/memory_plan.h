@@ -1,4 +1,4 @@
-// How much memory a run needs, from a dry run of its first step: the same model, optimiser and arena as the trainer's,
+// How much memory a run needs, from a dry run of its first step: the same model, optimizer and arena as the trainer's,
 // on an engine that counts instead of computing. It needs neither the memory nor the device.
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "train/run_log.h"
 
+#include <fmt/format.h>
+
 namespace quaver {
 
 void RunLog::open(const Trainer& trainer, const std::string& environment_json) {
@@ -27,10 +29,22 @@ void RunLog::warn(const std::string& text) const {
   if (observer_.warning) observer_.warning(text);
 }
 
-void RunLog::note(const std::string& kind, const std::string& text) {
+void RunLog::log_event(const std::string& kind, const std::string& text) {
   if (metrics_) metrics_->event(trainer_->steps_done(), kind, text);
   if (record_) record_->event(trainer_->steps_done(), kind, text);
+}
+
+void RunLog::note(const std::string& kind, const std::string& text) {
+  log_event(kind, text);
   warn(text);
+}
+
+// The observer names the severity itself.
+void RunLog::alert(Severity severity, const std::string& text) {
+  const std::string step = fmt::format("step {}: ", trainer_->steps_done());
+  log_event("alert", fmt::format("{}{}: {}", step, name_of(severity), text));
+  const bool critical = severity == Severity::critical && observer_.critical;
+  critical ? observer_.critical(step + text) : warn(step + text);
 }
 
 void RunLog::step(const StepReport& report, const StepExtras& extras) {

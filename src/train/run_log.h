@@ -26,6 +26,7 @@ class RunLog {
   void message(const std::string& text) const;  // to the observer alone
   void warn(const std::string& text) const;     // to the observer alone
   void note(const std::string& kind, const std::string& text);
+  void alert(Severity severity, const std::string& text);
 
   // To be called before the step's checkpoint: what a checkpoint covers is on disk when it appears.
   void step(const StepReport& report, const StepExtras& extras);
@@ -41,6 +42,7 @@ class RunLog {
 
  private:
   void open_metrics();
+  void log_event(const std::string& kind, const std::string& text);
 
   const RunObserver& observer_;
   std::filesystem::path directory_;

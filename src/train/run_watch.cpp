@@ -34,7 +34,7 @@ void RunWatch::raise_alerts(const StepReport& report, const NumericsSample* samp
                             .embedding_rms = trainer_.embedding_rms(),
                             .skipped = report.skipped};
   const std::vector<Alert> raised = alarms_.watch(figures, trainer_.book(), sample);
-  tell_of(raised, report.step);
+  tell_of(raised);
   RunRecord& record = log_.record();
   for (const Alert& alert : raised) record.alert(alert, act_on(alert));
   for (const Alert& alert : alarms_.cleared()) record.alert(alert, std::nullopt);
@@ -43,14 +43,13 @@ void RunWatch::raise_alerts(const StepReport& report, const NumericsSample* samp
 }
 
 // What befalls many sites at once is told once: the dashboard lists them all.
-void RunWatch::tell_of(const std::vector<Alert>& raised, Size step) {
+void RunWatch::tell_of(const std::vector<Alert>& raised) {
   std::map<AlertRule, std::vector<const Alert*>> by_rule;
   for (const Alert& alert : raised) by_rule[alert.rule].push_back(&alert);
   for (const auto& [rule, alerts] : by_rule) {
     const Alert& first = *alerts.front();
     const std::string others = alerts.size() > 1 ? fmt::format(" (and {} more)", alerts.size() - 1) : "";
-    log_.note("alert", fmt::format("step {}: {}: {}{}. To try: {}", step, name_of(first.severity), first.text, others,
-                                   remedy_of(first, trainer_.book())));
+    log_.alert(first.severity, fmt::format("{}{}. To try: {}", first.text, others, remedy_of(first, trainer_.book())));
   }
 }
 

@@ -34,7 +34,7 @@ class RunWatch {
 
  private:
   void raise_alerts(const StepReport& report, const NumericsSample* sample);
-  void tell_of(const std::vector<Alert>& raised, Size step);
+  void tell_of(const std::vector<Alert>& raised);
   std::optional<std::string> act_on(const Alert& alert);
 
   Trainer& trainer_;

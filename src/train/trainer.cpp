@@ -135,7 +135,7 @@ void Trainer::abandon_step() {
   }
 }
 
-// After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
+// After the first micro-batch of a sampled step: full statistics of its casts, and its gradients' norms.
 void Trainer::look_closely() {
   engine_.collect(sites_);
   book_.take_samples();

@@ -1,4 +1,4 @@
-// The training loop's core: one optimiser step at a time, evaluation, and the whole state of a run as a checkpoint.
+// The training loop's core: one optimizer step at a time, evaluation, and the whole state of a run as a checkpoint.
 // Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped.
 #pragma once
 

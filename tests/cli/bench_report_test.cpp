@@ -34,7 +34,7 @@ StepBenchmark made_up() {
   return benchmark;
 }
 
-// The figures of the line that begins with a name.
+// The numbers of the line that begins with a name.
 std::vector<double> figures_of(const std::string& table, const std::string& name) {
   const std::size_t at = table.find("\n" + name);
   if (at == std::string::npos) return {};

@@ -65,7 +65,7 @@ class Process {
 // Runs `quaver words…` in the folder to its end.
 Outcome quaver(const Folder& folder, const Words& words);
 
-// The words of a training run on generated text that takes milliseconds a step, plus more words.
+// The words of a training run on generated text that takes milliseconds per step, plus more words.
 Words tiny_training(const Words& more = {});
 
 // The same on a data set of text.

@@ -61,7 +61,7 @@ TEST(LocalizedGroups, HaveTheWorstOperandOfEachGroup) {
   EXPECT_THAT(words_of(table, "low"),
               ElementsAre("low", "0.0100", "+1.00e-03", "2.0e-04", "0.990000", "0.1000", "0.800000", "20.0", "fp8"));
   EXPECT_LT(table.find("\nhigh"), table.find("\nlow")) << "most harmful first";
-  EXPECT_THAT(table, HasSubstr("3 of 6 operands kept wide"));
+  EXPECT_THAT(table, HasSubstr("3 of 6 operands kept in high precision"));
   EXPECT_THAT(table, HasSubstr("loss in high precision 2.5000 ± 0.1250; each layer alone"));
 }
 

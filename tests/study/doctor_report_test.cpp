@@ -1,4 +1,4 @@
-// What the doctor says of findings that are made up: every figure in its place and unit, as text and as JSON.
+// What the doctor says of findings that are made up: every number in its place and unit, as text and as JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -67,17 +67,17 @@ TEST(DoctorText, HasEveryFigureInItsUnit) {
         "  driver        580.1\n",
         "  module        /lib/quaver_cuda.so\n",
         "  state         ready\n",
-        "  CUDA          12.9, the driver knows 13.0\n",
+        "  CUDA          12.9, the driver supports 13.0\n",
         "  cuBLASLt      12.9.1\n",
         "  cuDNN         9.19.0\n",
         "  folder        /cache, writable\n",
         "  fp8-row       cpu   emulated     through FP32\n                gpu   native       cuBLASLt\n",
         "  mxfp4         cpu   native       here\n                gpu   unavailable  not there\n",
-        "  good          CPU: error 3.0e-06 of the sum against double precision (at most 4.0e-06); 1.500 ms for 512³, "
+        "  passed        CPU: error 3.0e-06 of the sum against double precision (at most 4.0e-06); 1.500 ms for 512³, "
         "0.179 TFLOP/s\n",
         "  WRONG         CUDA: error 5.0e-04 of the sum against CPU (at most 4.0e-04); 0.250 ms for 4096³, 550 "
         "TFLOP/s\n",
-        "\nall that is there works\n"}) {
+        "\nall checks passed\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("broken")));
@@ -91,11 +91,11 @@ TEST(DoctorText, SaysWhatIsBrokenAndWhatIsOnlyMissing) {
   report.cache.problem = "read-only";
   report.checks = {{.engine = "CUDA", .failure = "out of order"}};
   const std::string text = doctor_text(report);
-  EXPECT_THAT(text, HasSubstr("\nmissing, and no fault\n  no cuDNN\n    → install it\n"));
+  EXPECT_THAT(text, HasSubstr("\noptional, not found\n  no cuDNN\n    → install it\n"));
   EXPECT_THAT(text, HasSubstr("\nbroken\n  a product is wrong\n    → try again\n"));
   EXPECT_THAT(text, HasSubstr("  folder        /cache: read-only\n"));
   EXPECT_THAT(text, HasSubstr("  failed        CUDA: out of order\n"));
-  EXPECT_THAT(text, Not(HasSubstr("all that is there works")));
+  EXPECT_THAT(text, Not(HasSubstr("all checks passed")));
 }
 
 TEST(DoctorText, OfAMachineWithoutAGpuNamesWhatLacks) {

@@ -1,4 +1,4 @@
-// A localization whose figures are made up, as a piece of config and as JSON.
+// A localization whose numbers are made up, as a piece of config and as JSON.
 #include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -59,8 +59,9 @@ TEST(PlanFile, HasItsFiguresInComments) {
   const std::string text = to_plan_file(made_up_map(), {}, "/runs/a/localization.json");
   EXPECT_THAT(text, HasSubstr("# Proposed by quaver localize for runs/a b at step 300: 4 batches at step 300.\n"))
       << "on one line";
-  EXPECT_THAT(text, HasSubstr("# 75.0 % of the products' operations in low precision; measured whole, the loss is "
-                              "-0.001500 ± 0.000500 of 2.5000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("# 75.0 % of the matrix products' operations in low precision; measured whole, the loss is "
+                        "-0.001500 ± 0.000500 of 2.5000\n"));
   EXPECT_THAT(text, HasSubstr("gradient cosine 0.999000: harm at most 0.2000 % of the loss, budget 0.2500 %.\n"));
   EXPECT_THAT(text, HasSubstr("\n[precision]\nrecipe = \"mxfp8\"\nlocalization = \"/runs/a/localization.json\"\n\n"
                               "[precision.layers]\n\"down\" = \"bf16\"\n"))

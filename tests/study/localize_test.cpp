@@ -1,5 +1,5 @@
 // Localization: gradients compared, effects judged, and a model with one planted sensitive layer, which must be found,
-// kept wide, and train within the budget.
+// kept in high precision, and train within the budget.
 #include "study/localize.h"
 
 #include <cmath>

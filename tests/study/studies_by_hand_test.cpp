@@ -71,7 +71,7 @@ Estimate memory_of(const std::vector<std::string>& flags, const std::string& gpu
                   {.gpu = gpu, .gpu_memory = std::nullopt, .timing = Timing::leave_out});
 }
 
-// A checkpoint is copied to the host: to the memory that the processors' engine uses, not to a GPU's.
+// A checkpoint is copied to the host: to the memory that the CPU engine uses, not to a GPU's.
 TEST(MemoryByHand, TheCopyOfACheckpointIsOnTheHost) {
   const Estimate here = memory_of({"train.device=cpu"}, "");
   ASSERT_GT(here.plan.checkpoint, 0);

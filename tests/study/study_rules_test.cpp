@@ -11,7 +11,7 @@
 namespace quaver {
 namespace {
 
-// The processors' engine, as far as a product needs it, with one value of the result replaced.
+// The CPU engine, as far as a GEMM needs it, with one value of the result replaced.
 class SpoilingEngine final : public Engine {
  public:
   SpoilingEngine(Size place, float value) : place_(place), value_(value) {}

@@ -44,7 +44,7 @@ inline Config miniature_config(const std::string& recipe, const std::filesystem:
   return config;
 }
 
-// No two figures are alike.
+// No two metrics are alike.
 inline StepReport made_up_report(Size step) {
   StepReport report;
   report.step = step;

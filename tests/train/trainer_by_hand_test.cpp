@@ -1,4 +1,4 @@
-// A trainer's own doings against figures taken from its weights, its book and its probes.
+// A trainer's own doings against numbers taken from its weights, its book and its probes.
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -159,7 +159,7 @@ TEST(EmbeddingRms, IsThatOfTheTokenTable) {
   EXPECT_LT(own.trainer.embedding_rms(), 1.02 * std::max(before, after));
 }
 
-// Every sampled step has figures of the weights; those of a shadow check belong to its own step only.
+// Every sampled step has statistics of the weights; those of a shadow check belong to its own step only.
 TEST(SampledFigures, AreThoseOfTheirStep) {
   Config config = miniature_config("fp8-current");
   config.train.statistics_every = 2;
@@ -190,7 +190,7 @@ TEST(SampledFigures, AreThoseOfTheirStep) {
   }
 }
 
-// A resumed trainer's next sample has figures of the weights too, though a checkpoint keeps their codes only.
+// A resumed trainer's next sample has statistics of the weights too, though a checkpoint keeps their codes only.
 TEST(SampledFigures, OfWeightsComeBackWithACheckpoint) {
   const TemporaryFolder folder;
   Config config = miniature_config("fp8-current");
