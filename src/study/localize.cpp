@@ -255,10 +255,4 @@ std::string_view name_of(Grouping grouping) {
 
 Localization localize(Subject& subject, const LocalizeOptions& options) { return Search(subject, options).run(); }
 
-PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization) {
-  precision.recipe = localization.recipe;
-  precision.layers = localization.layers;
-  return precision;
-}
-
 }  // namespace quaver

@@ -81,9 +81,6 @@ struct Localization {
 // Throws Error where the config's recipe has nothing in low precision, or the model's loss is not finite.
 Localization localize(Subject& subject, const LocalizeOptions& options);
 
-// A config with the proposed plan.
-PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization);
-
 // The [precision] part of a config as a file of its own, with the measurements as comments. `document` is where
 // localization.json is kept.
 std::string to_plan_file(const Localization& localization, const PrecisionConfig& precision,

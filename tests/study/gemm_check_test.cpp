@@ -111,16 +111,8 @@ TEST(DoctorOfThisMachine, ReadsItsMemoryAndItsCacheAsTheyAre) {
   EXPECT_NEAR(static_cast<double>(report.cpu.memory_available), available, 0.1 * total);
 }
 
-Config localized_config() {
-  Config config = test::small_config("mxfp4", "");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
-}
-
 TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   subject->trainer().step();
   std::vector<std::pair<Size, Size>> told;
   LocalizeOptions options{.batches = 2, .warmup_steps = 3, .budget = 1, .grouping = Grouping::block};
@@ -154,7 +146,7 @@ TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
 }
 
 TEST(LocalizeByHand, AWarmUpCutShortByTheRunsEndCountsWhole) {
-  Config config = localized_config();
+  Config config = test::miniature_config("mxfp4");
   config.train.steps = 1;
   const auto subject = open_subject(config, [](const std::string&) {});
   std::vector<Size> told;
@@ -167,7 +159,7 @@ TEST(LocalizeByHand, AWarmUpCutShortByTheRunsEndCountsWhole) {
 }
 
 TEST(StudyBaseline, AddsUpWhatItsBatchesShowAndRefusesABrokenModel) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   const auto seen = [&](Size batches) {
     return Baseline(*subject, 0, batches).effect_of(subject->plan).sites.at("blocks.0.mlp.up/x").count;
   };
@@ -178,22 +170,8 @@ TEST(StudyBaseline, AddsUpWhatItsBatchesShowAndRefusesABrokenModel) {
   EXPECT_THROW(Baseline(*subject, 0, 1), Error);
 }
 
-TEST(LocalizedPlan, HasTheRecipeItWasMeasuredWith) {
-  Localization map;
-  map.recipe = "mxfp8";
-  map.layers = {{"head", "bf16"}};
-  PrecisionConfig other;
-  other.recipe = "nvfp4";
-  other.layers = {{"blocks.0.*", "fp32"}};
-  other.history = 3;
-  const PrecisionConfig planned = with_plan(other, map);
-  EXPECT_EQ(planned.recipe, "mxfp8");
-  EXPECT_EQ(planned.layers, map.layers);
-  EXPECT_EQ(planned.history, 3);
-}
-
 TEST(CalibrationByHand, TakesAnotherBatchEachTimeWithoutAWarmUp) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   const Calibration made = calibrate(*subject, {.batches = 2, .warmup_steps = 0});
   EXPECT_NE(made.losses[0], made.losses[1]);
 }

@@ -153,7 +153,7 @@ TEST_F(Planted, ChosenPlanIsTheBestOfThoseThatHold) {
 
 TEST_F(Planted, PlanTrainsWithinItsBudget) {
   const PrecisionConfig precision = planted_config("fp8-current").precision;
-  const double planned = trained(with_plan(precision, found()));
+  const double planned = trained(test::with_plan(precision, found()));
   const double wide = trained(planted_config("bf16").precision);
   EXPECT_LT(planned, wide * (1 + found().budget));
   // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise.
@@ -228,7 +228,7 @@ TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
   EXPECT_EQ(found.layers.at("blocks.0.mlp.down/w"), "mxfp8");
   EXPECT_EQ(found.layers.at("blocks.0.attn.qkv"), "bf16");
   const Plan before = subject->plan;
-  const Plan after = make_plan(with_plan(config.precision, found), subject->trainer().model().layers());
+  const Plan after = make_plan(test::with_plan(config.precision, found), subject->trainer().model().layers());
   for (const PlanRow& row : before.rows) EXPECT_EQ(after.at(row.site).spec, row.spec) << row.site;
 }
 

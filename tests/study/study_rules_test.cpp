@@ -80,17 +80,9 @@ TEST(SpoiledProduct, IsAsWrongAsItsWorstValue) {
   EXPECT_NEAR(error / check_gemm(near, spoiled_extent, 0x1p-11).error, 1000, 10);
 }
 
-Config ruled_study() {
-  Config config = test::small_config("mxfp4", "");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
-}
-
 // Behind a weight of zeros no gradient arrives: the tensors before it say nothing about a plan.
 TEST(TensorsWithoutGradient, DoNotCount) {
-  const auto subject = open_subject(ruled_study(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   Trainer& trainer = subject->trainer();
   Parameters& parameters = trainer.model().parameters();
   Parameter& down = parameters.find("blocks.0.mlp.down.weight");
@@ -128,7 +120,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
 // E4M3 holds nothing above 448; a weight's own scale brings it there, however large or small it is, also where a run
 // would take the scale from the steps before.
 TEST(WeightsOfAnySize, AreCastWithTheirOwnScale) {
-  const auto subject = open_subject(ruled_study(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   Parameter& weight = subject->trainer().model().parameters().find("blocks.0.mlp.up.weight");
   for (const char* recipe : {"fp8-current", "fp8-delayed", "fp8-static"}) {
     const QuantSpec spec = make_recipe(recipe, {}).of(Role::w).rows;
