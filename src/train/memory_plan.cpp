@@ -92,7 +92,7 @@ MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const Mod
   return second.engine_total() > first.engine_total() ? second : first;
 }
 
-void require_memory(const Config& config, const Engine& engine, const ModelFactory& make_model) {
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model) {
   const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
                                                       : static_cast<Size>(engine.free_memory());
   const Hardware hardware = engine.hardware();

@@ -45,6 +45,6 @@ MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const Mod
 
 // Throws Error where the run does not fit into the engine's free memory or train.memory_limit_mb, saying by how much
 // and what would fit.
-void require_memory(const Config& config, const Engine& engine, const ModelFactory& make_model);
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model);
 
 }  // namespace quaver

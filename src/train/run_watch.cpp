@@ -63,7 +63,7 @@ std::optional<std::string> RunWatch::act_on(const Alert& alert) {
     case Act::none:
       return std::nullopt;
     case Act::widen_to_bf16: {
-      const SiteSpec bf16 = make_recipe("bf16", trainer_.config().precision).of(site.role);
+      const SiteSpec bf16 = in_bf16(site);
       if (site.spec == bf16) return std::nullopt;  // for another alert
       trainer_.change_site(site.name, bf16, reason);
       done = "stored in bf16 from now on";
@@ -85,12 +85,14 @@ std::optional<std::string> RunWatch::act_on(const Alert& alert) {
   return done;
 }
 
+SiteSpec RunWatch::in_bf16(const Site& site) const {
+  return make_recipe("bf16", trainer_.config().precision).of(site.role);
+}
+
 void RunWatch::widen_overflowing_sites() {
-  const Config& config = trainer_.config();
   for (const std::string& site : guard_.sites_to_widen(trainer_.book())) {
-    const Role role = trainer_.book().entry(site).site.role;
-    const std::string reason = fmt::format("overflowed {} steps in a row", config.guard.widen_after);
-    trainer_.change_site(site, make_recipe("bf16", config.precision).of(role), reason);
+    const std::string reason = fmt::format("overflowed {} steps in a row", trainer_.config().guard.widen_after);
+    trainer_.change_site(site, in_bf16(trainer_.book().entry(site).site), reason);
     log_.note("widened",
               fmt::format("step {}: {} {} and is stored in bf16 from now on", trainer_.steps_done(), site, reason));
   }

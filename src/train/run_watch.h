@@ -36,6 +36,7 @@ class RunWatch {
   void raise_alerts(const StepReport& report, const NumericsSample* sample);
   void tell_of(const std::vector<Alert>& raised);
   std::optional<std::string> act_on(const Alert& alert);
+  SiteSpec in_bf16(const Site& site) const;
 
   Trainer& trainer_;
   RunLog& log_;

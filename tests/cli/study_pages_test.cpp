@@ -116,7 +116,7 @@ TEST(CalibrationPage, HasARowOfEachSite) {
   EXPECT_EQ(scaled[7], fmt::format("{:.1f}", effect.sqnr_db));
   const std::vector<std::string> wide = cells_of_row(page, "a/w");
   ASSERT_EQ(wide.size(), 8U);
-  EXPECT_EQ(wide[3], "wide");
+  EXPECT_EQ(wide[3], "high precision");
   EXPECT_EQ(wide[7], "–");
 }
 
@@ -260,12 +260,12 @@ TEST(LocalizationPage, SaysWhatThePlanCosts) {
         "± 0.1250, in high precision at step 7", "Each operand stored as the recipe says", "the = &quot;plan&quot;"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
-  EXPECT_THAT(cells_of_row(page, "l0/x"),
-              ElementsAre("2.0000", "+1.23e-02", "4.0e-03", "0.750000", "0.5000", "0.625000", "30.2", "wide"));
+  EXPECT_THAT(cells_of_row(page, "l0/x"), ElementsAre("2.0000", "+1.23e-02", "4.0e-03", "0.750000", "0.5000",
+                                                      "0.625000", "30.2", "high precision"));
   EXPECT_EQ(cells_of_row(page, "l1/dy").back(), "fp8");
-  EXPECT_THAT(cells_of_row(page, "6 sites narrow"),
+  EXPECT_THAT(cells_of_row(page, "6 sites in low precision"),
               ElementsAre("90.0", "+1.23e-02", "4.0e-03", "0.750000", "3.0000", "exceeded"));
-  EXPECT_EQ(cells_of_row(page, "5 sites narrow").back(), "holds");
+  EXPECT_EQ(cells_of_row(page, "5 sites in low precision").back(), "holds");
 }
 
 TEST(LocalizationPage, DrawsTheMap) {
@@ -281,12 +281,12 @@ TEST(LocalizationPage, DrawsTheMap) {
   EXPECT_THAT(harm, HasSubstr("l0 · x: 2 — l0/x: harm 2.0000 %, loss +1.23e-02 ± 4.0e-03, gradient cosine 0.750000, of "
                               "its own weight 0.625000, SQNR 30.2 dB, kept in high precision"));
   EXPECT_THAT(harm, HasSubstr("l1 · x: 0.25 — l1/x: harm 0.2500 %"));
-  EXPECT_THAT(harm, HasSubstr("l0 · w — l0/w: wide in the recipe&#39;s own plan"));
+  EXPECT_THAT(harm, HasSubstr("l0 · w — l0/w: high precision in the recipe&#39;s own plan"));
   EXPECT_THAT(harm, HasSubstr("l1 · w: not finite — l1/w: harm –"));
   EXPECT_THAT(harm, HasSubstr("l2 · dy: 0 — l2/dy: harm 0.0000 %"));
   const std::string plan = chart_titled(page, "The plan proposed");
   EXPECT_THAT(plan, HasSubstr("l0 · x: kept in high precision — "));
-  EXPECT_THAT(plan, HasSubstr("l0 · w: wide in the recipe — "));
+  EXPECT_THAT(plan, HasSubstr("l0 · w: high precision in the recipe — "));
   EXPECT_THAT(plan, HasSubstr("l0 · dy: fp8 — "));
 }
 

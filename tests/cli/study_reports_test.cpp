@@ -178,8 +178,8 @@ TEST(LocalizationTable, HasSharesAsPercent) {
   EXPECT_THAT(table, HasSubstr("loss in high precision 2.5000 ± 0.1250; each operand alone, most harmful first:"));
   EXPECT_LT(table.find("a/w "), table.find("a/x ")) << "most harmful first";
   for (const char* part :
-       {" 2.0000 ", " 0.1000 ", "+1.23e-02", "4.0e-03", "0.750000", "0.500000", "30.3", "3 sites narrow", "90.0",
-        "exceeded", "2 sites narrow", "60.0", "holds",
+       {" 2.0000 ", " 0.1000 ", "+1.23e-02", "4.0e-03", "0.750000", "0.500000", "30.3", "3 sites in low precision",
+        "90.0", "exceeded", "2 sites in low precision", "60.0", "holds",
         "The plan has 60.0 % of the matrix products' operations in low precision (90.0 % with all of "
         "fp8-current), 1 of 3 operands kept in high precision; measured whole its harm is at most 0.2000 % of "
         "the loss, budget 0.2500 %"}) {

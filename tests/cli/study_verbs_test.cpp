@@ -380,8 +380,7 @@ TEST(Alerts, AWarningNamesTheSiteAndWhatToTry) {
   const Folder folder;
   const Outcome outcome = quaver(folder, lost_gradients({}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out,
-              ContainsRegex("critical: step [0-9]+: blocks\\.[01]\\.[a-z.]+/dy: [^\n]* To try: "));
+  EXPECT_THAT(outcome.out, ContainsRegex("critical: step [0-9]+: blocks\\.[01]\\.[a-z.]+/dy: [^\n]* To try: "));
   EXPECT_THAT(outcome.out, Not(HasSubstr("from now on"))) << "acted without being asked";
   const auto alerts = alerts_of(folder, "underflow");
   ASSERT_FALSE(alerts.empty());

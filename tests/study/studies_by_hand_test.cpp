@@ -28,7 +28,7 @@ TEST(StudyBaseline, PlansAreJudgedOnBatchesThatDidNotChooseThem) {
   const auto subject = open_subject(study_config("mxfp4"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = batches, .warmup_steps = 0, .budget = 1, .grouping = Grouping::block});
-  ASSERT_EQ(found.trials.size(), 1U) << "everything narrow";
+  ASSERT_EQ(found.trials.size(), 1U) << "everything in low precision";
   EXPECT_NEAR(found.baseline_loss, Baseline(*subject, 0, batches).loss(), 1e-12);
   const Effect effect = Baseline(*subject, batches, batches).effect_of(subject->plan).whole;
   EXPECT_NEAR(found.trials[0].effect.loss_change, effect.loss_change, 1e-12);
