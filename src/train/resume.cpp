@@ -46,7 +46,7 @@ void refuse_to_go_back(const Config& config, Size step) {
                           step));
 }
 
-std::vector<SettingChange> changes_of(const ResumeQuestion& question) {
+std::vector<SettingChange> changes_on_resume(const ResumeQuestion& question) {
   const DataIdentity& before = question.trained.data;
   std::vector<SettingChange> changes = setting_changes(question.trained.config, question.config, question.step);
   const bool known = !before.train_hash.empty();

@@ -27,7 +27,7 @@ struct ResumeQuestion {
   Size step = 0;
   OtherData other_data = OtherData::refuse;
 };
-std::vector<SettingChange> changes_of(const ResumeQuestion& question);
+std::vector<SettingChange> changes_on_resume(const ResumeQuestion& question);
 
 // The run's id lies in a file of its own and in every checkpoint: damage to the file does not make it another run.
 // `trained` is empty for a run without checkpoints.

@@ -121,12 +121,12 @@ class Run {
     provenance_ = provenance_of(*checkpoint, directory_, trainer_.config());
     const auto step = static_cast<Size>(checkpoint->step());
     refuse_to_go_back(trainer_.config(), step);
-    changes_ = changes_of({.directory = directory_,
-                           .trained = provenance_,
-                           .config = trainer_.config(),
-                           .data = data_.identity,
-                           .step = step,
-                           .other_data = options_.other_data});
+    changes_ = changes_on_resume({.directory = directory_,
+                                  .trained = provenance_,
+                                  .config = trainer_.config(),
+                                  .data = data_.identity,
+                                  .step = step,
+                                  .other_data = options_.other_data});
     provenance_.changes.insert(provenance_.changes.end(), changes_.begin(), changes_.end());
     watch_.restore(trainer_.restore(*checkpoint));
     if (trainer_.finished() && !changes_.empty()) return;
