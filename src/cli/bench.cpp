@@ -26,13 +26,14 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 void tell(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
-// Micro-batches a step, so that a step has the tokens asked for.
+// Micro-batches per step, so that a step has the tokens asked for.
 Size accumulation_for(const Config& config, Size tokens) {
   const Size micro = config.train.batch * config.train.context;
   if (tokens % micro == 0) return tokens / micro;
-  throw Error(fmt::format("{} tokens a step are no multiple of the {} of a micro-batch ({} sequences of {})", tokens,
-                          micro, config.train.batch, config.train.context),
-              fmt::format("choose --tokens {}, or another --batch", std::max<Size>(1, tokens / micro) * micro));
+  throw Error(
+      fmt::format("{} tokens per step are not a multiple of the {} tokens of a micro-batch ({} sequences of {} tokens)",
+                  tokens, micro, config.train.batch, config.train.context),
+      fmt::format("choose --tokens {}, or another --batch", std::max<Size>(1, tokens / micro) * micro));
 }
 
 Config config_of(const BenchArguments& arguments) {
@@ -145,7 +146,7 @@ class Bench {
     return seconds;
   }
 
-  // Memory that the trainer and the operations took is kept, so the end is the peak. A processor's memory is shared
+  // Memory that the trainer and the operations took is kept, so the end is the peak. The CPU's memory is shared
   // with everything else, and what is missing there says nothing.
   void note_memory() {
     result_.memory = trainer_.memory();

@@ -27,7 +27,7 @@ struct StepBenchmark {
   Size parameters = 0;
   Size tokens_per_step = 0;
   double flops_per_token = 0;
-  double narrow_share = 0;            // of the products' operations, with operands of 8 bits or fewer
+  double narrow_share = 0;            // of the matrix products' operations, with operands of 8 bits or fewer
   double setup_seconds = 0;           // until the first step can start
   std::vector<double> step_seconds;   // of the timed steps
   std::vector<double> losses;         // of all steps, warm-up first
@@ -49,7 +49,7 @@ struct StepBenchmark {
   Size peak_memory() const { return device_memory.value_or(memory.total() + workspace); }
 };
 
-// What to measure: without a config file gpt-350m, fp8-delayed and 64 sequences a micro-batch, unless set otherwise.
+// What to measure: without a config file gpt-350m, fp8-delayed and 64 sequences per micro-batch, unless set otherwise.
 Config benchmark_config(const ConfigArguments& arguments);
 
 // Random tokens of the model's vocabulary.

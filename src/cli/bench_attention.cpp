@@ -15,7 +15,7 @@ namespace {
 
 constexpr int rounds = 5;
 
-// Matrices of the engine's wide format, in its memory.
+// Matrices of the engine's high-precision format, in its memory.
 class Matrices {
  public:
   explicit Matrices(Engine& engine) : engine_(engine) {}
@@ -100,7 +100,7 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
                                 .qkv_gradient = qkv_gradient});
   });
 
-  // Two products forward and five backward, half of each behind the mask.
+  // Two GEMMs forward and five backward, half of each behind the mask.
   const double product =
       static_cast<double>(layout.tokens() * layout.heads) * static_cast<double>(layout.sequence * layout.head_size);
   fmt::print("{} · {} × {} positions, {} heads of {} ({} of keys) · {} · {}\n", config.preset, layout.batch,

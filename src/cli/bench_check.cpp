@@ -133,7 +133,7 @@ void LearningCheck::require() const {
     case LearningVerdict::learns:
       return;
     case LearningVerdict::learns_too_little:
-      throw Error(fmt::format("the figures are not those of training: {}; it must fall at least {:g} times as far",
+      throw Error(fmt::format("the measurements are not those of training: {}; it must fall at least {:g} times as far",
                               paths, least_share),
                   remedy);
     case LearningVerdict::too_many_zeros: {
@@ -144,10 +144,10 @@ void LearningCheck::require() const {
         lost +=
             fmt::format("{}{:.1f} % of the codes of {}", lost.empty() ? "" : ", ", 100 * codes.share(), name_of(role));
       }
-      throw Error(fmt::format("the figures are not those of training: {} are zero; {}", lost, paths), remedy);
+      throw Error(fmt::format("the measurements are not those of training: {} are zero; {}", lost, paths), remedy);
     }
     case LearningVerdict::reference_learns_too_little:
-      throw Error(fmt::format("the figures cannot be judged: {}, whose loss must fall", paths),
+      throw Error(fmt::format("the measurements cannot be judged: {}, whose loss must fall", paths),
                   "set optim.learning_rate to one that this model learns with");
   }
 }

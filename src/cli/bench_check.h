@@ -1,6 +1,6 @@
 // Whether the steps that `bench step` times are steps of training: what a recipe learns beside bf16, and how many of
-// its codes are zero. Gradients that underflow cost less time and power than real ones, so a figure without this check
-// can be the speed of multiplying zeros.
+// its codes are zero. Gradients that underflow cost less time and power than real ones, so a measurement without this
+// check can be the speed of multiplying zeros.
 #pragma once
 
 #include <array>

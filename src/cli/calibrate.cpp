@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fmt/format.h>
 
-#include "cli/interrupt.h"
 #include "cli/study.h"
 #include "cli/verbs.h"
 #include "io/file_io.h"
@@ -53,18 +52,16 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   const auto subject = open_subject(arguments.study);
   make_folder(fs::path(arguments.out).parent_path());
   const Size warmup = warmup_steps(arguments.study);
-  const bool human = arguments.study.output == Output::human;
-  if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
+  introduce(arguments.study, introduction(*subject, arguments, warmup));
   const Interrupt interrupt;
   Calibration calibration;
   try {
     StudyBar bar("calibrating", arguments.study.output);
-    calibration =
-        calibrate(*subject, {.batches = arguments.study.batches,
-                             .warmup_steps = warmup,
-                             .percentile = arguments.percentile,
-                             .margin = arguments.margin,
-                             .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
+    calibration = calibrate(*subject, {.batches = arguments.study.batches,
+                                       .warmup_steps = warmup,
+                                       .percentile = arguments.percentile,
+                                       .margin = arguments.margin,
+                                       .progress = bar.progress(interrupt)});
   } catch (const StudyInterrupted&) {
     return 130;
   }
@@ -72,7 +69,7 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   if (!arguments.against.empty()) drift = drift_since(before, arguments.against, calibration);
   write_file_atomically(arguments.out, to_scale_file(calibration));
   write_file_atomically(report_beside(arguments.out), calibration_report(calibration, drift, arguments.against));
-  if (human) {
+  if (arguments.study.output == Output::human) {
     show(calibration, drift, arguments);
   } else {
     fmt::print("{}\n", calibration_json(calibration, drift));

@@ -59,45 +59,51 @@ report::LineChart gap_chart(const Comparison& comparison) {
   return chart;
 }
 
+// One bar per recipe, of what its first complete run had; zeros where none completed.
+template <class ValuesOf>
+void add_bars(const Comparison& comparison, report::BarChart& chart, ValuesOf values_of) {
+  for (const RecipeMetrics& recipe : comparison.recipes) {
+    std::vector<double> values(chart.parts.size());
+    if (recipe.example != nullptr) values = values_of(*recipe.example);
+    chart.bars.push_back({recipe.label, std::move(values), ""});
+  }
+}
+
 report::BarChart memory_chart(const Comparison& comparison) {
   report::BarChart chart;
   chart.title = "Memory";
   chart.unit = report::Unit::bytes;
   chart.parts = {"weights", "weights as codes", "gradients", "optimizer", "activations", "scratch"};
-  for (const RecipeMetrics& recipe : comparison.recipes) {
-    const MemoryUse use = recipe.example == nullptr ? MemoryUse{} : recipe.example->memory;
-    report::Bar bar{recipe.label, {}, ""};
+  add_bars(comparison, chart, [](const RunResult& run) {
+    const MemoryUse& use = run.memory;
+    std::vector<double> values;
     for (const Size bytes :
          {use.weights, use.quantized_weights, use.gradients, use.optimizer, use.activations, use.scratch}) {
-      bar.values.push_back(static_cast<double>(bytes));
+      values.push_back(static_cast<double>(bytes));
     }
-    chart.bars.push_back(std::move(bar));
-  }
+    return values;
+  });
   return chart;
 }
 
 report::BarChart format_chart(const Comparison& comparison) {
   report::BarChart chart;
-  chart.title = "Operations of the products by format";
+  chart.title = "Operations of the matrix products by format";
   chart.unit = report::Unit::percent;
-  using Shares = std::map<std::string, double>;
-  const auto shares_of = [](const RecipeMetrics& recipe) {
-    return recipe.example == nullptr ? Shares{} : recipe.example->format_shares;
-  };
   std::set<std::string> formats;
   for (const RecipeMetrics& recipe : comparison.recipes) {
-    for (const auto& [format, share] : shares_of(recipe)) formats.insert(format);
+    if (recipe.example == nullptr) continue;
+    for (const auto& [format, share] : recipe.example->format_shares) formats.insert(format);
   }
   chart.parts.assign(formats.begin(), formats.end());
-  for (const RecipeMetrics& recipe : comparison.recipes) {
-    const Shares shares = shares_of(recipe);
-    report::Bar bar{recipe.label, {}, ""};
+  add_bars(comparison, chart, [&](const RunResult& run) {
+    std::vector<double> values;
     for (const std::string& format : chart.parts) {
-      const auto found = shares.find(format);
-      bar.values.push_back(found == shares.end() ? 0.0 : found->second);
+      const auto found = run.format_shares.find(format);
+      values.push_back(found == run.format_shares.end() ? 0.0 : found->second);
     }
-    chart.bars.push_back(std::move(bar));
-  }
+    return values;
+  });
   return chart;
 }
 
@@ -125,7 +131,7 @@ report::HeatGrid precision_map(const Contender& contender, int vocab) {
   const Plan plan = make_plan(contender.config.precision, layers);
   report::HeatGrid grid;
   grid.title = contender.label;
-  grid.columns = {"x", "w", "dy", "x (columns)", "w (columns)", "dy (columns)"};
+  grid.columns = {"x", "w", "dy", "x columnwise", "w columnwise", "dy columnwise"};
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     grid.rows.push_back(layers[layer].name);
     for (const bool columns : {false, true}) {
@@ -140,7 +146,7 @@ report::HeatGrid precision_map(const Contender& contender, int vocab) {
   return grid;
 }
 
-// Every seed's figures: what the means are made of.
+// Every seed's metrics: what the means are made of.
 report::Table seed_table(const Comparison& comparison) {
   const auto shown = [](const std::optional<double>& value, const char* format) {
     return value ? fmt::format(fmt::runtime(format), *value) : std::string("–");
@@ -200,13 +206,12 @@ std::string comparison_report(const std::vector<Contender>& contenders, const Co
   page.heading("Precision of every operand");
   const report::BarChart formats = format_chart(comparison);
   if (!formats.parts.empty())  // no run completed: nothing was counted
-    page.figure(report::to_svg(formats), "A product counts under the wider of its operands' formats.");
+    page.figure(report::to_svg(formats),
+                "A matrix product counts under the higher precision of its operands' formats.");
   for (const Contender& contender : contenders) {
     page.details(contender.label, [&](report::Page& inner) {
-      inner.figure(
-          report::to_svg(precision_map(contender, 64)),
-          "Columns: the forward product reads x and w, the input gradient dy and w (columns), the weight gradient "
-          "dy (columns) and x (columns).");
+      inner.figure(report::to_svg(precision_map(contender, 64)),
+                   "Fprop reads x and w, dgrad dy and w columnwise, wgrad dy columnwise and x columnwise.");
     });
   }
   add_samples(page, comparison);

@@ -13,8 +13,8 @@ namespace quaver {
 
 namespace {
 
-// fp32 before tf32, fp16, bf16 and everything narrower, which keep their order.
-int width_rank(const Contender& contender) {
+// fp32 before tf32, fp16, bf16 and everything of fewer bits, which keep their order.
+int precision_rank(const Contender& contender) {
   constexpr std::array<const char*, 4> by_width{"fp32", "tf32", "fp16", "bf16"};
   const auto* found = std::find(by_width.begin(), by_width.end(), contender.config.precision.recipe);
   return static_cast<int>(found - by_width.begin());
@@ -26,19 +26,21 @@ bool is_unit_scaled(const Contender& contender) {
   return p != Parametrization::standard;
 }
 
-std::size_t widest_for(const std::vector<Contender>& contenders, std::size_t index) {
-  const auto widest = [&](bool same_parametrization) {
+std::size_t base_for(const std::vector<Contender>& contenders, std::size_t index) {
+  const auto highest = [&](bool same_parametrization) {
     std::size_t best = contenders.size();
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       const bool fits = !same_parametrization || is_unit_scaled(contenders[i]) == is_unit_scaled(contenders[index]);
-      if (!fits || (best < contenders.size() && width_rank(contenders[i]) >= width_rank(contenders[best]))) continue;
+      if (!fits || (best < contenders.size() && precision_rank(contenders[i]) >= precision_rank(contenders[best])))
+        continue;
       best = i;
     }
     return best;
   };
-  const std::size_t alike = widest(true);
-  const bool alone = alike == index && width_rank(contenders[index]) >= 4;  // no wide run of its own parametrization
-  return alone ? widest(false) : alike;
+  const std::size_t alike = highest(true);
+  const bool alone =
+      alike == index && precision_rank(contenders[index]) >= 4;  // no high-precision run of its own parametrization
+  return alone ? highest(false) : alike;
 }
 
 std::size_t chosen_base(const std::vector<Contender>& contenders, const std::string& label) {
@@ -212,7 +214,7 @@ Comparison compare(const std::vector<Contender>& contenders, const std::string& 
   }
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     RecipeMetrics& recipe = comparison.recipes[i];
-    recipe.base = base.empty() ? widest_for(contenders, i) : chosen_base(contenders, base);
+    recipe.base = base.empty() ? base_for(contenders, i) : chosen_base(contenders, base);
     recipe.is_like_base = is_unit_scaled(contenders[recipe.base]) == is_unit_scaled(contenders[i]);
     measure_against(recipe, contenders[i], comparison.recipes[recipe.base], contenders[recipe.base]);
   }

@@ -81,7 +81,7 @@ enum class LossKind : std::uint8_t { training, validation };
 
 struct Comparison {
   LossKind loss_kind = LossKind::training;  // validation where it was evaluated
-  bool is_base_chosen = false;              // by the user; else the widest recipe
+  bool is_base_chosen = false;              // by the user; else the highest precision
   std::size_t seeds = 0;                    // per recipe
   std::optional<double> best_loss;
   std::vector<RecipeMetrics> recipes;
@@ -90,8 +90,9 @@ struct Comparison {
 // Weight of the past in the smoothing of training losses.
 inline constexpr double loss_smoothing = 0.8;
 
-// `base`: the label of the recipe that all are measured against; empty: for each the widest of its parametrization,
-// else the widest of all. Throws Error where no contender has that label. The contenders must outlive the result.
+// `base`: the label of the recipe that all are measured against; empty: for each the highest precision of its
+// parametrization, else the highest of all. Throws Error where no contender has that label. The contenders must outlive
+// the result.
 Comparison compare(const std::vector<Contender>& contenders, const std::string& base);
 
 }  // namespace quaver

@@ -52,14 +52,14 @@ Evaluation evaluate_validation_data(OpenedRun& run, const RunArguments& argument
 
 void print_json(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
   const PrecisionConfig& precision = run.config.precision;
-  nlohmann::ordered_json figures{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
-  if (!precision.layers.empty()) figures["layers"] = precision.layers;
-  figures[arguments.text.empty() ? "validation_loss" : "loss"] = evaluation.loss();
-  figures["perplexity"] = evaluation.perplexity();
-  if (const auto bits = evaluation.bits_per_byte()) figures["bits_per_byte"] = *bits;
-  figures["tokens"] = evaluation.tokens;
-  if (evaluation.bytes) figures["bytes"] = *evaluation.bytes;
-  fmt::print("{}\n", figures.dump());
+  nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
+  if (!precision.layers.empty()) metrics["layers"] = precision.layers;
+  metrics[arguments.text.empty() ? "validation_loss" : "loss"] = evaluation.loss();
+  metrics["perplexity"] = evaluation.perplexity();
+  if (const auto bits = evaluation.bits_per_byte()) metrics["bits_per_byte"] = *bits;
+  metrics["tokens"] = evaluation.tokens;
+  if (evaluation.bytes) metrics["bytes"] = *evaluation.bytes;
+  fmt::print("{}\n", metrics.dump());
 }
 
 void print_text(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {

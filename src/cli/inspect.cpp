@@ -44,12 +44,12 @@ void print_plan(const ConfigArguments& arguments) {
   for (const PlanRow& row : plan.rows) {
     width = std::max({width, describe(row.spec.rows).size(), describe(row.spec.columns).size()});
   }
-  fmt::print("{:<22} {:<12} {:<{}} {:<{}} {}\n", "site", "recipe", "rows", width, "columns", width, "why");
+  fmt::print("{:<22} {:<12} {:<{}} {:<{}} {}\n", "site", "recipe", "rowwise", width, "columnwise", width, "why");
   for (const PlanRow& row : plan.rows) {
     fmt::print("{:<22} {:<12} {:<{}} {:<{}} {}\n", row.site, row.recipe, describe(row.spec.rows), width,
                describe(row.spec.columns), width, row.reason);
   }
-  fmt::print("\nshare of the products' operations:");
+  fmt::print("\nshare of the matrix products' operations:");
   for (const auto& [format, share] : flops_by_format(plan, layers)) fmt::print(" {} {:.1f} %", format, 100 * share);
   fmt::print("\n");
 }

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fmt/format.h>
 
-#include "cli/interrupt.h"
 #include "cli/study.h"
 #include "cli/verbs.h"
 #include "io/file_io.h"
@@ -68,18 +67,16 @@ int localize_verb(const LocalizeArguments& arguments) {
   const auto subject = open_subject(arguments.study);
   make_folder(out);
   const Size warmup = warmup_steps(arguments.study);
-  const bool human = arguments.study.output == Output::human;
-  if (human) fmt::print("{}\n", introduction(*subject, arguments, warmup));
+  introduce(arguments.study, introduction(*subject, arguments, warmup));
   const Interrupt interrupt;
   Localization localization;
   try {
     StudyBar bar("localizing", arguments.study.output);
-    localization =
-        localize(*subject, {.batches = arguments.study.batches,
-                            .warmup_steps = warmup,
-                            .budget = budget,
-                            .grouping = arguments.grouping,
-                            .progress = {[&](Size done, Size total) { bar.show(done, total); }, interrupt.flag()}});
+    localization = localize(*subject, {.batches = arguments.study.batches,
+                                       .warmup_steps = warmup,
+                                       .budget = budget,
+                                       .grouping = arguments.grouping,
+                                       .progress = bar.progress(interrupt)});
   } catch (const StudyInterrupted&) {
     remove_empty(out);
     return 130;
@@ -93,7 +90,7 @@ int localize_verb(const LocalizeArguments& arguments) {
   const std::string map = to_json(localization);
   write_file_atomically(out / "localization.json", map);  // last: it says that all is there
   if (!arguments.study.run.empty()) record(*subject, arguments.study.run, map);
-  if (!human) {
+  if (arguments.study.output == Output::json) {
     fmt::print("{}\n", map);
     return 0;
   }

@@ -26,8 +26,9 @@ RunObserver Narrator::observer() {
   observer.warning = [this](const std::string& text) {
     progress_.warning(text);
     if (trainer_ != nullptr)
-      line_.narrow_percent = 100 * low_precision_share(trainer_->format_shares());  // a site may be wider
+      line_.narrow_percent = 100 * low_precision_share(trainer_->format_shares());  // a site may be in high precision now
   };
+  observer.critical = [this](const std::string& text) { progress_.critical(text); };
   return observer;
 }
 
@@ -40,7 +41,7 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const MemoryUse memory = trainer.memory();
   const double parameters = static_cast<double>(memory.gradients) / 4;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {} tokens a step · {} in memory", config.preset, format_count(parameters),
+      "{} · {} parameters · {} · {} tokens per step · {} of memory", config.preset, format_count(parameters),
       config.precision.recipe,
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)),
       format_bytes(static_cast<std::uint64_t>(memory.total()))));

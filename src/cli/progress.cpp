@@ -113,13 +113,18 @@ void Progress::message(std::string_view text) {
   }
 }
 
-void Progress::warning(std::string_view text) {
+void Progress::warning(std::string_view text) { labelled("warning", "\x1b[33m", text); }
+
+void Progress::critical(std::string_view text) { labelled("critical", "\x1b[31m", text); }
+
+void Progress::labelled(std::string_view label, std::string_view color, std::string_view text) {
   if (options_.mode == ProgressMode::json) {
-    write(json_event("warning", text));
+    write(json_event(label, text));
     return;
   }
-  const std::string_view label = options_.colors == Colors::on ? "\x1b[33mwarning:\x1b[0m" : "warning:";
-  print_above_bar(fmt::format("{} {}\n", label, without_controls(text)));
+  const bool colored = options_.colors == Colors::on;
+  print_above_bar(
+      fmt::format("{}{}:{} {}\n", colored ? color : "", label, colored ? "\x1b[0m" : "", without_controls(text)));
 }
 
 void Progress::finish() {

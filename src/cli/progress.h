@@ -1,5 +1,5 @@
 // Progress of a training run on standard output: a bar that redraws itself on a terminal, aligned plain lines in a pipe
-// or file, one JSON object a line for programs.
+// or file, one JSON object per line for programs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ProgressLine {
   double learning_rate = 0;
   double gradient_norm = 0;
   double tokens_per_second = 0;
-  double tflops = 0;           // 10^12 floating-point operations a second
+  double tflops = 0;           // 10^12 floating-point operations per second
   double narrow_percent = 0;   // share of those in formats of 8 bits or fewer
   std::int64_t overflows = 0;  // so far: tensors that overflowed
   std::int64_t skipped = 0;    // so far: steps skipped for non-finite gradients
@@ -45,7 +45,7 @@ struct ProgressOptions {
 
 enum class OutputStyle : std::uint8_t { human, json };  // json: --json was given
 
-// The mode that suits the stream: a bar on a terminal, lines elsewhere and where TERM is "dumb". Colours unless
+// The mode that suits the stream: a bar on a terminal, lines elsewhere and where TERM is "dumb". Colors unless
 // NO_COLOR is set to anything but nothing; line-drawing characters in a UTF-8 locale.
 ProgressOptions progress_options(std::FILE* out, OutputStyle style);
 
@@ -58,17 +58,19 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // After each step, or each few: the bar redraws at most ten times a second, lines appear every log_every steps.
+  // After each step, or each few: the bar redraws at most ten times per second, lines appear every log_every steps.
   void update(const ProgressLine& line);
 
   // A line above the bar. Control characters other than line breaks are not passed on: the text may come from a model.
   void message(std::string_view text);
   void warning(std::string_view text);
+  void critical(std::string_view text);
 
   // Leaves the bar as last drawn and goes to the next line. Later updates start a new bar.
   void finish();
 
  private:
+  void labelled(std::string_view label, std::string_view color, std::string_view text);
   void redraw();
   void print_above_bar(const std::string& text);
   bool is_due(const ProgressLine& line) const;

@@ -24,13 +24,13 @@ constexpr std::uint64_t needed_kibibytes(long threads) {
 
 long threads_of(char** environment) {
   constexpr std::string_view name = "OMP_NUM_THREADS=";
-  const long processors = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  const long cpus = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
   for (char** entry = environment; *entry != nullptr; ++entry) {
     if (!std::string_view(*entry).starts_with(name)) continue;
     const long asked = std::strtol(*entry + name.size(), nullptr, 10);
-    if (asked > 0) return std::min(asked, processors);
+    if (asked > 0) return std::min(asked, cpus);
   }
-  return processors;
+  return cpus;
 }
 
 // OpenBLAS takes its buffers when it is loaded, before main, and tries for ever where it gets none.

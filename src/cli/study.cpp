@@ -36,6 +36,10 @@ Size warmup_steps(const StudyArguments& arguments) {
   return arguments.warmup_steps.value_or(arguments.run.empty() ? fresh_model : 0);
 }
 
+void introduce(const StudyArguments& arguments, const std::string& text) {
+  if (arguments.output == Output::human) fmt::print("{}\n", text);
+}
+
 StudyBar::StudyBar(std::string what, Output output)
     : what_(std::move(what)),
       options_(progress_options(stdout, output == Output::json ? OutputStyle::json : OutputStyle::human)),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "study/subject.h"
@@ -18,6 +19,9 @@ std::unique_ptr<Subject> open_subject(const StudyArguments& arguments);
 // As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a run.
 Size warmup_steps(const StudyArguments& arguments);
 
+// One paragraph before the study, for people.
+void introduce(const StudyArguments& arguments, const std::string& text);
+
 // A line that redraws itself on a terminal, a line every tenth of the way elsewhere, nothing for programs.
 class StudyBar {
  public:
@@ -27,6 +31,9 @@ class StudyBar {
   StudyBar& operator=(const StudyBar&) = delete;
 
   void show(Size done, Size total);
+  StudyProgress progress(const Interrupt& interrupt) {
+    return {[this](Size done, Size total) { show(done, total); }, interrupt.flag()};
+  }
 
  private:
   std::string what_;

@@ -22,7 +22,7 @@ struct ConfigArguments {
   std::vector<std::string> settings;
 };
 
-// json: one object a line while a run goes on; compare prints its result alone, as one array.
+// json: one object per line while a run goes on; compare prints its result alone, as one array.
 enum class Output : std::uint8_t { human, json };
 
 struct TrainArguments {
@@ -36,9 +36,9 @@ int train_verb(const TrainArguments& arguments);
 
 struct CompareArguments {
   ConfigArguments config;
-  std::vector<std::string> recipes;  // "fp8-delayed", or "fp32@umup" with a parametrisation
+  std::vector<std::string> recipes;  // "fp8-delayed", or "fp32@umup" with a parametrization
   std::vector<std::uint64_t> seeds;
-  std::string base;  // the recipe that gaps are to; empty: the widest
+  std::string base;  // the recipe that gaps are to; empty: the one of highest precision
   std::string out;
   Output output = Output::human;
 };
@@ -75,8 +75,9 @@ struct DataArguments {
 int data_verb(const DataArguments& arguments);
 
 struct BenchArguments {
-  ConfigArguments config;  // without a file: gpt-350m, fp8-delayed and 64 sequences a micro-batch, unless set otherwise
-  Size tokens = 524288;    // a step
+  ConfigArguments
+      config;            // without a file: gpt-350m, fp8-delayed and 64 sequences per micro-batch, unless set otherwise
+  Size tokens = 524288;  // a step
   Size steps = 5;
   Size warmup = 2;
   std::string json;       // file to write; empty: none

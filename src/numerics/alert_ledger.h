@@ -2,13 +2,11 @@
 // ones. Rules read metrics and statistics, the ledger remembers. Internal to this module.
 #pragma once
 
-#include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "numerics/alerts.h"
+#include "numerics/alert_state.h"
 #include "numerics/limits.h"
 
 namespace quaver {
@@ -45,38 +43,16 @@ class AlertLedger {
   const std::vector<Alert>& cleared() const { return cleared_; }
   std::vector<Alert> active() const;
 
-  void save(std::map<std::string, double>& state) const;
-  void restore(const std::map<std::string, double>& state);
+  const AlertConditions& conditions() const { return conditions_; }
+  void restore(const AlertConditions& conditions);
 
  private:
-  // A condition that is bad, or was until lately.
-  struct Condition {
-    Alert alert;
-    bool raised = false;
-    int bad = 0;      // readings in a row
-    int healthy = 0;  // readings in a row
-  };
-  using Key = std::pair<AlertRule, std::string>;
-
-  void take_bad(Condition& condition, const std::string& site, const Reading& reading);
+  void take_bad(AlertCondition& condition, const std::string& site, const Reading& reading);
 
   std::uint64_t step_ = 0;
-  std::map<Key, Condition> conditions_;
+  AlertConditions conditions_;
   std::vector<Alert> raised_;
   std::vector<Alert> cleared_;
 };
-
-// Names and numbers of the saved state: "alarms|<group>|<name>|<field>".
-std::string state_key(std::string_view group, std::string_view name, std::string_view field);
-
-struct StateName {
-  std::string_view group;
-  std::string_view name;
-  std::string_view field;
-};
-bool parse_state_key(std::string_view key, StateName& out);
-
-// A number read from outside as a count: 0 where it is none.
-std::uint64_t as_count(double value);
 
 }  // namespace quaver

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "numerics/alert_ledger.h"
+#include "numerics/alert_state.h"
 #include "numerics/run_rules.h"
 #include "numerics/site_rules.h"
 #include "quaver/error.h"
@@ -83,18 +84,14 @@ std::vector<Alert> Alarms::active() const { return watcher_->ledger.active(); }
 
 const std::vector<Alert>& Alarms::cleared() const { return watcher_->ledger.cleared(); }
 
-std::map<std::string, double> Alarms::state() const {
-  std::map<std::string, double> state;
-  watcher_->ledger.save(state);
-  watcher_->run.save(state);
-  watcher_->sites.save(state);
-  return state;
+AlarmState Alarms::state() const {
+  return {watcher_->ledger.conditions(), watcher_->run.memory(), watcher_->sites.memories()};
 }
 
-void Alarms::restore(const std::map<std::string, double>& state) {
-  watcher_->ledger.restore(state);
-  watcher_->run.restore(state);
-  watcher_->sites.restore(state);
+void Alarms::restore(const AlarmState& state) {
+  watcher_->ledger.restore(state.conditions);
+  watcher_->run.restore(state.run);
+  watcher_->sites.restore(state.sites);
 }
 
 }  // namespace quaver

@@ -1,10 +1,8 @@
 // Alerts: rules on the figures of a run that say what goes wrong, where, what it means and what to try. An alert is
-// raised once, counted while it lasts and cleared when its figure has been healthy for a while. The state is a flat map
-// of numbers, so that a resumed run does not raise everything anew.
+// raised once, counted while it lasts and cleared when its figure has been healthy for a while.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -126,6 +124,8 @@ struct AlertConfig {
   double snr_fall = 20;  // gradient SNR below the start by this factor
 };
 
+struct AlarmState;  // numerics/alert_state.h
+
 class Alarms {
  public:
   // Throws Error where a threshold has no meaning.
@@ -142,10 +142,9 @@ class Alarms {
   std::vector<Alert> active() const;          // in the order in which they were raised
   const std::vector<Alert>& cleared() const;  // by the latest step
 
-  // What a checkpoint keeps: finite numbers under names that begin with "alarms|". restore() takes a map that may hold
-  // more, forgets what was before, and passes over what it cannot read.
-  std::map<std::string, double> state() const;
-  void restore(const std::map<std::string, double>& state);
+  // What a checkpoint keeps. restore() forgets what was before.
+  AlarmState state() const;
+  void restore(const AlarmState& state);
 
  private:
   class Watcher;

@@ -20,6 +20,11 @@ struct SiteStorage {
   int layer_bits = 32;    // of the lowest-precision operand of the site's layer
 };
 
+// One scale for the tensor that is known before it is cast: delayed or static.
+inline bool has_own_scale(const QuantSpec& spec) {
+  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+}
+
 SiteStorage storage_of(const Site& site, int layer_bits);
 
 // On one side of what is fine: borderline from `watch` on, bad beyond `bad`.

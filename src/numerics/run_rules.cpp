@@ -47,12 +47,13 @@ void RunRules::look_at_loss(const StepMetrics& metrics, const AlertConfig& confi
                    .patience = {1, config.clear_steps},
                    .detail = ", the loss"});
   if (metrics.skipped || !std::isfinite(metrics.loss)) return;
-  const double least = least_loss_deviation * std::abs(loss_.mean);
-  const bool settled = loss_.count >= config.settling_steps;
-  if (settled || loss_.count >= first_readings) {
-    const double expected = settled ? loss_.expected() : lowest_loss_;
-    const double distance = settled ? loss_.distance(metrics.loss, least)
-                                    : (metrics.loss - lowest_loss_) / (early_loss_deviation * std::abs(lowest_loss_));
+  const double least = least_loss_deviation * std::abs(memory_.loss.mean);
+  const bool settled = memory_.loss.count >= config.settling_steps;
+  if (settled || memory_.loss.count >= first_readings) {
+    const double expected = settled ? memory_.loss.expected() : memory_.lowest_loss;
+    const double distance =
+        settled ? memory_.loss.distance(metrics.loss, least)
+                : (metrics.loss - memory_.lowest_loss) / (early_loss_deviation * std::abs(memory_.lowest_loss));
     ledger.take("", {.rule = AlertRule::loss_spike,
                      .verdict = above(distance, config.loss_deviations, 0.5),
                      .value = distance,
@@ -60,17 +61,17 @@ void RunRules::look_at_loss(const StepMetrics& metrics, const AlertConfig& confi
                      .patience = patience_for(distance, config.loss_deviations, config),
                      .detail = fmt::format(": {:.4f} against {:.4f}", metrics.loss, expected)});
   }
-  lowest_loss_ = loss_.count > 0 ? std::min(lowest_loss_, metrics.loss) : metrics.loss;
-  loss_.add(metrics.loss, least);
+  memory_.lowest_loss = memory_.loss.count > 0 ? std::min(memory_.lowest_loss, metrics.loss) : metrics.loss;
+  memory_.loss.add(metrics.loss, least);
 }
 
 void RunRules::look_at_gradient(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   if (metrics.skipped || !(metrics.gradient_norm > 0) || !std::isfinite(metrics.gradient_norm)) return;
   const double log_norm = std::log(metrics.gradient_norm);
-  const bool settled = gradient_.count >= config.settling_steps;
-  if (settled || gradient_.count >= first_readings) {
-    const double expected = settled ? gradient_.expected() : gradient_.mean;
-    const double distance = settled ? gradient_.distance(log_norm, least_gradient_deviation)
+  const bool settled = memory_.gradient.count >= config.settling_steps;
+  if (settled || memory_.gradient.count >= first_readings) {
+    const double expected = settled ? memory_.gradient.expected() : memory_.gradient.mean;
+    const double distance = settled ? memory_.gradient.distance(log_norm, least_gradient_deviation)
                                     : std::max(0.0, log_norm - expected) / early_gradient_deviation;
     ledger.take("", {.rule = AlertRule::gradient_norm,
                      .verdict = above(std::abs(distance), config.gradient_deviations, 0.5),
@@ -79,36 +80,37 @@ void RunRules::look_at_gradient(const StepMetrics& metrics, const AlertConfig& c
                      .patience = patience_for(std::abs(distance), config.gradient_deviations, config),
                      .detail = fmt::format(": {:.4g} against {:.4g}", metrics.gradient_norm, std::exp(expected))});
   }
-  gradient_.add(log_norm, least_gradient_deviation);
+  memory_.gradient.add(log_norm, least_gradient_deviation);
 }
 
 // A loss scale of 1 is a floor only to one that has been higher.
 void RunRules::look_at_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
-  highest_loss_scale_ = std::max(highest_loss_scale_, std::isfinite(metrics.loss_scale) ? metrics.loss_scale : 0);
-  const bool on_floor = metrics.loss_scale <= 1 && highest_loss_scale_ > 1;
+  memory_.highest_loss_scale =
+      std::max(memory_.highest_loss_scale, std::isfinite(metrics.loss_scale) ? metrics.loss_scale : 0);
+  const bool on_floor = metrics.loss_scale <= 1 && memory_.highest_loss_scale > 1;
   ledger.take("", {.rule = AlertRule::loss_scale_floor,
                    .verdict = on_floor ? Verdict::bad : Verdict::healthy,
                    .value = metrics.loss_scale,
                    .threshold = 1,
                    .severity = Severity::critical,
                    .patience = {1, config.clear_steps}});
-  skipped_ = metrics.skipped ? skipped_ + 1 : 0;
-  const bool many = skipped_ >= config.skipped_steps;
+  memory_.skipped = metrics.skipped ? memory_.skipped + 1 : 0;
+  const bool many = memory_.skipped >= config.skipped_steps;
   const double alarming = 5.0 * config.skipped_steps;
   ledger.take("", {.rule = AlertRule::skipped_steps,
-                   .verdict = many           ? Verdict::bad
-                              : skipped_ > 0 ? Verdict::borderline
-                                             : Verdict::healthy,
-                   .value = skipped_,
+                   .verdict = many                  ? Verdict::bad
+                              : memory_.skipped > 0 ? Verdict::borderline
+                                                    : Verdict::healthy,
+                   .value = memory_.skipped,
                    .threshold = static_cast<double>(config.skipped_steps),
-                   .severity = skipped_ >= alarming ? Severity::critical : Severity::warning,
+                   .severity = memory_.skipped >= alarming ? Severity::critical : Severity::warning,
                    .patience = {1, config.clear_steps}});
 }
 
 void RunRules::look_at_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   if (metrics.skipped || !std::isfinite(metrics.embedding_rms)) return;
-  if (!embedding_.known(metrics.embedding_rms, config.baseline_samples)) return;
-  const double share = metrics.embedding_rms / embedding_.start();
+  if (!memory_.embedding.known(metrics.embedding_rms, config.baseline_samples)) return;
+  const double share = metrics.embedding_rms / memory_.embedding.start();
   ledger.take("embed", {.rule = AlertRule::embedding_collapse,
                         .verdict = share < config.collapse          ? Verdict::bad
                                    : share < 1.25 * config.collapse ? Verdict::borderline
@@ -117,20 +119,6 @@ void RunRules::look_at_embedding(const StepMetrics& metrics, const AlertConfig& 
                         .threshold = config.collapse,
                         .patience = {config.steps, config.clear_steps},
                         .detail = ": the token table"});
-}
-
-void RunRules::save(std::map<std::string, double>& state) const {
-  each_field(*this, [&](std::string_view field, double value) {
-    if (value != 0 && std::isfinite(value)) state[state_key("run", "", field)] = value;
-  });
-}
-
-void RunRules::restore(const std::map<std::string, double>& state) {
-  *this = {};
-  each_field(*this, [&](std::string_view field, double& value) {
-    const auto found = state.find(state_key("run", "", field));
-    if (found != state.end() && std::isfinite(found->second)) value = found->second;
-  });
 }
 
 }  // namespace quaver

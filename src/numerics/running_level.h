@@ -37,7 +37,7 @@ struct RunningLevel {
 };
 
 // Geometric mean of the first readings above zero.
-struct Baseline {
+struct StartingLevel {
   double count = 0;
   double log_sum = 0;
 

@@ -18,10 +18,6 @@ std::string layer_of(const std::string& site) { return site.substr(0, site.rfind
 // Embedding and head: where a loss of size is a loss of tokens.
 bool faces_tokens(const std::string& site) { return site.starts_with("head") || site.starts_with("embed"); }
 
-bool has_own_scale(const QuantSpec& spec) {
-  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
-}
-
 // Less is worse; clears above a multiple of the limit.
 Verdict below(double value, double limit, double healthy_multiple) {
   if (value < limit) return Verdict::bad;
@@ -124,14 +120,14 @@ void SiteRules::look(const StepMetrics& metrics, const ScaleBook& book, const Al
   for (const auto& entry : book.entries()) {
     look_for_broken_scale(*entry, ledger);
     if (metrics.skipped) continue;
-    Memory& memory = memories_[entry->site.name];
+    SiteMemory& memory = memories_[entry->site.name];
     follow_scale(*entry, memory);
     look_for_frozen(*entry, memory, config, ledger);
     look_for_saturation(*entry, config, ledger);
   }
 }
 
-void SiteRules::follow_scale(const ScaleEntry& entry, Memory& memory) {
+void SiteRules::follow_scale(const ScaleEntry& entry, SiteMemory& memory) {
   const Site& site = entry.site;
   if (site.spec.rows.policy != ScalePolicy::delayed || entry.last_step.count == 0) {
     memory.unchanged = memory.peak = memory.peak_before = memory.filled = memory.zeros = 0;
@@ -151,7 +147,7 @@ void SiteRules::follow_scale(const ScaleEntry& entry, Memory& memory) {
 
 // A scale that is a function of its history changes with it, and stays the same for longer than the history's length
 // only if the tensor's largest value does. What is judged is whether it still fits, so power-of-two scales may rest.
-void SiteRules::look_for_frozen(const ScaleEntry& entry, const Memory& memory, const AlertConfig& config,
+void SiteRules::look_for_frozen(const ScaleEntry& entry, const SiteMemory& memory, const AlertConfig& config,
                                 AlertLedger& ledger) {
   const Site& site = entry.site;
   if (site.spec.rows.policy != ScalePolicy::delayed || !is_low_precision(site.spec.rows.format)) {
@@ -344,25 +340,6 @@ void SiteRules::look_at_weight(const Look& look, const StepMetrics& metrics) {
                .value = share,
                .threshold = 1 / config.snr_fall,
                .patience = look.patience()});
-  }
-}
-
-void SiteRules::save(std::map<std::string, double>& state) const {
-  for (const auto& [site, memory] : memories_) {
-    Memory::each_field(memory, [&, &name = site](std::string_view field, double value) {
-      if (value != 0 && std::isfinite(value)) state[state_key("site", name, field)] = value;
-    });
-  }
-}
-
-void SiteRules::restore(const std::map<std::string, double>& state) {
-  memories_.clear();
-  for (const auto& [key, number] : state) {
-    StateName name;
-    if (!parse_state_key(key, name) || name.group != "site" || !std::isfinite(number)) continue;
-    Memory::each_field(memories_[std::string(name.name)], [&, &from = number](std::string_view field, double& value) {
-      if (field == name.field) value = from;
-    });
   }
 }
 

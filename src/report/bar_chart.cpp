@@ -61,8 +61,8 @@ Legend lay_out_legend(const BarChart& chart) {
 void draw_legend(SvgWriter& svg, const BarChart& chart, const Legend& legend, double top) {
   for (std::size_t i = 0; i < legend.places.size(); ++i) {
     const auto [x, y] = legend.places[i];
-    svg.rect(x, top + y, 11, 11, "bar " + fill_class(i));
-    svg.fitted_text(x + 17, top + y + 10, 180, font, chart.parts[i]);
+    svg.rect({x, top + y, 11, 11}, "bar " + fill_class(i));
+    svg.fitted_text({x + 17, top + y + 10, 180, font}, chart.parts[i]);
   }
 }
 
@@ -75,7 +75,7 @@ void draw_bar(SvgWriter& svg, const BarChart& chart, const Bar& bar, const Axis&
     const double to = axis.pixel(std::max(start, start + value));
     const std::string part = chart.parts.empty() ? "" : fmt::format(" · {}", chart.parts[i]);
     if (to > from) {
-      svg.rect(left + from, y, to - from, bar_height, "bar " + fill_class(i),
+      svg.rect({left + from, y, to - from, bar_height}, "bar " + fill_class(i),
                fmt::format("{}{}: {}", bar.name, part, format_value(value, chart.unit)));
     }
     start += value;
@@ -117,17 +117,17 @@ std::string to_svg(const BarChart& chart) {
   const double top = legend_top + legend.height;
   const double bottom = top + row_height * static_cast<double>(std::max<std::size_t>(chart.bars.size(), 1));
   SvgWriter svg("bars", chart.width, bottom + (chart.x_label.empty() ? 22 : 40), chart.title, describe(chart));
-  svg.fitted_text(0, 16, chart.width, 13.5, chart.title, "title");
+  svg.fitted_text({0, 16, chart.width, 13.5}, chart.title, "title");
   draw_legend(svg, chart, legend, legend_top);
   for (const Tick& tick : axis.ticks(static_cast<int>(width / 100))) {
     const double at = left + axis.pixel(tick.value);
     svg.line(at, top, at, bottom, tick.value == 0 ? "axis" : "grid");
     svg.text(at, bottom + 16, tick.label, "muted", Anchor::middle);
   }
-  svg.fitted_text(left + width / 2, bottom + 34, width, font, chart.x_label, "muted", Anchor::middle);
+  svg.fitted_text({left + width / 2, bottom + 34, width, font}, chart.x_label, "muted", Anchor::middle);
   for (std::size_t i = 0; i < chart.bars.size(); ++i) {
     const double y = top + row_height * static_cast<double>(i) + (row_height - bar_height) / 2;
-    svg.fitted_text(name_width, y + 13, name_width, font, chart.bars[i].name, "", Anchor::end);
+    svg.fitted_text({name_width, y + 13, name_width, font}, chart.bars[i].name, "", Anchor::end);
     draw_bar(svg, chart, chart.bars[i], axis, left, y);
   }
   if (chart.bars.empty()) svg.text(left + width / 2, top + 18, "no data", "muted", Anchor::middle);

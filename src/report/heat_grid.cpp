@@ -80,14 +80,14 @@ void draw_headers(SvgWriter& svg, const HeatGrid& grid, const GridLayout& layout
     if (layout.slanted) {
       const std::string turn =
           fmt::format("transform=\"rotate(-40 {} {})\"", coordinate(middle), coordinate(layout.top - 6));
-      svg.fitted_text(middle, layout.top - 6, 130, font, grid.columns[c], "muted", Anchor::start, turn);
+      svg.fitted_text({middle, layout.top - 6, 130, font}, grid.columns[c], "muted", Anchor::start, turn);
     } else {
       svg.text(middle, layout.top - 8, grid.columns[c], "muted", Anchor::middle);
     }
   }
   for (std::size_t r = 0; r < grid.rows.size(); ++r) {
     const double y = layout.top + cell_height * static_cast<double>(r) + 16;
-    svg.fitted_text(layout.label_width, y, layout.label_width, font, grid.rows[r], "", Anchor::end);
+    svg.fitted_text({layout.label_width, y, layout.label_width, font}, grid.rows[r], "", Anchor::end);
   }
 }
 
@@ -97,8 +97,8 @@ double strength(const Axis& axis, double value) { return 0.06 + 0.84 * std::clam
 void draw_category_legend(SvgWriter& svg, const std::vector<std::string>& names, double y) {
   double x = 0;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    svg.rect(x, y, 16, 12, "cell " + fill_class(i));
-    svg.fitted_text(x + 22, y + 10, 160, font, names[i]);
+    svg.rect({x, y, 16, 12}, "cell " + fill_class(i));
+    svg.fitted_text({x + 22, y + 10, 160, font}, names[i]);
     x += 22 + std::min(text_width(names[i], font), 160.0) + 18;
   }
 }
@@ -111,13 +111,21 @@ void draw_value_legend(SvgWriter& svg, const HeatGrid& grid, const Extent& exten
   svg.text(0, y + 10, low, "muted");
   const double left = text_width(low, font) + 8;
   for (int i = 0; i < 8; ++i) {
-    svg.rect(left + 16 * i, y, 16, 12, "heat", "", fmt::format("fill-opacity=\"{:.2f}\"", 0.06 + 0.84 * i / 7));
+    svg.rect({left + 16 * i, y, 16, 12}, "heat", "", fmt::format("fill-opacity=\"{:.2f}\"", 0.06 + 0.84 * i / 7));
   }
   svg.text(left + 136, y + 10, value_text(grid, extent, extent.high()) + suffix, "muted");
 }
 
-void draw_cell(SvgWriter& svg, const HeatGrid& grid, const std::vector<std::string>& names, const Extent& extent,
-               const Axis& axis, const GridLayout& layout, std::size_t row, std::size_t column) {
+// What the cells of a grid are drawn by.
+struct CellStyle {
+  std::vector<std::string> names;  // of the categories
+  Extent extent;
+  Axis axis;
+  GridLayout layout;
+};
+
+void draw_cell(SvgWriter& svg, const HeatGrid& grid, const CellStyle& style, std::size_t row, std::size_t column) {
+  const auto& [names, extent, axis, layout] = style;
   const Cell& cell = grid.cells[row * grid.columns.size() + column];
   const double x = layout.left + static_cast<double>(column) * layout.cell_width;
   const double y = layout.top + static_cast<double>(row) * cell_height;
@@ -141,7 +149,8 @@ void draw_cell(SvgWriter& svg, const HeatGrid& grid, const std::vector<std::stri
   } else if (cell.value) {
     classes = "odd";
   }
-  svg.rect(x + inset, y + inset, layout.cell_width - 2 * inset, cell_height - 2 * inset, classes, tooltip, attributes);
+  svg.rect({x + inset, y + inset, layout.cell_width - 2 * inset, cell_height - 2 * inset}, classes, tooltip,
+           attributes);
   if (text_width(text, cell_font) <= layout.cell_width - 4) {
     svg.text(x + layout.cell_width / 2, y + 15.5, text, text_classes, Anchor::middle, "pointer-events=\"none\"");
   }
@@ -155,15 +164,18 @@ std::string to_svg(const HeatGrid& grid) {
                             grid.rows.size(), grid.columns.size()),
                 "give one cell per row and column; a cell may be blank");
   }
-  const std::vector<std::string> names = legend_of(grid);
   const Extent extent = value_extent(grid);
-  const Axis axis = Axis::over(extent, grid.value_scale, grid.unit, 0, 0, 1);
-  const GridLayout layout = lay_out(grid, extent, !names.empty() || !extent.empty());
+  const std::vector<std::string> names = legend_of(grid);
+  const CellStyle style{.names = names,
+                        .extent = extent,
+                        .axis = Axis::over(extent, grid.value_scale, grid.unit, 0, 0, 1),
+                        .layout = lay_out(grid, extent, !names.empty() || !extent.empty())};
+  const GridLayout& layout = style.layout;
   const std::string description = !grid.description.empty() ? grid.description
                                                             : fmt::format("A grid of {} rows and {} columns.",
                                                                           grid.rows.size(), grid.columns.size());
   SvgWriter svg("cells", layout.width, layout.height, grid.title, description);
-  svg.fitted_text(0, 16, grid.width, 13.5, grid.title, "title");
+  svg.fitted_text({0, 16, grid.width, 13.5}, grid.title, "title");
   const double legend_top = grid.title.empty() ? 4 : 28;
   if (!names.empty()) {
     draw_category_legend(svg, names, legend_top);
@@ -173,7 +185,7 @@ std::string to_svg(const HeatGrid& grid) {
   draw_headers(svg, grid, layout);
   for (std::size_t row = 0; row < grid.rows.size(); ++row) {
     for (std::size_t column = 0; column < grid.columns.size(); ++column) {
-      draw_cell(svg, grid, names, extent, axis, layout, row, column);
+      draw_cell(svg, grid, style, row, column);
     }
   }
   if (grid.cells.empty()) svg.text(layout.left, layout.top + 16, "no data", "muted");

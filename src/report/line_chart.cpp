@@ -191,13 +191,13 @@ void draw_axes(SvgWriter& svg, const LineChart& chart, const PlotLayout& layout,
     svg.text(at, bottom + 18, tick.label, "muted", Anchor::middle);
   }
   svg.line(layout.left, bottom, right, bottom, "axis");
-  svg.fitted_text(layout.left + layout.width / 2, bottom + 36, layout.width, font, chart.x_label, "muted",
+  svg.fitted_text({layout.left + layout.width / 2, bottom + 36, layout.width, font}, chart.x_label, "muted",
                   Anchor::middle);
   for (const ReferenceLine& reference : chart.references) {
     if (!Extent::drawable(y.scale(), reference.y) || reference.y < y.low() || reference.y > y.high()) continue;
     const double at = layout.top + y.pixel(reference.y);
     svg.line(layout.left, at, right, at, "ref");
-    svg.fitted_text(layout.left + 4, at - 4, layout.width / 2, 11, reference.label, "muted small");
+    svg.fitted_text({layout.left + 4, at - 4, layout.width / 2, 11}, reference.label, "muted small");
   }
 }
 
@@ -229,7 +229,7 @@ void draw_labels(SvgWriter& svg, const LineChart& chart, const PlotLayout& layou
   for (const auto& [y, i] : labels) {
     svg.line(x, y, x + 22, y, "line " + series_classes(i));
     const std::string name = ends[i] ? chart.series[i].name : chart.series[i].name + no_data;
-    svg.fitted_text(x + 28, y + 4, layout.label_room, font, name, ends[i] ? "" : "muted");
+    svg.fitted_text({x + 28, y + 4, layout.label_room, font}, name, ends[i] ? "" : "muted");
   }
 }
 
@@ -337,13 +337,13 @@ std::string to_svg(const LineChart& chart) {
   const Axis y = y_axis(chart, y_extent, layout.height);
   SvgWriter svg("lines", chart.width, layout.top + layout.height + 46, chart.title, describe(chart),
                 script_data(layout, x, y));
-  svg.fitted_text(0, 16, chart.width, 13.5, chart.title, "title");
-  svg.fitted_text(0, layout.top - 14, chart.width, font, chart.y_label, "muted");
+  svg.fitted_text({0, 16, chart.width, 13.5}, chart.title, "title");
+  svg.fitted_text({0, layout.top - 14, chart.width, font}, chart.y_label, "muted");
   draw_axes(svg, chart, layout, x, y);
 
   std::vector<std::optional<double>> ends;
   std::size_t cross_rows = 0;
-  svg.begin_clip(layout.left, layout.top, layout.width, layout.height);
+  svg.begin_clip({layout.left, layout.top, layout.width, layout.height});
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     if (!chart.series[i].deviation.empty()) draw_band(svg, chart.series[i], x, y, fill_class(i));
   }

@@ -27,6 +27,11 @@ std::string spaced(std::string_view attributes) {
   return attributes.empty() ? std::string() : fmt::format(" {}", attributes);
 }
 
+std::string box_attributes(const Box& box) {
+  return fmt::format(" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", coordinate(box.x), coordinate(box.y),
+                     coordinate(box.width), coordinate(box.height));
+}
+
 std::string tooltip_element(std::string_view tooltip) {
   return tooltip.empty() ? std::string() : fmt::format("<title>{}</title>", escape(tooltip));
 }
@@ -53,11 +58,9 @@ void SvgWriter::line(double x1, double y1, double x2, double y2, std::string_vie
                       coordinate(x2), coordinate(y2), class_attribute(classes));
 }
 
-void SvgWriter::rect(double x, double y, double width, double height, std::string_view classes,
-                     std::string_view tooltip, std::string_view attributes) {
-  out_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}{}>{}</rect>\n", coordinate(x),
-                      coordinate(y), coordinate(width), coordinate(height), class_attribute(classes),
-                      spaced(attributes), tooltip_element(tooltip));
+void SvgWriter::rect(const Box& box, std::string_view classes, std::string_view tooltip, std::string_view attributes) {
+  out_ += fmt::format("<rect{}{}{}>{}</rect>\n", box_attributes(box), class_attribute(classes), spaced(attributes),
+                      tooltip_element(tooltip));
 }
 
 void SvgWriter::text(double x, double y, std::string_view text, std::string_view classes, Anchor anchor,
@@ -66,10 +69,10 @@ void SvgWriter::text(double x, double y, std::string_view text, std::string_view
                       class_attribute(classes), anchor_attribute(anchor), spaced(attributes), escape(text));
 }
 
-void SvgWriter::fitted_text(double x, double y, double room, double font_size, std::string_view text,
-                            std::string_view classes, Anchor anchor, std::string_view attributes) {
-  const std::string shown = shorten(text, room, font_size);
-  out_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}{}>{}{}</text>\n", coordinate(x), coordinate(y),
+void SvgWriter::fitted_text(const TextPlace& place, std::string_view text, std::string_view classes, Anchor anchor,
+                            std::string_view attributes) {
+  const std::string shown = shorten(text, place.room, place.font_size);
+  out_ += fmt::format("<text x=\"{}\" y=\"{}\"{}{}{}>{}{}</text>\n", coordinate(place.x), coordinate(place.y),
                       class_attribute(classes), anchor_attribute(anchor), spaced(attributes), escape(shown),
                       shown == text ? "" : tooltip_element(text));
 }
@@ -84,10 +87,7 @@ void SvgWriter::dot(double x, double y, double radius, std::string_view classes)
 }
 
 // A nested svg element clips by itself and, unlike a clipPath, needs no id that could collide on the page.
-void SvgWriter::begin_clip(double x, double y, double width, double height) {
-  out_ += fmt::format("<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">\n", coordinate(x), coordinate(y),
-                      coordinate(width), coordinate(height));
-}
+void SvgWriter::begin_clip(const Box& box) { out_ += fmt::format("<svg{}>\n", box_attributes(box)); }
 
 void SvgWriter::end_clip() { out_ += "</svg>\n"; }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "config/dump.h"
+#include "numerics/limits.h"
 #include "numerics/what_if.h"
 #include "quaver/error.h"
 
@@ -12,9 +13,7 @@ namespace quaver {
 
 namespace {
 
-bool wants_scale(const SiteSpec& spec) {
-  return spec.rows.policy == ScalePolicy::delayed || spec.rows.policy == ScalePolicy::fixed;
-}
+bool wants_scale(const SiteSpec& spec) { return has_own_scale(spec.rows); }
 
 // The plan whose scales are wanted: the config's where its recipe keeps scales, else that of fp8-static.
 PrecisionConfig aimed_at(const Subject& subject) {
@@ -172,7 +171,7 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.first_step = trainer.steps_done();
   calibration.tokens = options.batches * subject.tokens_per_batch();
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
-  std::vector<SiteSpec> specs = specs_of(wide_plan(plan, {}));
+  std::vector<SiteSpec> specs = specs_of(high_precision_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
   const Size total = options.batches + std::max<Size>(0, warmup);
   Size done = 0;

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of /proc/cpuinfo, those that products and casts can use.
+// Of /proc/cpuinfo, those that GEMMs and casts can use.
 constexpr std::array<std::string_view, 14> wanted_instructions = {
     "sse4_2",   "avx",         "f16c",        "fma",         "avx2",     "avx512f", "avx512bw",
     "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd",   "sve"};
@@ -39,9 +39,9 @@ std::string value_of(const std::string& line) {
 
 Size kilobytes_of(const std::string& line) { return std::strtoll(value_of(line).c_str(), nullptr, 10) * 1024; }
 
-ProcessorReport examine_processor() {
-  ProcessorReport report;
-  report.model = processor_model();
+CpuReport examine_cpu() {
+  CpuReport report;
+  report.model = cpu_model();
   report.cores = omp_get_num_procs();
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -136,8 +136,8 @@ struct TestOperand {
   QuantizedTensor tensor;
 };
 
-// What a product was made of, and what came out.
-struct TestProduct {
+// What a GEMM was made of, and what came out.
+struct TestGemm {
   Size extent = 0;
   std::vector<double> a;
   std::vector<double> b;
@@ -147,15 +147,15 @@ struct TestProduct {
 
 // The largest distance of out from what it should be, over the sum of the magnitudes added. `expected` empty: from
 // a·bᵀ in double precision. Rows are taken a few apart: each stands for a whole tile of any engine.
-double largest_error(const TestProduct& product, const std::vector<float>& expected) {
+double largest_error(const TestGemm& gemm, const std::vector<float>& expected) {
   constexpr Size apart = 7;
-  const Size n = product.extent;
+  const Size n = gemm.extent;
   double largest = 0;
 #pragma omp parallel for reduction(max : largest)
   for (Size r = 0; r < n; r += apart) {
     for (Size c = 0; c < n; ++c) {
-      const double* a = product.a.data() + r * n;
-      const double* b = product.b.data() + c * n;
+      const double* a = gemm.a.data() + r * n;
+      const double* b = gemm.b.data() + c * n;
       double sum = 0;
       double magnitudes = 0;
       for (Size k = 0; k < n; ++k) {
@@ -163,7 +163,7 @@ double largest_error(const TestProduct& product, const std::vector<float>& expec
         magnitudes += std::abs(a[k] * b[k]);
       }
       const auto place = static_cast<std::size_t>(r * n + c);
-      const double distance = std::abs(product.out[place] - (expected.empty() ? sum : expected[place]));
+      const double distance = std::abs(gemm.out[place] - (expected.empty() ? sum : expected[place]));
       const double error = distance / std::max(magnitudes, 1e-30);
       largest = std::isfinite(error) ? std::max(largest, error) : 1e30;
     }
@@ -171,7 +171,7 @@ double largest_error(const TestProduct& product, const std::vector<float>& expec
   return largest;
 }
 
-double time_product(Engine& engine, const Matmul& op) {
+double time_gemm(Engine& engine, const Matmul& op) {
   engine.matmul(op);
   engine.synchronize();
   double best = 0;
@@ -189,27 +189,27 @@ double time_product(Engine& engine, const Matmul& op) {
 
 enum class Wanted : std::uint8_t { everything, time_only };
 
-TestProduct multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
+TestGemm multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
   const TestOperand a(engine, wide, "doctor/x", extent, 1);
   const TestOperand b(engine, wide, "doctor/w", extent, 2);
   View out{nullptr, Format::f32, extent, extent};
   const auto memory = engine.allocate(static_cast<std::size_t>(out.bytes()));
   out.data = memory.get();
-  TestProduct product;
-  product.extent = extent;
-  product.seconds = time_product(engine, {.a = a.tensor.rows(), .b = b.tensor.rows(), .out = out});
-  if (wanted == Wanted::time_only) return product;
-  product.a = a.decoded(engine);
-  product.b = b.decoded(engine);
-  product.out.resize(static_cast<std::size_t>(out.count()));
-  engine.download(out.data, product.out.data(), product.out.size() * sizeof(float));
-  return product;
+  TestGemm gemm;
+  gemm.extent = extent;
+  gemm.seconds = time_gemm(engine, {.a = a.tensor.rows(), .b = b.tensor.rows(), .out = out});
+  if (wanted == Wanted::time_only) return gemm;
+  gemm.a = a.decoded(engine);
+  gemm.b = b.decoded(engine);
+  gemm.out.resize(static_cast<std::size_t>(out.count()));
+  engine.download(out.data, gemm.out.data(), gemm.out.size() * sizeof(float));
+  return gemm;
 }
 
-void note_time(ProductCheck& check, const TestProduct& product) {
-  check.extent = product.extent;
-  check.milliseconds = product.seconds * 1e3;
-  check.tflops = 2 * std::pow(static_cast<double>(product.extent), 3) / product.seconds / 1e12;
+void note_time(GemmCheck& check, const TestGemm& gemm) {
+  check.extent = gemm.extent;
+  check.milliseconds = gemm.seconds * 1e3;
+  check.tflops = 2 * std::pow(static_cast<double>(gemm.extent), 3) / gemm.seconds / 1e12;
 }
 
 Size count_different(const std::vector<double>& a, const std::vector<double>& b) {
@@ -218,10 +218,9 @@ Size count_different(const std::vector<double>& a, const std::vector<double>& b)
   return different;
 }
 
-std::string worded(const std::array<Support, 3>& products) {
-  if (products[0].how == products[1].how && products[1].how == products[2].how) return products[0].how;
-  return fmt::format("forward {}; input gradient {}; weight gradient {}", products[0].how, products[1].how,
-                     products[2].how);
+std::string worded(const std::array<Support, 3>& gemms) {
+  if (gemms[0].how == gemms[1].how && gemms[1].how == gemms[2].how) return gemms[0].how;
+  return fmt::format("forward {}; input gradient {}; weight gradient {}", gemms[0].how, gemms[1].how, gemms[2].how);
 }
 
 std::string remedy_for_gpu(const CudaDevice& device) {
@@ -239,20 +238,20 @@ void examine_gpu(DoctorReport& report) {
     for (RecipeSupport& recipe : report.recipes) recipe.gpu = recipe_support(*engine, recipe.recipe);
     // Tensor cores keep about 14 bits of a sum of FP8 products between promotions.
     const auto reference = make_cpu_engine(0);
-    report.checks.push_back(check_product(*engine, *reference, 1024, 0x1p-11));
+    report.checks.push_back(check_gemm(*engine, *reference, 1024, 0x1p-11));
   } catch (const Error& error) {
     report.checks.push_back({.engine = device.name, .failure = error.what()});
   }
-  const ProductCheck& check = report.checks.back();
+  const GemmCheck& check = report.checks.back();
   if (check.good()) return;
   const std::string what =
       !check.failure.empty()
           ? fmt::format("{} is there and cannot be used: {}", device.name, check.failure)
           : fmt::format(
-                "a product of FP8 operands on {} is wrong: error {:.2g} where {:.2g} is allowed, {} operands cast "
-                "to other codes than on the processors",
+                "an FP8 matrix product on {} is wrong: error {:.2g} where {:.2g} is allowed, {} operands cast "
+                "to other codes than on the CPU",
                 device.name, check.error, check.bound, check.different_values);
-  report.ailments.push_back({what, remedy_for_gpu(device)});
+  report.problems.push_back({what, remedy_for_gpu(device)});
 }
 
 void examine_cuda(DoctorReport& report) {
@@ -266,7 +265,7 @@ void examine_cuda(DoctorReport& report) {
     case CudaState::ready:
       return examine_gpu(report);
     case CudaState::unusable:
-      report.ailments.push_back({report.cuda.problem, report.cuda.remedy});
+      report.problems.push_back({report.cuda.problem, report.cuda.remedy});
       return;
     case CudaState::absent:
     case CudaState::no_driver:
@@ -283,11 +282,11 @@ void examine_cpu_engine(DoctorReport& report) {
     report.recipes.push_back({name, std::string(info.summary), recipe_support(*engine, name), {}});
   }
   constexpr Size extent = 512;
-  report.checks.push_back(check_product(*engine, extent, static_cast<double>(extent) * 0x1p-24));
-  const ProductCheck& check = report.checks.back();
+  report.checks.push_back(check_gemm(*engine, extent, static_cast<double>(extent) * 0x1p-24));
+  const GemmCheck& check = report.checks.back();
   if (check.good()) return;
-  report.ailments.push_back(
-      {"a product of FP8 operands on the processors is wrong: " +
+  report.problems.push_back(
+      {"an FP8 matrix product on the CPU is wrong: " +
            (check.failure.empty() ? fmt::format("error {:.2g}", check.error) : check.failure),
        "check the installed OpenBLAS: `OPENBLAS_CORETYPE=Haswell quaver doctor` tries other kernels"});
 }
@@ -304,7 +303,7 @@ void advise(DoctorReport& report) {
   if (!report.cache.problem.empty()) {
     report.advice.push_back(
         {fmt::format("the cache folder {} cannot be used: {}", report.cache.folder, report.cache.problem),
-         "set QUAVER_CACHE_DIR to a folder that can be written; without one a GPU's products are "
+         "set QUAVER_CACHE_DIR to a folder that can be written; without one a GPU's GEMM algorithms are "
          "measured anew in every run"});
   }
 }
@@ -313,35 +312,35 @@ void advise(DoctorReport& report) {
 
 Support recipe_support(Engine& engine, const std::string& recipe) {
   const Recipe table = make_recipe(recipe, {});
-  const std::array<Support, 3> products = {engine.support(table.x.rows, table.w.rows),
-                                           engine.support(table.dy.rows, table.w.columns),
-                                           engine.support(table.dy.columns, table.x.columns)};
-  const auto* least = std::ranges::max_element(products, {}, &Support::level);
-  return {least->level, worded(products)};
+  const std::array<Support, 3> gemms = {engine.support(table.x.rows, table.w.rows),
+                                        engine.support(table.dy.rows, table.w.columns),
+                                        engine.support(table.dy.columns, table.x.columns)};
+  const auto* least = std::ranges::max_element(gemms, {}, &Support::level);
+  return {least->level, worded(gemms)};
 }
 
-ProductCheck check_product(Engine& engine, Size extent, double bound) {
-  ProductCheck check{.engine = engine.name(), .against = "double precision", .bound = bound};
+GemmCheck check_gemm(Engine& engine, Size extent, double bound) {
+  GemmCheck check{.engine = engine.name(), .against = "double precision", .bound = bound};
   try {
-    const TestProduct product = multiply(engine, engine.wide_format(), extent, Wanted::everything);
-    check.error = largest_error(product, {});
-    note_time(check, product);
+    const TestGemm gemm = multiply(engine, engine.wide_format(), extent, Wanted::everything);
+    check.error = largest_error(gemm, {});
+    note_time(check, gemm);
   } catch (const Error& error) {
     check.failure = error.what();
   }
   return check;
 }
 
-ProductCheck check_product(Engine& engine, Engine& reference, Size extent, double bound) {
-  ProductCheck check{.engine = engine.name(), .against = reference.name(), .bound = bound};
+GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound) {
+  GemmCheck check{.engine = engine.name(), .against = reference.name(), .bound = bound};
   try {
     const Format wide = engine.wide_format();
-    const TestProduct product = multiply(engine, wide, extent, Wanted::everything);
-    const TestProduct expected = multiply(reference, wide, extent, Wanted::everything);
-    check.different_values = count_different(product.a, expected.a) + count_different(product.b, expected.b);
-    check.error = largest_error(product, expected.out);
-    note_time(check, product);
-    // A GPU shows what it can do on large products only.
+    const TestGemm gemm = multiply(engine, wide, extent, Wanted::everything);
+    const TestGemm expected = multiply(reference, wide, extent, Wanted::everything);
+    check.different_values = count_different(gemm.a, expected.a) + count_different(gemm.b, expected.b);
+    check.error = largest_error(gemm, expected.out);
+    note_time(check, gemm);
+    // A GPU shows what it can do on large GEMMs only.
     if (engine.hardware().kind == HardwareKind::gpu) note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
   } catch (const Error& error) {
     check.failure = error.what();
@@ -352,8 +351,8 @@ ProductCheck check_product(Engine& engine, Engine& reference, Size extent, doubl
 DoctorReport examine() {
   DoctorReport report;
   report.version = QUAVER_VERSION;
-  report.compiler = __VERSION__;
-  report.processor = examine_processor();
+  report.compiler = compiler_name();
+  report.cpu = examine_cpu();
   report.cache = examine_cache();
   examine_cpu_engine(report);
   examine_cuda(report);

@@ -1,4 +1,4 @@
-// What this machine can do: processors, GPUs, libraries, what each recipe runs as, and one FP8 product on every engine
+// What this machine can do: CPU, GPUs, libraries, what each recipe runs as, and one FP8 GEMM on every engine
 // checked and timed. Nothing about a missing GPU is a fault; something that is there and does not work is.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace quaver {
 
-struct ProcessorReport {
+struct CpuReport {
   std::string model;
   int cores = 0;                          // that this process may use
   std::vector<std::string> instructions;  // of those that matter here
@@ -19,13 +19,13 @@ struct ProcessorReport {
   Size memory_available = 0;
 };
 
-// The folder where the CUDA engine keeps which algorithm of a product was fastest.
+// The folder where the CUDA engine keeps which algorithm of a GEMM was fastest.
 struct CacheReport {
   std::string folder;   // empty: there is no place for one
   std::string problem;  // why nothing can be written there; empty: it can
 };
 
-// A recipe's three products together: the least of them, and in words what they run as.
+// A recipe's fprop, dgrad and wgrad together: the least of them, and in words what they run as.
 struct RecipeSupport {
   std::string recipe;
   std::string summary;
@@ -33,8 +33,8 @@ struct RecipeSupport {
   Support gpu;  // unavailable, and why, without one
 };
 
-// One product of E4M3 operands, against a reference.
-struct ProductCheck {
+// One GEMM of E4M3 operands, against a reference.
+struct GemmCheck {
   std::string engine = {};
   std::string against = {};
   double error = 0;  // the largest, over the sum of the magnitudes that were added
@@ -48,7 +48,7 @@ struct ProductCheck {
   bool good() const { return failure.empty() && error <= bound && different_values == 0; }
 };
 
-struct Ailment {
+struct Problem {
   std::string what;
   std::string remedy;
 };
@@ -56,7 +56,7 @@ struct Ailment {
 struct DoctorReport {
   std::string version;
   std::string compiler;
-  ProcessorReport processor;
+  CpuReport cpu;
   std::string driver;  // of NVIDIA; empty: none
   CudaReport cuda;
   std::optional<GpuCard> card;
@@ -64,22 +64,22 @@ struct DoctorReport {
   std::string gpu_engine;  // its name, with the libraries it uses; empty: there is none
   CacheReport cache;
   std::vector<RecipeSupport> recipes;
-  std::vector<ProductCheck> checks;
-  std::vector<Ailment> ailments;  // what is broken
-  std::vector<Ailment> advice;    // what is missing and might be wanted
+  std::vector<GemmCheck> checks;
+  std::vector<Problem> problems;  // what is broken
+  std::vector<Problem> advice;    // what is missing and might be wanted
 
-  bool healthy() const { return ailments.empty(); }
+  bool healthy() const { return problems.empty(); }
 };
 
 DoctorReport examine();
 
-// What a recipe's products run as on this engine.
+// What a recipe's GEMMs run as on this engine.
 Support recipe_support(Engine& engine, const std::string& recipe);
 
-// A product of two [extent × extent] matrices in E4M3 on the engine against double precision.
-ProductCheck check_product(Engine& engine, Size extent, double bound);
+// A GEMM of two [extent × extent] matrices in E4M3 on the engine against double precision.
+GemmCheck check_gemm(Engine& engine, Size extent, double bound);
 // The same against another engine, which must cast to the same codes.
-ProductCheck check_product(Engine& engine, Engine& reference, Size extent, double bound);
+GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound);
 
 std::string doctor_text(const DoctorReport& report);
 std::string doctor_json(const DoctorReport& report);

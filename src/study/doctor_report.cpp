@@ -42,10 +42,10 @@ double gib(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
 
 std::string row(std::string_view name, const std::string& value) { return fmt::format("  {:<14}{}\n", name, value); }
 
-std::string processor_text(const ProcessorReport& report) {
-  return "processors\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
+std::string cpu_text(const CpuReport& report) {
+  return "CPU\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
          row("instructions", fmt::format("{}", fmt::join(report.instructions, " "))) +
-         row("memory", fmt::format("{:.1f} GiB, {:.1f} available", gib(static_cast<std::size_t>(report.memory)),
+         row("memory", fmt::format("{:.1f} GiB, {:.1f} GiB available", gib(static_cast<std::size_t>(report.memory)),
                                    gib(static_cast<std::size_t>(report.memory_available))));
 }
 
@@ -76,7 +76,7 @@ std::string gpu_text(const DoctorReport& report) {
   text += row("state", cuda.problem.empty() ? std::string(name_of(cuda.state))
                                             : fmt::format("{}: {}", name_of(cuda.state), cuda.problem));
   if (!cuda.machine.runtime.empty()) {
-    text += row("CUDA", fmt::format("{}, the driver knows {}", cuda.machine.runtime, cuda.machine.driver));
+    text += row("CUDA", fmt::format("{}, the driver supports {}", cuda.machine.runtime, cuda.machine.driver));
     text += row("cuBLASLt", cuda.machine.cublaslt);
     text += row("cuDNN", cuda.machine.cudnn.empty() ? "none: " + cuda.machine.cudnn_problem : cuda.machine.cudnn);
   }
@@ -94,18 +94,18 @@ std::string recipes_text(const DoctorReport& report) {
   return text + (gpu ? "" : fmt::format("  {:<14}{:<6}unavailable  {}\n", "all", "gpu", recipes.front().gpu.how));
 }
 
-std::string check_text(const ProductCheck& check) {
+std::string check_text(const GemmCheck& check) {
   if (!check.failure.empty()) return row("failed", check.engine + ": " + check.failure);
-  return row(check.good() ? "good" : "WRONG",
+  return row(check.good() ? "passed" : "WRONG",
              fmt::format("{}: error {:.1e} of the sum against {} (at most {:.1e}); {:.3f} ms for {}³, {:.3g} TFLOP/s",
                          check.engine, check.error, check.against, check.bound, check.milliseconds, check.extent,
                          check.tflops));
 }
 
-std::string ailments_text(const char* title, const std::vector<Ailment>& ailments) {
-  if (ailments.empty()) return "";
+std::string problems_text(const char* title, const std::vector<Problem>& problems) {
+  if (problems.empty()) return "";
   std::string text = fmt::format("\n{}\n", title);
-  for (const Ailment& ailment : ailments) text += fmt::format("  {}\n    → {}\n", ailment.what, ailment.remedy);
+  for (const Problem& problem : problems) text += fmt::format("  {}\n    → {}\n", problem.what, problem.remedy);
   return text;
 }
 
@@ -150,25 +150,25 @@ Json gpu_json(const DoctorReport& report) {
           {"now", now}};
 }
 
-Json ailments_json(const std::vector<Ailment>& ailments) {
+Json problems_json(const std::vector<Problem>& problems) {
   Json list = Json::array();
-  for (const Ailment& ailment : ailments) list.push_back({{"what", ailment.what}, {"remedy", ailment.remedy}});
+  for (const Problem& problem : problems) list.push_back({{"what", problem.what}, {"remedy", problem.remedy}});
   return list;
 }
 
 }  // namespace
 
 std::string doctor_text(const DoctorReport& report) {
-  std::string text = fmt::format("quaver {}, compiled by {}\n\n", report.version, report.compiler);
-  text += processor_text(report.processor) + "\n" + gpu_text(report) + "\n";
+  std::string text = fmt::format("quaver {}, {}\n\n", report.version, report.compiler);
+  text += cpu_text(report.cpu) + "\n" + gpu_text(report) + "\n";
   text += "cache\n" +
           row("folder", report.cache.problem.empty() ? report.cache.folder + ", writable"
                                                      : report.cache.folder + ": " + report.cache.problem) +
           "\n";
-  text += recipes_text(report) + "\nFP8 products\n";
-  for (const ProductCheck& check : report.checks) text += check_text(check);
-  text += ailments_text("missing, and no fault", report.advice) + ailments_text("broken", report.ailments);
-  return text + (report.healthy() ? "\nall that is there works\n" : "");
+  text += recipes_text(report) + "\nFP8 matrix products\n";
+  for (const GemmCheck& check : report.checks) text += check_text(check);
+  text += problems_text("optional, not found", report.advice) + problems_text("broken", report.problems);
+  return text + (report.healthy() ? "\nall checks passed\n" : "");
 }
 
 std::string doctor_json(const DoctorReport& report) {
@@ -180,7 +180,7 @@ std::string doctor_json(const DoctorReport& report) {
                        {"gpu", support_json(recipe.gpu)}});
   }
   Json checks = Json::array();
-  for (const ProductCheck& check : report.checks) {
+  for (const GemmCheck& check : report.checks) {
     checks.push_back({{"engine", check.engine},
                       {"against", check.against},
                       {"good", check.good()},
@@ -192,22 +192,22 @@ std::string doctor_json(const DoctorReport& report) {
                       {"tflops", check.tflops},
                       {"failure", check.failure}});
   }
-  const ProcessorReport& processor = report.processor;
+  const CpuReport& cpu = report.cpu;
   return Json{{"quaver", report.version},
               {"compiler", report.compiler},
               {"healthy", report.healthy()},
               {"processor",
-               {{"model", processor.model},
-                {"cores", processor.cores},
-                {"instructions", processor.instructions},
-                {"memory_bytes", processor.memory},
-                {"memory_available_bytes", processor.memory_available}}},
+               {{"model", cpu.model},
+                {"cores", cpu.cores},
+                {"instructions", cpu.instructions},
+                {"memory_bytes", cpu.memory},
+                {"memory_available_bytes", cpu.memory_available}}},
               {"gpu", gpu_json(report)},
               {"cache", {{"folder", report.cache.folder}, {"problem", report.cache.problem}}},
               {"recipes", recipes},
               {"products", checks},
-              {"broken", ailments_json(report.ailments)},
-              {"missing", ailments_json(report.advice)}}
+              {"broken", problems_json(report.problems)},
+              {"missing", problems_json(report.advice)}}
       .dump(1);
 }
 

@@ -25,7 +25,7 @@ constexpr Size mib = Size{1} << 20;
 
 // CUDA's context with cuBLASLt's and cuDNN's kernels, for a GPU that is not here to be asked.
 constexpr Size assumed_context = 600 * mib;
-// Kernels loaded as they are first called, recordings, tables of sites: what a run takes beside the plan.
+// Kernels loaded as they are first called, CUDA graphs, tables of sites: what a run takes beside the plan.
 constexpr Size assumed_on_the_way = 150 * mib;
 
 // Where the run would be trained.
@@ -85,7 +85,7 @@ Size program_with_libraries(Engine& engine) {
 // state. Seen on runs of the presets tiny and small.
 constexpr Size beside_tensors = Size{4} << 20;
 
-Target processors(const Config& config) {
+Target this_cpu(const Config& config) {
   Target target;
   target.hardware.threads = config.train.threads > 0 ? config.train.threads : omp_get_num_procs();
   target.engine = make_cpu_engine(config.train.threads);
@@ -140,7 +140,7 @@ Target choose_target(const Config& config, const EstimateOptions& options, std::
       notes.push_back(fmt::format("{}: {}", error.what(), error.remedy()));
     }
   }
-  if (!wants_gpu(config, options)) return processors(config);
+  if (!wants_gpu(config, options)) return this_cpu(config);
   if (!named && !maybe_here) notes.push_back("no GPU can be used here: `quaver doctor` says why");
   return absent_gpu(options);
 }
@@ -172,11 +172,11 @@ class Fitting {
       Config config = as_is;
       if (small && !set_small(config)) continue;
       if (small &&
-          fits(config, "nothing but time: operands are cast, and hidden matrices multiplied, once more in backward"))
+          fits(config, "nothing but time: operands are requantized, and hidden matrices recomputed, in backward"))
         return found_;
-      if (smaller_batch(config,
-                        small ? "time: smaller products, some of them made once more"
-                              : "time: smaller products; the sum of the gradients is the same but for rounding")) {
+      if (smaller_batch(
+              config, small ? "time: smaller matrix products, some of them recomputed"
+                            : "time: smaller matrix products; the sum of the gradients is the same but for rounding")) {
         return found_;
       }
     }
@@ -187,7 +187,7 @@ class Fitting {
       if (as_is.optim.moments >= moments) continue;
       set(config.optim.moments, moments, moments == MomentFormat::bf16 ? "optim.moments=bf16" : "optim.moments=fp8",
           "optim.moments=");
-      if (largest_batch(config, "moments of the optimiser rounded stochastically to fewer bits")) return found_;
+      if (largest_batch(config, "moments of the optimizer rounded stochastically to fewer bits")) return found_;
     }
     if (as_is.optim.master == MasterWeights::f32) {
       set(config.optim.master, MasterWeights::bf16_stochastic, "optim.master=bf16-stochastic", "optim.master=");

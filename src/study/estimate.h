@@ -58,14 +58,14 @@ struct Estimate {
   Origin overhead_origin = Origin::measured;
   Size needed = 0;                      // of the device's memory
   std::optional<Size> available;        // empty: not known
-  std::string available_how;            // where that figure comes from
-  Size host_needed = 0;                 // of the machine's memory; on the processors the same as needed
+  std::string available_how;            // where that number comes from
+  Size host_needed = 0;                 // of the machine's memory; on the CPU the same as needed
   std::optional<FittingChange> change;  // the mildest that fits, where the config does not and one does
 
   Size parameters = 0;
   Size tokens_per_step = 0;
   double flops_per_token = 0;
-  double narrow_share = 0;  // of the products' operations, in 8 bits or fewer
+  double narrow_share = 0;  // of the matrix products' operations, in 8 bits or fewer
   std::optional<TimeEstimate> time;
   std::string time_missing;  // why there is none
   std::vector<std::string> notes;

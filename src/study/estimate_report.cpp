@@ -42,13 +42,13 @@ std::vector<Line> memory_lines(const Estimate& estimate) {
   const MemoryPlan& plan = estimate.plan;
   const bool gpu = estimate.kind == HardwareKind::gpu;
   std::vector<Line> lines = {{"weights", "weights", plan.weights},
-                             {"quantized_weights", "quantised weights", plan.quantized_weights},
+                             {"quantized_weights", "quantized weights", plan.quantized_weights},
                              {"gradients", "gradients", plan.gradients},
-                             {"optimizer", "optimiser", plan.optimizer},
+                             {"optimizer", "optimizer", plan.optimizer},
                              {"activations", "activations", plan.activations},
                              {"scratch", "scratch", plan.scratch},
                              {"workspace", "engine workspace", plan.workspace},
-                             {"passing", "one operation's own", plan.passing}};
+                             {"passing", "transient", plan.transient}};
   if (!gpu) lines.push_back({"checkpoint", "checkpoint copy", plan.checkpoint});
   lines.push_back({"overhead", gpu ? "CUDA and libraries" : "program, libraries", estimate.overhead});
   return lines;
@@ -57,7 +57,7 @@ std::vector<Line> memory_lines(const Estimate& estimate) {
 std::string change_text(const FittingChange& change) {
   std::string flags;
   for (const std::string& setting : change.settings) flags += " --" + setting;
-  return fmt::format("  fits with{}: {}\n    cost: {}\n    weights and optimiser {}, activations {}, workspace {}\n",
+  return fmt::format("  fits with{}: {}\n    cost: {}\n    weights and optimizer {}, activations {}, workspace {}\n",
                      flags, bytes_text(change.needed), change.cost, bytes_text(change.plan.fixed()),
                      bytes_text(change.plan.arena()), bytes_text(change.plan.workspace));
 }
@@ -66,12 +66,12 @@ std::string verdict_text(const Estimate& estimate) {
   if (!estimate.available) return "  what is free is not known\n";
   const Size spare = *estimate.available - estimate.needed;
   std::string text =
-      fmt::format("  {:<22}{:>12}   {}\n", "there are", bytes_text(*estimate.available), estimate.available_how);
+      fmt::format("  {:<22}{:>12}   {}\n", "available", bytes_text(*estimate.available), estimate.available_how);
   if (estimate.fits()) return text + fmt::format("  it fits, and {} are left\n", bytes_text(spare));
   text += fmt::format("  it does not fit: {} too much\n", bytes_text(-spare));
   if (estimate.change) return text + change_text(*estimate.change);
   return text + fmt::format(
-                    "  no setting makes it fit: with one sequence a micro-batch, FP8 moments and BF16 weights it is "
+                    "  no setting makes it fit: with one sequence per micro-batch, FP8 moments and BF16 weights it is "
                     "still too large. Choose a smaller model\n");
 }
 
@@ -80,8 +80,9 @@ std::string time_text(const Estimate& estimate) {
   const TimeEstimate& time = *estimate.time;
   const double tokens = static_cast<double>(estimate.tokens_per_step) / time.seconds_per_step;
   std::string text = fmt::format("\ntime, {}\n", origin_name(time.origin));
-  text += fmt::format("  {:<22}{:>12}   {} tokens/s, {:.3g} TFLOP/s\n", "a step", duration_text(time.seconds_per_step),
-                      count_text(tokens), tokens * estimate.flops_per_token / 1e12);
+  text +=
+      fmt::format("  {:<22}{:>12}   {} tokens/s, {:.3g} TFLOP/s\n", "per step", duration_text(time.seconds_per_step),
+                  count_text(tokens), tokens * estimate.flops_per_token / 1e12);
   const auto steps = static_cast<double>(estimate.config.train.steps);
   text += fmt::format("  {:<22}{:>12}   without validation and checkpoints\n", "the run",
                       duration_text(time.seconds_per_step * steps));
@@ -121,19 +122,19 @@ std::string estimate_text(const Estimate& estimate) {
     const std::string remark = overhead ? fmt::format("   {}", origin_name(estimate.overhead_origin)) : "";
     text += fmt::format("  {:<22}{:>12}{}\n", line.name, bytes_text(line.bytes), remark);
   }
-  text += fmt::format("  {:<22}{:>12}\n", "together", bytes_text(estimate.needed));
+  text += fmt::format("  {:<22}{:>12}\n", "total", bytes_text(estimate.needed));
   text += verdict_text(estimate);
   if (estimate.kind == HardwareKind::gpu) {
     text += fmt::format("  on the host, with the copy a checkpoint is written from: {}\n",
                         bytes_text(estimate.host_needed));
   }
   text += "\nwork\n";
-  text += fmt::format("  {:<22}{:>12}   {} micro-batches of {} × {}\n", "tokens a step",
+  text += fmt::format("  {:<22}{:>12}   {} micro-batches of {} × {}\n", "tokens per step",
                       count_text(static_cast<double>(estimate.tokens_per_step)), train.accumulation, train.batch,
                       train.context);
   text += fmt::format("  {:<22}{:>12}   {} tokens\n", "steps", train.steps,
                       count_text(static_cast<double>(estimate.tokens_per_step) * static_cast<double>(train.steps)));
-  text += fmt::format("  {:<22}{:>12}   {:.1f} % of the products in 8 bits or fewer\n", "FLOPs",
+  text += fmt::format("  {:<22}{:>12}   {:.1f} % of the matrix products in 8 bits or fewer\n", "FLOPs",
                       fmt::format("{:.3g}", estimate.total_flops()), 100 * estimate.narrow_share);
   text += time_text(estimate);
   for (const std::string& note : estimate.notes) text += fmt::format("note: {}\n", note);

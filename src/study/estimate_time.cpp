@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Patterns may name layers that the shallow model has not, and the wide tail would be its whole stack.
+// Patterns may name layers that the shallow model has not, and the high-precision tail would be its whole stack.
 Config shallow(Config config, Size layers, Size batch) {
   config.model.layers = layers;
   config.train.batch = batch;
@@ -35,8 +35,8 @@ Config shallow(Config config, Size layers, Size batch) {
   return config;
 }
 
-// On the processors looking on costs nothing, and the first steps of large models are long enough to go by. A GPU
-// records its micro-step in the first two steps, and is slower while every operation is waited for.
+// On the CPU timing costs nothing, and the first steps of large models are long enough to go by. A GPU
+// captures its micro-step as a CUDA graph in the first two steps, and is slower while every operation is waited for.
 ShallowStep run_probe(const Config& config, Engine& engine) {
   const bool gpu = engine.hardware().kind == HardwareKind::gpu;
   TimedEngine timed(engine);
@@ -92,13 +92,13 @@ Size probe_batch(const Config& config, const Engine& engine) {
 double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batch, const ShallowStep& one,
                        const ShallowStep& two) {
   const auto beyond = static_cast<double>(layers - 1);
-  const double a_layer = std::max(0.0, two.micro_step - one.micro_step);
-  const double a_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
+  const double per_layer = std::max(0.0, two.micro_step - one.micro_step);
+  const double per_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
   const double parameters =
       static_cast<double>(one.parameters) + beyond * static_cast<double>(two.parameters - one.parameters);
   const double micro_batches =
       static_cast<double>(train.accumulation * train.batch) / static_cast<double>(measured_batch);
-  return micro_batches * (one.micro_step + beyond * a_layer) + a_parameter * parameters;
+  return micro_batches * (one.micro_step + beyond * per_layer) + per_parameter * parameters;
 }
 
 TimeEstimate measure_time(const Config& config, Engine& engine) {
@@ -109,7 +109,7 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
   TimeEstimate time;
   time.origin = Origin::measured;
   time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
-  time.how = fmt::format("steps of {} on {}, {} × {} tokens a micro-batch, scaled to {} layers and {} × {} tokens",
+  time.how = fmt::format("steps of {} on {}, {} × {} tokens per micro-batch, scaled to {} layers and {} × {} tokens",
                          layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
                          layers, config.train.accumulation * config.train.batch, config.train.context);
   return time;
@@ -121,18 +121,18 @@ TimeEstimate assume_time(const Estimate& estimate, const GpuModel& gpu) {
   constexpr double narrow_efficiency = 0.35;
   const bool native = runs_natively(estimate.config, gpu);
   const double narrow = native ? estimate.narrow_share : 0;
-  const double seconds_a_tflop =
+  const double seconds_per_tflop =
       (1 - narrow) / (wide_efficiency * gpu.bf16_tflops) + (native ? narrow / (narrow_efficiency * gpu.fp8_tflops) : 0);
   TimeEstimate time;
   time.origin = Origin::assumed;
   time.seconds_per_step =
-      estimate.flops_per_token * static_cast<double>(estimate.tokens_per_step) / 1e12 * seconds_a_tflop;
+      estimate.flops_per_token * static_cast<double>(estimate.tokens_per_step) / 1e12 * seconds_per_tflop;
   time.how = fmt::format("{}'s dense peaks, {} TFLOP/s in BF16", gpu.name, gpu.bf16_tflops);
-  if (native) time.how += fmt::format(" and {} in FP8", gpu.fp8_tflops);
+  if (native) time.how += fmt::format(" and {} TFLOP/s in FP8", gpu.fp8_tflops);
   time.how += fmt::format(", of which {:.0f} %", 100 * wide_efficiency);
   if (native) time.how += fmt::format(" and {:.0f} %", 100 * narrow_efficiency);
   time.how += " are assumed to be reached";
-  if (estimate.narrow_share > 0 && !native) time.how += "; the recipe's products run through BF16 there";
+  if (estimate.narrow_share > 0 && !native) time.how += "; the recipe's matrix products are emulated in BF16 there";
   return time;
 }
 

@@ -8,7 +8,7 @@
 
 namespace quaver {
 
-// Tokens of a micro-batch on the processors, at most, unless one sequence is longer.
+// Tokens of a micro-batch on the CPU, at most, unless one sequence is longer.
 inline constexpr Size probe_tokens = 1024;
 
 // What a step of a shallow model took: its optimizer's part grows with the parameters, the rest with the tokens.

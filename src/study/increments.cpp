@@ -9,8 +9,8 @@ namespace {
 
 // The units of a bundle in the order to store them narrowly: each time those whose harm per operation is least. That
 // figure can only grow along the way, or the later units would have come along earlier.
-void add_increments(const Bundle& bundle, const std::vector<double>& harms, const NarrowFlops& narrow_flops,
-                    std::vector<Increment>& out) {
+void add_increments(const Bundle& bundle, const std::vector<double>& harms,
+                    const LowPrecisionFlops& low_precision_flops, std::vector<Increment>& out) {
   std::set<std::size_t> taken;
   while (taken.size() < bundle.size()) {
     Increment best;
@@ -24,7 +24,7 @@ void add_increments(const Bundle& bundle, const std::vector<double>& harms, cons
         together.insert(bundle[i]);
       }
       if (increment.units.empty()) continue;
-      increment.flops = narrow_flops(together) - narrow_flops(taken);
+      increment.flops = low_precision_flops(together) - low_precision_flops(taken);
       const bool better = increment.harm_per_flop() < best.harm_per_flop();
       const bool alike = increment.harm_per_flop() == best.harm_per_flop();
       if (better || (alike && increment.units.size() > best.units.size())) best = std::move(increment);
@@ -37,9 +37,9 @@ void add_increments(const Bundle& bundle, const std::vector<double>& harms, cons
 }  // namespace
 
 std::vector<Increment> chain_of(const std::vector<Bundle>& bundles, const std::vector<double>& harms,
-                                const NarrowFlops& narrow_flops) {
+                                const LowPrecisionFlops& low_precision_flops) {
   std::vector<Increment> increments;
-  for (const Bundle& bundle : bundles) add_increments(bundle, harms, narrow_flops, increments);
+  for (const Bundle& bundle : bundles) add_increments(bundle, harms, low_precision_flops, increments);
   std::stable_sort(increments.begin(), increments.end(),
                    [](const Increment& a, const Increment& b) { return a.harm_per_flop() < b.harm_per_flop(); });
   return increments;

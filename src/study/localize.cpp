@@ -34,7 +34,7 @@ class Search {
       : subject_(subject),
         options_(options),
         layers_(subject.trainer().model().layers()),
-        wide_(wide_plan(subject.plan, subject.config.precision)) {
+        wide_(high_precision_plan(subject.plan, subject.config.precision)) {
     make_units();
   }
 
@@ -85,7 +85,7 @@ class Search {
     return plan;
   }
 
-  double narrow_flops(const std::set<std::size_t>& units) const {
+  double low_precision_flops(const std::set<std::size_t>& units) const {
     return low_precision_share(flops_by_format(plan_with(units), layers_));
   }
 
@@ -174,13 +174,13 @@ class Search {
   std::vector<Increment> chain() const {
     std::vector<double> harms;
     for (const Unit& unit : units_) harms.push_back(unit.harm);
-    return chain_of(bundles_, harms, [this](const std::set<std::size_t>& units) { return narrow_flops(units); });
+    return chain_of(bundles_, harms, [this](const std::set<std::size_t>& units) { return low_precision_flops(units); });
   }
 
   PlanTrial try_plan(const std::set<std::size_t>& units, Baseline& baseline) {
     PlanTrial trial;
-    for (const std::size_t unit : units) trial.narrow_sites += static_cast<Size>(units_[unit].rows.size());
-    trial.narrow_share = narrow_flops(units);
+    for (const std::size_t unit : units) trial.low_precision_sites += static_cast<Size>(units_[unit].rows.size());
+    trial.narrow_share = low_precision_flops(units);
     trial.effect = baseline.effect_of(plan_with(units)).whole;
     trial.harm = trial.effect.harm_at_most(baseline.loss());
     trial.holds = trial.harm <= options_.budget;
@@ -206,7 +206,7 @@ class Search {
     }
     const std::set<std::size_t> narrow = first_of(increments, good);
     for (const std::size_t unit : narrow) {
-      for (const std::size_t row : units_[unit].rows) result.sites[row].kept_wide = false;
+      for (const std::size_t row : units_[unit].rows) result.sites[row].kept_high_precision = false;
     }
     write_layers(plan_with(narrow), result);
     options_.progress.at(total(), total());
@@ -256,11 +256,5 @@ std::string_view name_of(Grouping grouping) {
 }
 
 Localization localize(Subject& subject, const LocalizeOptions& options) { return Search(subject, options).run(); }
-
-PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization) {
-  precision.recipe = localization.recipe;
-  precision.layers = localization.layers;
-  return precision;
-}
 
 }  // namespace quaver

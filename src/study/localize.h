@@ -1,12 +1,13 @@
-// Localization: which operands of a model bear a narrow format and which do not, and a plan that follows from it.
+// Sensitivity analysis: which operands of a model tolerate a low-precision format and which do not, and a plan that
+// follows from it.
 //
 // With everything else in high precision, one operand (layer × role) at a time is stored as the recipe says, and its
-// effect measured (sensitivity.h says how, and how loss and gradients become one figure). Then a plan is sought that
-// keeps the harm within a budget at the largest share of low-precision operations. A product is narrow only where both
-// its operands are, so the roles of a layer are bought together: by harm per operation, cheapest first, which gives a
-// chain of plans, each with more in low precision than the one before. Effects of single operands do not add up
-// exactly, and are too small to be sure of on a few batches; so nothing rests on their sum. Plans of the chain are
-// measured whole, by bisection, on other batches than the operands were, and the last one whose harm is below the
+// effect measured (sensitivity.h says how, and how loss and gradients become one number). Then a plan is sought that
+// keeps the harm within a budget at the largest share of low-precision operations. A GEMM is in low precision only
+// where both its operands are, so the roles of a layer are bought together: by harm per operation, cheapest first,
+// which gives a chain of plans, each with more in low precision than the one before. Effects of single operands do not
+// add up exactly, and are too small to be sure of on a few batches; so nothing rests on their sum. Plans of the chain
+// are measured whole, by bisection, on other batches than the operands were, and the last one whose harm is below the
 // budget with 95 % confidence is proposed. The measurement is of a model at one moment: a plan made early in training
 // deserves to be made again later.
 //
@@ -24,7 +25,7 @@
 
 namespace quaver {
 
-// What is narrowed together in one measurement: fewer measurements, a coarser map.
+// What is tried_together together in one measurement: fewer measurements, a coarser map.
 enum class Grouping : std::uint8_t { site, layer, block };
 
 struct LocalizeOptions {
@@ -39,21 +40,21 @@ struct SiteSensitivity {
   std::string site;
   std::string layer;
   Role role = Role::x;
-  std::string group = {};  // what was tried together: the site itself, its layer or its block
-  std::string recipe;      // that was tried; where it was not, the wide one
-  bool tried = false;      // false: wide in the recipe's own plan
-  bool kept_wide = true;   // in the plan proposed
-  Effect effect = {};      // of its group
-  GradientMatch own = {};  // of the layer's own weight gradient
+  std::string group = {};           // what was tried together: the site itself, its layer or its block
+  std::string recipe;               // that was tried; where it was not, the high-precision one
+  bool tried = false;               // false: high precision in the recipe's own plan
+  bool kept_high_precision = true;  // in the plan proposed
+  Effect effect = {};               // of its group
+  GradientMatch own = {};           // of the layer's own weight gradient
   double sqnr_db = 0;
   double harm = 0;         // likeliest, a share of the loss
-  double flops_share = 0;  // of the model's products, those that read this operand
+  double flops_share = 0;  // of the model's GEMMs, those that read this operand
 };
 
 // A plan measured whole.
 struct PlanTrial {
-  Size narrow_sites = 0;
-  double narrow_share = 0;  // of the products' operations
+  Size low_precision_sites = 0;
+  double narrow_share = 0;  // of the matrix products' operations
   Effect effect;
   double harm = 0;    // at most
   bool holds = true;  // within the budget
@@ -72,18 +73,15 @@ struct Localization {
   double baseline_error = 0;           // standard error over batches
   std::vector<SiteSensitivity> sites;  // in the plan's order
   std::vector<std::size_t> ranking;    // indices of `sites` that were tried, most harmful first
-  std::vector<PlanTrial> trials;       // in the order they were made; the first has all the recipe's sites narrow
+  std::vector<PlanTrial> trials;  // in the order they were made; the first has all the recipe's sites in low precision
   PlanTrial chosen;
   std::map<std::string, std::string> layers;  // the plan proposed, as precision.layers: layer or site → recipe
 };
 
-// Throws Error where the config's recipe is not narrow anywhere, or the model's loss is not finite.
+// Throws Error where the config's recipe has nothing in low precision, or the model's loss is not finite.
 Localization localize(Subject& subject, const LocalizeOptions& options);
 
-// A config with the proposed plan.
-PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization);
-
-// The [precision] part of a config as a file of its own, with the figures as comments. `document` is where
+// The [precision] part of a config as a file of its own, with the measurements as comments. `document` is where
 // localization.json is kept.
 std::string to_plan_file(const Localization& localization, const PrecisionConfig& precision,
                          const std::filesystem::path& document);

@@ -53,15 +53,15 @@ const SiteSensitivity* worst_of(const Localization& localization, const std::str
 
 std::string remark(const SiteSensitivity* site, Grouping grouping) {
   if (site == nullptr) return "";
-  const std::string narrowed =
+  const std::string tried_together =
       grouping == Grouping::site ? std::string(name_of(site->role)) : fmt::format("its {}", name_of(grouping));
-  return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}; SQNR of {} {:.1f} dB", narrowed,
+  return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}; SQNR of {} {:.1f} dB", tried_together,
                      std::isfinite(site->harm) ? fmt::format("{:.4f} %", 100 * site->harm) : "unbounded",
                      site->effect.gradient_cosine, name_of(site->role), site->sqnr_db);
 }
 
 ordered_json trial_json(const PlanTrial& trial) {
-  return {{"narrow_sites", trial.narrow_sites},
+  return {{"narrow_sites", trial.low_precision_sites},
           {"narrow_share", trial.narrow_share},
           {"loss_change", finite_or_null(trial.effect.loss_change)},
           {"loss_error", finite_or_null(trial.effect.loss_error)},
@@ -86,7 +86,7 @@ ordered_json site_json(const SiteSensitivity& site) {
           {"sqnr_db", finite_or_null(site.sqnr_db)},
           {"harm", site.tried ? finite_or_null(site.harm) : nullptr},
           {"flops_share", site.flops_share},
-          {"kept_wide", site.kept_wide}};
+          {"kept_wide", site.kept_high_precision}};
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
   const PlanTrial& chosen = localization.chosen;
   std::string text = fmt::format(
       "# Proposed by quaver localize for {}: {} batches at step {}.\n"
-      "# {:.1f} % of the products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
+      "# {:.1f} % of the matrix products' operations in low precision; measured whole, the loss is {:+.6f} ± {:.6f} of "
       "{:.4f}\n"
       "# nats, gradient cosine {:.6f}: harm at most {:.4f} % of the loss, budget {:.4f} %.\n"
       "# Use it with the config it was made for: quaver train config.toml precision.toml\n",

@@ -80,11 +80,11 @@ GradientMatch match_of(const std::vector<float>& exact, const std::vector<float>
 
 Baseline::Baseline(Subject& subject, Size first, Size batches)
     : subject_(subject),
-      wide_(wide_plan(subject.plan, subject.config.precision)),
+      high_precision_(high_precision_plan(subject.plan, subject.config.precision)),
       first_batch_(next_batch(subject.trainer(), first)) {
   std::size_t kept = 0;
   for (Size batch = 0; batch < batches; ++batch) {
-    ProbeResult result = probe(wide_, batch);
+    ProbeResult result = probe(high_precision_, batch);
     losses_.push_back(result.loss);
     kept += bytes_of(result.gradients);
     if (kept <= most_kept_bytes) kept_.push_back(std::move(result.gradients));
@@ -104,9 +104,9 @@ double Baseline::loss_error() const { return mean_of(losses_).error; }
 
 const Baseline::Gradients& Baseline::gradients(Size batch) {
   if (batch < static_cast<Size>(kept_.size())) return kept_[static_cast<std::size_t>(batch)];
-  if (again_of_ != batch) again_ = probe(wide_, batch).gradients;
-  again_of_ = batch;
-  return again_;
+  if (recomputed_batch_ != batch) recomputed_ = probe(high_precision_, batch).gradients;
+  recomputed_batch_ = batch;
+  return recomputed_;
 }
 
 // Adds each layer's match to the effect; returns the model's.

@@ -5,10 +5,10 @@
 //
 // Gradients. One operand in 8 bits moves the loss of a few batches by less than can be told from zero, and an output
 // gradient (dy) moves it not at all; what they harm is the direction of the next steps. So the gradients of each batch
-// are compared too. AdamW gives every tensor a step of about the same size an element, whatever its gradient's norm;
+// are compared too. AdamW gives every tensor a step of about the same size per element, whatever its gradient's norm;
 // tensors therefore count by their number of elements, each with the cosine and the relative error of its own gradient.
 //
-// Both as one figure. To first order a step of fixed size along a direction with cosine c to the gradient descends c
+// Both as one number. To first order a step of fixed size along a direction with cosine c to the gradient descends c
 // times as far, so that a run behaves as if it had c times the steps: it ends higher by (1 − c)·|dL/d ln t|. Late in
 // training language models lose about a tenth of their loss, or less, for e times the steps, so
 //   harm = loss change / loss + 0.1 · (1 − cosine),
@@ -77,12 +77,12 @@ class Baseline {
   GradientMatch compare(const Gradients& exact, const Gradients& other, PlanEffect& effect) const;
 
   Subject& subject_;
-  Plan wide_;
+  Plan high_precision_;
   Size first_batch_;
   std::vector<double> losses_;
   std::vector<Gradients> kept_;  // of the first batches, as many as there is room for
-  Gradients again_;              // of the batch that was last computed again
-  Size again_of_ = -1;
+  Gradients recomputed_;         // of the batch that was last recomputed
+  Size recomputed_batch_ = -1;
 };
 
 }  // namespace quaver

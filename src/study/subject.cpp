@@ -64,7 +64,7 @@ std::vector<SiteSpec> specs_of(const Plan& plan) {
   return specs;
 }
 
-Plan wide_plan(const Plan& plan, const PrecisionConfig& options) {
+Plan high_precision_plan(const Plan& plan, const PrecisionConfig& options) {
   Plan wide = plan;
   for (PlanRow& row : wide.rows) {
     row.recipe = high_precision_recipe_for(options.recipe);
@@ -92,7 +92,7 @@ CastStatistics weight_statistics(Trainer& trainer, const std::string& site, cons
   out.codes = codes.data();
   out.block_scales = out.has_block_scales() ? block_scales.data() : nullptr;
   const float scale = tensor_scale_for(spec, amax(values.data(), parameter->count()).value);
-  const RandomKey random{trainer.config().train.seed, parameter->site->stream, 0};
+  const RandomKey random{.seed = trainer.config().train.seed, .step = 0, .stream = parameter->site->stream};
   return quantize(values.data(), parameter->rows, parameter->cols, Side::rows, scale, random, Detail::full, out);
 }
 

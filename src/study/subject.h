@@ -47,8 +47,8 @@ struct StudyProgress {
 // One spec per site, as Trainer::probe takes them.
 std::vector<SiteSpec> specs_of(const Plan& plan);
 
-// The plan with every site in the wide recipe.
-Plan wide_plan(const Plan& plan, const PrecisionConfig& options);
+// The plan with every site in the high-precision recipe.
+Plan high_precision_plan(const Plan& plan, const PrecisionConfig& options);
 
 // What a cast of a weight as `spec` says sees of it, along its rows and with the weight's own scale. (A probe casts
 // weights unseen: it gathers statistics of the others.)

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <sys/file.h>
@@ -206,7 +207,7 @@ CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep)
     : CheckpointStore(run_directory, keep, Access::write) {}
 
 CheckpointStore CheckpointStore::read_only(const fs::path& run_directory) {
-  return {run_directory, keep_all, Access::read};
+  return {run_directory, std::numeric_limits<int>::max(), Access::read};
 }
 
 CheckpointStore::CheckpointStore(const fs::path& run_directory, int keep, Access access)
@@ -237,8 +238,7 @@ CheckpointStore::CheckpointStore(CheckpointStore&& other) noexcept
     : directory_(std::move(other.directory_)),
       keep_(other.keep_),
       access_(other.access_),
-      lock_(std::exchange(other.lock_, -1)),
-      pinned_(std::move(other.pinned_)) {}
+      lock_(std::exchange(other.lock_, -1)) {}
 
 // The lock is on the open directory, so that the system drops it with the process, however that ends.
 void CheckpointStore::lock() {
@@ -359,8 +359,7 @@ void CheckpointStore::remove_checkpoint(std::uint64_t step) {
 
 std::vector<std::uint64_t> CheckpointStore::removable_before(std::uint64_t step) const {
   std::vector<std::uint64_t> found = steps();
-  std::erase_if(
-      found, [&](std::uint64_t older) { return older >= step || pinned_.contains(older) || !is_ours(path_of(older)); });
+  std::erase_if(found, [&](std::uint64_t older) { return older >= step || !is_ours(path_of(older)); });
   return found;
 }
 

@@ -7,17 +7,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "io/file_io.h"
-#include "train/safetensors.h"
+#include "io/safetensors.h"
 
 namespace quaver {
 
@@ -64,8 +62,6 @@ CheckpointManifest parse_manifest(std::string_view text, std::string_view source
 
 class CheckpointStore {
  public:
-  static constexpr int keep_all = std::numeric_limits<int>::max();
-
   // Opens the store of a run for writing, making the directories, and removes what a killed process left half-done.
   // keep: how many of the newest checkpoints stay after a save, at least 1; the disk must hold one more while saving.
   // One writer at a time: a second one, in this process or another, is an Error.
@@ -88,12 +84,9 @@ class CheckpointStore {
   };
 
   // Writes a checkpoint, replacing one of the same step atomically, then deletes the oldest beyond `keep`: never the
-  // one just written, a pinned one, or one of a later step. On failure throws an Error that says why and which
+  // one just written, or one of a later step. On failure throws an Error that says why and which
   // checkpoint is the newest good one; nothing of the failed attempt stays on disk.
   Saved save(std::uint64_t step, const CheckpointContent& content);
-
-  // Steps that are kept whatever their age, for example the best so far.
-  void pin(std::set<std::uint64_t> steps) { pinned_ = std::move(steps); }
 
   // Renames the checkpoints after a step, none of which could be used, for a run that goes on from it: they are out of
   // its way, and there for whoever can mend them. Returns where they are now.
@@ -130,7 +123,7 @@ class CheckpointStore {
   std::filesystem::path temporary_of(std::uint64_t step) const;
   void require_writable() const;
   CheckpointManifest manifest_of(std::uint64_t step) const;
-  std::vector<std::uint64_t> removable_before(std::uint64_t step) const;  // ascending; not pinned, and ours
+  std::vector<std::uint64_t> removable_before(std::uint64_t step) const;  // ascending; ours
   void lock();
   void clean_up();
   FileDigest write_parts(const std::filesystem::path& folder, std::uint64_t step, const CheckpointContent& content);
@@ -143,7 +136,6 @@ class CheckpointStore {
   int keep_;
   Access access_;
   int lock_ = -1;
-  std::set<std::uint64_t> pinned_;
 };
 
 }  // namespace quaver

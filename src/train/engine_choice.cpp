@@ -5,7 +5,7 @@
 
 namespace quaver {
 
-// BF16 between products would undo what these recipes are chosen for.
+// BF16 between GEMMs would undo what these recipes are chosen for.
 Format gpu_wide_format(const std::string& recipe) {
   const bool exact = recipe == "fp32" || recipe == "tf32" || recipe == "fp16";
   return exact ? Format::f32 : Format::bf16;
@@ -23,7 +23,7 @@ std::unique_ptr<Engine> make_engine(const Config& config, const std::function<vo
       try {
         return make_cuda_engine(cuda);
       } catch (const Error& error) {
-        if (notice) notice(std::string("training on the processors: ") + error.what());
+        if (notice) notice(std::string("training on the CPU: ") + error.what());
       }
       break;
   }

@@ -2,12 +2,13 @@
 
 #include <ctime>
 #include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace quaver {
 
-std::string processor_model() {
+std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(": ");
@@ -16,10 +17,18 @@ std::string processor_model() {
   return "unknown";
 }
 
+std::string compiler_name() {
+#ifdef __clang__
+  return fmt::format("clang++ {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return "g++ " __VERSION__;
+#endif
+}
+
 std::string environment_json(const Engine& engine) {
   return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
-                                {"compiler", __VERSION__},
-                                {"processor", processor_model()},
+                                {"compiler", compiler_name()},
+                                {"processor", cpu_model()},
                                 {"engine", engine.name()},
                                 {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
       .dump(1);

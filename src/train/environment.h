@@ -8,9 +8,12 @@
 namespace quaver {
 
 // As the system names it; "unknown" where it does not.
-std::string processor_model();
+std::string cpu_model();
 
-// The env.json of a run: version, compiler, processor, engine, time.
+// "g++ 12.2.0".
+std::string compiler_name();
+
+// The env.json of a run: version, compiler, CPU, engine, time.
 std::string environment_json(const Engine& engine);
 
 }  // namespace quaver

@@ -1,5 +1,5 @@
-// The guard watches a run and acts: a site that keeps overflowing is widened, a loss that diverges sends the run back
-// to its last good checkpoint. Every act is named.
+// The guard watches a run and acts: a site that keeps overflowing is stored in BF16, a loss that diverges sends the run
+// back to its last good checkpoint. Every act is named.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Guard {
   // other.
   Verdict judge(double loss, bool skipped);
 
-  // Sites that overflowed in `widen_after` steps in a row, in formats that can be widened.
+  // Sites that overflowed in `widen_after` steps in a row, in formats of low precision.
   std::vector<std::string> sites_to_widen(const ScaleBook& book) const;
 
   // After a rewind: forgets the losses that led to it.

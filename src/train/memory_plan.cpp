@@ -1,9 +1,11 @@
 #include "train/memory_plan.h"
 
+#include <fmt/format.h>
 #include <utility>
 
 #include "models/factory.h"
 #include "optim/optimizer.h"
+#include "quaver/error.h"
 #include "train/engine_choice.h"
 #include "train/resolved_config.h"
 
@@ -11,8 +13,8 @@ namespace quaver {
 
 namespace {
 
-// Wide operands are copied to be looked at.
-bool looks_closely(const Config& config, const Model& model) {
+// High-precision operands are copied for full statistics.
+bool gathers_full_statistics(const Config& config, const Model& model) {
   return config.train.statistics_every > 0 || config.train.shadow_every > 0 || model.is_unit_scaled();
 }
 
@@ -28,7 +30,7 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
   };
   pass(Pass::train, Detail::counts);
   pass(Pass::evaluate, Detail::counts);
-  if (looks_closely(config, model)) pass(Pass::train, Detail::full);
+  if (gathers_full_statistics(config, model)) pass(Pass::train, Detail::full);
 }
 
 MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model) {
@@ -60,7 +62,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   optimizer->measure(*engine, 1);
   optimizer->update(*engine, {.casting = &casting});
   memory.workspace = static_cast<Size>(engine->workspace_bytes());
-  memory.passing = static_cast<Size>(engine->passing_bytes());
+  memory.transient = static_cast<Size>(engine->passing_bytes());
   memory.checkpoint = memory.weights + optimizer->stored_bytes();
   return memory;
 }
@@ -88,6 +90,34 @@ MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const Mod
   later.precision.recipe = config.precision.switch_to;
   const MemoryPlan second = plan_recipe(later, hardware, wide, make_model);
   return second.engine_total() > first.engine_total() ? second : first;
+}
+
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model) {
+  const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
+                                                      : static_cast<Size>(engine.free_memory());
+  const Hardware hardware = engine.hardware();
+  const MemoryPlan plan = plan_memory(config, hardware, make_model);
+  const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
+    return some.engine_total() - static_cast<Size>(engine.workspace_bytes());
+  };
+  const Size needed = needed_by(plan);
+  if (limit == 0 || needed <= limit) return;
+  Config smaller = config;
+  do {
+    smaller.train.batch /= 2;
+  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model)) > limit);
+  const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
+  throw Error(
+      fmt::format("the run needs {:.2f} GiB ({:.2f} GiB of weights, gradients and optimizer state, {:.2f} GiB of "
+                  "activations, {:.2f} GiB of workspace) and {:.2f} GiB are free: {:.2f} GiB too much",
+                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.transient), gib(limit),
+                  gib(needed - limit)),
+      smaller.train.batch > 0
+          ? fmt::format("train.batch = {} fits; raise train.accumulation to keep the tokens per step. `quaver "
+                        "estimate` tries other changes",
+                        smaller.train.batch)
+          : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\": `quaver "
+            "estimate` tries what fits");
 }
 
 }  // namespace quaver

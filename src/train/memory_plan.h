@@ -1,4 +1,4 @@
-// How much memory a run needs, from a dry run of its first step: the same model, optimiser and arena as the trainer's,
+// How much memory a run needs, from a dry run of its first step: the same model, optimizer and arena as the trainer's,
 // on an engine that counts instead of computing. It needs neither the memory nor the device.
 #pragma once
 
@@ -23,13 +23,13 @@ struct MemoryPlan {
   Size activations = 0;  // kept for backward
   Size scratch = 0;      // of the arena beside them
   Size workspace = 0;    // kept by the engine's operations for themselves
-  Size passing = 0;      // the most that one operation takes and gives back
+  Size transient = 0;    // the most that one operation takes and gives back
   Size checkpoint = 0;   // the copy that a checkpoint is written from, on the host
 
   Size fixed() const { return weights + quantized_weights + gradients + optimizer; }
   Size arena() const { return activations + scratch; }
   // What the engine's memory must hold.
-  Size engine_total() const { return fixed() + arena() + workspace + passing; }
+  Size engine_total() const { return fixed() + arena() + workspace + transient; }
 };
 
 // What the arena must hold for a model whose parameters have places in the sizing engine, or none at all: then the
@@ -42,5 +42,9 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine);
 
 // The whole run. `config` as resolve_shape gives it.
 MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model = model_of);
+
+// Throws Error where the run does not fit into the engine's free memory or train.memory_limit_mb, saying by how much
+// and what would fit.
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model);
 
 }  // namespace quaver

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t most_bytes = std::uint64_t{8} << 30U;        // of a log: tens of millions of steps
 constexpr std::size_t most_pending_bytes = std::size_t{256} << 20U;  // beyond it the newest lines are given up
 
-// JSON has no infinity: a figure that is not finite is null.
+// JSON has no infinity: a number that is not finite is null.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
 
 void append_to(const fs::path& path, std::string_view text) {

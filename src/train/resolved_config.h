@@ -8,18 +8,18 @@
 
 namespace quaver {
 
-// The config with the parametrisation that its recipe asks for, where it names none.
+// The config with the parametrization that its recipe asks for, where it names none.
 Config resolve_parametrization(Config config);
 
-// The config with vocabulary, parametrisation and context chosen.
+// The config with vocabulary, parametrization and context chosen.
 Config resolve_shape(Config config, int data_vocab);
 
-// What each product sums in: as the config says, or as the engine prefers.
+// What each GEMM accumulates in: as the config says, or as the engine prefers.
 Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine);
 
 ScaleRules scale_rules(const Config& config);
 
-// What the optimiser keeps the weights in.
+// What the optimizer keeps the weights in.
 Format master_format(const Config& config);
 
 }  // namespace quaver

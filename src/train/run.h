@@ -21,6 +21,7 @@ struct RunObserver {
   std::function<void(const StepReport&, std::optional<double> validation_loss)> stepped;
   std::function<void(const std::string&)> message;
   std::function<void(const std::string&)> warning;
+  std::function<void(const std::string&)> critical;  // an alert that is; empty: told as a warning
 };
 
 enum class RunStart : std::uint8_t { fresh, resume };

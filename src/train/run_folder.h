@@ -23,7 +23,7 @@ Config load_run_config(const std::filesystem::path& directory, const std::vector
 // config.toml itself, for comparison with that.
 Config load_config_file(const std::filesystem::path& directory);
 
-// The files that make a folder a run, beside its checkpoints.
+// The files that make one folder per run, beside its checkpoints.
 struct RunFiles {
   std::string config;       // TOML
   std::string plan;         // TOML

@@ -19,7 +19,7 @@ class RunHistory {
   // Nothing was trained or validated.
   bool is_empty() const { return losses_.empty() && validation_.empty(); }
 
-  // The figures of a result that follow from the steps.
+  // The metrics of a result that follow from the steps.
   void write_to(RunResult& result) const;
 
  private:

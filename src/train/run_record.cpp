@@ -199,12 +199,12 @@ void RunRecord::checkpoint_time(Size step, double seconds) {
 
 void RunRecord::numerics(const NumericsSample& sample) {
   if (recorder_ == nullptr) return;
-  std::vector<float> figures;
-  figures.reserve(sample.sites.size() * statistic_count);
+  std::vector<float> values;
+  values.reserve(sample.sites.size() * statistic_count);
   for (const SiteSample& site : sample.sites) {
-    figures.insert(figures.end(), site.values.begin(), site.values.end());
+    values.insert(values.end(), site.values.begin(), site.values.end());
   }
-  recorder_->numerics(sample.step, figures, sample.binades);
+  recorder_->numerics(sample.step, values, sample.binades);
 }
 
 void RunRecord::changes(const ScaleBook& book) {

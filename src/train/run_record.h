@@ -55,7 +55,7 @@ class RunRecord {
   const Trainer& trainer_;
   std::unique_ptr<RunRecorder> recorder_;    // null: not recorded
   std::vector<std::size_t> changes_seen_;    // of each entry of the book
-  double narrow_share_ = 0;                  // of the products' operations in 8 bits and fewer
+  double narrow_share_ = 0;                  // of the matrix products' operations in 8 bits and fewer
   std::map<std::string, std::string> acts_;  // by rule, site and first step of an alert
   GpuMeter meter_;
 };

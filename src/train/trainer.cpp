@@ -5,11 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
+#include <unordered_map>
 
-#include "io/file_io.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/resolved_config.h"
+#include "train/trainer_state.h"
 
 namespace quaver {
 
@@ -52,26 +53,24 @@ double peak_learning_rate(const OptimConfig& optim, const Model& model) {
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
     : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice)) {}
 
-Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
+Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
                  Notice notice)
     : config_(std::move(config)),
-      make_model_(std::move(make_model)),
       batches_(std::move(batches)),
       engine_(engine),
-      notice_(std::move(notice)),
-      model_(make_model_(config_)),
-      plan_(make_plan(config_.precision, model_->layers())),
+      model_(make_model(config_)),
       book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)),
       tally_(engine),
-      noise_(config_.train.accumulation) {
-  book_.apply(plan_);
+      noise_(config_.train.accumulation),
+      context_{config_, engine_, *model_, sites_, memory_, step_, last_weight_cast_},
+      precision_(context_, std::move(notice)),
+      probes_(context_, *batches_, loss_scale_, tally_) {
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
-  load_scales();
   engine_.publish(sites_);
-  check_memory();
-  plan_memory();
+  require_memory(config_, engine_, make_model);
+  context_.plan_memory();
   model_->parameters().allocate(engine_, master_format(config_));
   model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
@@ -86,84 +85,12 @@ Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSo
 
 Trainer::~Trainer() = default;
 
-std::vector<std::string> Trainer::import_scales() {
-  const std::string& path = config_.precision.scales;
-  try {
-    return book_.from_json(read_file(path, largest_scale_file), ScaleBook::Import::scales_only, 0);
-  } catch (const Error& error) {
-    throw Error(fmt::format("precision.scales = {}: {}", path, error.what()), error.remedy());
-  }
-}
-
-// fp8-static and warm starts take their scales from a file, or from the config.
-void Trainer::load_scales() {
-  if (!config_.precision.scales.empty()) {
-    const auto missing = import_scales();
-    if (!missing.empty()) {
-      notice_(fmt::format("{}: no scale for {} of the sites, the first {}; they start without one",
-                          config_.precision.scales, missing.size(), missing.front()));
-    }
-  }
-  for (const auto& entry : book_.entries()) {
-    Site& site = entry->site;
-    if (site.spec.rows.policy != ScalePolicy::fixed || site.scale != 0) continue;
-    const PrecisionConfig& precision = config_.precision;
-    const double scale = site.role == Role::x   ? precision.static_activation_scale
-                         : site.role == Role::w ? precision.static_weight_scale
-                                                : precision.static_gradient_scale;
-    book_.set_scale(site.name, static_cast<float>(scale), 0, "from the config");
-  }
-}
-
-void Trainer::check_memory() const {
-  const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
-                                                       : static_cast<Size>(engine_.free_memory());
-  const Hardware hardware = engine_.hardware();
-  const MemoryPlan plan = quaver::plan_memory(config_, hardware, make_model_);
-  const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
-    return some.engine_total() - static_cast<Size>(engine_.workspace_bytes());
-  };
-  const Size needed = needed_by(plan);
-  if (limit == 0 || needed <= limit) return;
-  Config smaller = config_;
-  do {
-    smaller.train.batch /= 2;
-  } while (smaller.train.batch > 0 && needed_by(quaver::plan_memory(smaller, hardware, make_model_)) > limit);
-  const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
-  throw Error(
-      fmt::format("the run needs {:.2f} GiB ({:.2f} of weights, gradients and optimiser, {:.2f} of activations, {:.2f} "
-                  "of working memory) and {:.2f} GiB are free: {:.2f} GiB too much",
-                  gib(needed), gib(plan.fixed()), gib(plan.arena()), gib(plan.workspace + plan.passing), gib(limit),
-                  gib(needed - limit)),
-      smaller.train.batch > 0
-          ? fmt::format("train.batch = {} fits; raise train.accumulation to keep the tokens a step. `quaver estimate` "
-                        "tries other changes",
-                        smaller.train.batch)
-          : "choose a smaller model, or optim.moments = \"fp8\" and optim.master = \"bf16-stochastic\": `quaver "
-            "estimate` tries what fits");
-}
-
-Step Trainer::make_step(Pass pass) {
-  Step step{engine_, memory_.arena(), config_.train.batch, config_.train.context, pass};
-  step.memory = config_.train.memory;
-  step.casting.seed = config_.train.seed;
-  step.casting.observe = pass != Pass::evaluate;
-  step.accumulators = accumulators_for(config_.precision.accumulator, engine_);
-  step.generation = memory_.generation();
-  return step;
-}
-
-// Weights are cast once a step; their streams are those of the step that cast them.
-Casting Trainer::weight_casting(Detail detail) const {
-  return {.seed = config_.train.seed, .step = last_weight_cast_, .detail = detail};
-}
-
 bool Trainer::is_sampled(Size step) const {
   const auto due = [step](Size every) { return every > 0 && step % every == 0; };
   return due(config_.train.statistics_every) || due(config_.train.shadow_every);
 }
 
-void Trainer::restart_loader() { batches_->start(static_cast<std::uint64_t>(batch_index()), batch_shape()); }
+void Trainer::restart_loader() { batches_->start(static_cast<std::uint64_t>(batch_index()), context_.batch_shape()); }
 
 void Trainer::skip_batches(Size count) {
   skipped_batches_ += count;
@@ -208,7 +135,7 @@ void Trainer::abandon_step() {
   }
 }
 
-// After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
+// After the first micro-batch of a sampled step: full statistics of its casts, and its gradients' norms.
 void Trainer::look_closely() {
   engine_.collect(sites_);
   book_.take_samples();
@@ -220,7 +147,7 @@ void Trainer::look_closely() {
 
 StepReport Trainer::step() {
   const auto start = Clock::now();
-  switch_recipe_when_due();
+  precision_.switch_recipe_when_due();
   StepReport report;
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
@@ -295,82 +222,8 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
   report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
 }
 
-void Trainer::set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason) {
-  if (book_.entry(site).site.spec == spec) return;
-  book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
-  engine_.publish(sites_);
-  cast_weight_of(site);
-}
-
-void Trainer::cast_weight_of(const std::string& site) {
-  for (Parameter& parameter : model_->parameters().all()) {
-    if (parameter.site != nullptr && parameter.site->name == site) {
-      model_->parameters().quantize(parameter, engine_, weight_casting());
-    }
-  }
-}
-
-void Trainer::change_site(const std::string& site, const SiteSpec& spec, const std::string& reason) {
-  set_spec(site, spec, reason);
-  // What meets it in a product may have been rotated to match.
-  const std::string layer = site.substr(0, site.rfind('/'));
-  const auto name = [&](Role role) { return site_name(layer, role); };
-  SiteSpec x = book_.entry(name(Role::x)).site.spec;
-  SiteSpec w = book_.entry(name(Role::w)).site.spec;
-  SiteSpec dy = book_.entry(name(Role::dy)).site.spec;
-  agree_on_rotation(x, w, dy);
-  const std::string why = "no longer rotated: " + site + " is not";
-  set_spec(name(Role::x), x, why);
-  set_spec(name(Role::w), w, why);
-  set_spec(name(Role::dy), dy, why);
-  plan_memory();
-}
-
-std::vector<std::string> Trainer::take_back(const std::string& pattern) {
-  std::vector<std::string> done;
-  for (const auto& entry : book_.entries()) {
-    const Site& site = entry->site;
-    if (!matches(pattern, site.name) || !book_.can_roll_back(site.name)) continue;
-    const std::string reason = book_.roll_back(site.name, static_cast<std::uint64_t>(step_));
-    engine_.publish(sites_);
-    cast_weight_of(site.name);
-    done.push_back(
-        fmt::format("{}: took back \"{}\"; stored as {} again", site.name, reason, describe(site.spec.rows)));
-  }
-  if (done.empty()) {
-    throw Error("no site that matches '" + pattern + "' has a change to take back",
-                "`quaver inspect` lists a run's sites and their changes");
-  }
-  plan_memory();
-  return done;
-}
-
-void Trainer::apply_plan(const Plan& plan, const std::string& reason) {
-  for (const PlanRow& row : plan.rows) set_spec(row.site, row.spec, reason);
-  plan_memory();
-}
-
-bool Trainer::change_plan_from(const Config& trained, const std::string& reason) {
-  const Plan then = make_plan(trained.precision, model_->layers());
-  const bool same = std::equal(then.rows.begin(), then.rows.end(), plan_.rows.begin(), plan_.rows.end(),
-                               [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
-  if (!same) apply_plan(plan_, reason + config_.precision.recipe);
-  return !same;
-}
-
-void Trainer::switch_recipe_when_due() {
-  const PrecisionConfig& precision = config_.precision;
-  const auto due = static_cast<Size>(precision.switch_at * static_cast<double>(config_.train.steps));
-  if (switched_ || precision.switch_to.empty() || step_ < due) return;
-  switched_ = true;
-  PrecisionConfig later = precision;
-  later.recipe = precision.switch_to;
-  apply_plan(make_plan(later, model_->layers()), "switch to " + precision.switch_to);
-  notice_(fmt::format("step {}: the rest of the run uses {}", step_, precision.switch_to));
-}
-
 std::optional<double> Trainer::evaluate(Size batches) {
-  const BatchShape shape = batch_shape();
+  const BatchShape shape = context_.batch_shape();
   batches = batches_->validation_batches(batches, shape);
   if (batches == 0) return std::nullopt;
   BatchStorage storage;
@@ -388,7 +241,7 @@ double Trainer::loss_sum(const Batch& batch, Size index) {
 }
 
 void Trainer::add_evaluation_loss(const Batch& batch, Size index) {
-  Step step = make_step(Pass::evaluate);
+  Step step = context_.make_step(Pass::evaluate);
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
   model_->loss(step, batch, 1, tally_.device_loss_sum());
 }
@@ -399,7 +252,7 @@ std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> toke
   const auto context = static_cast<std::size_t>(config_.train.context);
   if (tokens.size() > context) tokens = tokens.last(context);
   std::vector<float> logits(static_cast<std::size_t>(language->vocab()));
-  Step step = make_step(Pass::evaluate);
+  Step step = context_.make_step(Pass::evaluate);
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
   const auto memory = engine_.allocate(logits.size() * sizeof(float));
@@ -420,10 +273,100 @@ MemoryUse Trainer::memory() const {
   return use;
 }
 
-std::map<std::string, double> Trainer::format_shares() const {
-  Plan now = plan_;
-  for (std::size_t i = 0; i < sites_.size(); ++i) now.rows[i].spec = sites_[i]->spec;
-  return flops_by_format(now, model_->layers());
+GradientAgreement Trainer::shadow_check() {
+  return probes_.shadow_check({precision_.specs(), precision_.high_precision_specs()}, batch_index());
+}
+
+double Trainer::embedding_rms() const {
+  for (const OptimizerState& state : optimizer_->states()) {
+    if (state.parameter->kind != ParameterKind::embedding || state.update.count == 0) continue;
+    return std::sqrt(state.update.weight2 / static_cast<double>(state.update.count));
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+NumericsSample Trainer::numerics() const {
+  NumericsSample sample = sample_of(book_, static_cast<std::uint64_t>(step_));
+  std::unordered_map<const Site*, std::size_t> places;
+  for (std::size_t i = 0; i < sites_.size(); ++i) places[sites_[i]] = i;
+  const auto& states = optimizer_->states();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const OptimizerState& state = states[i];
+    if (state.parameter->site == nullptr) continue;
+    SiteSample& figures = sample.sites[places.at(state.parameter->site)];
+    const UpdateStatistics& update = state.update;
+    if (update.weight2 > 0) {
+      figures[Statistic::update_ratio] = static_cast<float>(std::sqrt(update.update2 / update.weight2));
+    }
+    if (update.count > 0) {
+      figures[Statistic::unmoved_percent] =
+          static_cast<float>(100.0 * static_cast<double>(update.unmoved) / static_cast<double>(update.count));
+    }
+    if (noise_.knows(i)) figures[Statistic::gradient_snr] = static_cast<float>(noise_.of(i));
+    if (const GradientAgreement* const shadow = probes_.shadow_of(i)) {
+      figures[Statistic::shadow_cosine] = static_cast<float>(shadow->cosine);
+      figures[Statistic::shadow_error] = static_cast<float>(shadow->error);
+    }
+  }
+  return sample;
+}
+
+CheckpointContent Trainer::snapshot(const WatchState& watch) {
+  engine_.collect(sites_);
+  CheckpointContent content;
+  tensors_.copy_from(engine_, model_->parameters(), *optimizer_, content);
+  content.state = to_json(TrainerState{.step = step_,
+                                       .updates = optimizer_->updates(),
+                                       .skipped_batches = skipped_batches_,
+                                       .last_weight_cast = last_weight_cast_,
+                                       .switched = precision_.switched(),
+                                       .loss_scale_log2 = loss_scale_.log2(),
+                                       .loss_scale_clean_steps = loss_scale_.clean_steps(),
+                                       .watch = watch,
+                                       .unit_factors = model_->unit_factors(),
+                                       .scale_book = book_.to_json()});
+  content.metadata = {{"quaver.step", std::to_string(step_)}, {"quaver.recipe", config_.precision.recipe}};
+  return content;
+}
+
+WatchState Trainer::restore(const Checkpoint& checkpoint) {
+  TrainerState state = parse_state(checkpoint.state(), checkpoint.step(), (checkpoint.path() / "state.json").string());
+  upload_tensors(checkpoint, engine_, model_->parameters(), *optimizer_);
+  step_ = state.step;
+  optimizer_->restore_updates(state.updates);
+  skipped_batches_ = state.skipped_batches;
+  last_weight_cast_ = state.last_weight_cast;
+  precision_.restore(state.switched);
+  loss_scale_.restore(state.loss_scale_log2, state.loss_scale_clean_steps);
+  model_->set_unit_factors(state.unit_factors);
+  engine_.collect(sites_);  // what was seen before belongs to another run
+  const auto missing =
+      book_.from_json(state.scale_book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
+  if (!missing.empty()) {
+    throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
+                "the checkpoint belongs to another model: resume with that run's own config");
+  }
+  engine_.publish(sites_);
+  context_.plan_memory();
+  // Requantizing with the stored scales and random streams gives the same codes; what the casts saw is already in the
+  // book, so it must not be counted twice.
+  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+  if (is_sampled(step_)) gather_weight_statistics();
+  restart_loader();
+  return std::move(state.watch);
+}
+
+// The step to come is sampled: its statistics of the weights are those of their last cast, which checkpoints keep the
+// counts of only.
+void Trainer::gather_weight_statistics() {
+  std::vector<CastStatistics> before;
+  for (const Site* site : sites_) before.push_back(site->seen);
+  for (Site* site : sites_) site->seen = {};
+  model_->parameters().quantize_all(engine_, weight_casting(Detail::full));
+  engine_.collect(sites_);
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (before[i].count == 0) sites_[i]->seen = {};  // after a skipped step the weights were not cast
+  }
 }
 
 }  // namespace quaver

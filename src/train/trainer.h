@@ -1,4 +1,4 @@
-// The training loop's core: one optimiser step at a time, evaluation, and the whole state of a run as a checkpoint.
+// The training loop's core: one optimizer step at a time, evaluation, and the whole state of a run as a checkpoint.
 // Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped.
 #pragma once
 
@@ -15,11 +15,14 @@
 #include "optim/optimizer.h"
 #include "precision/loss_scale.h"
 #include "train/batch_source.h"
-#include "train/checkpoint_store.h"
+#include "train/checkpoint_tensors.h"
 #include "train/gradient_noise.h"
+#include "train/precision_control.h"
+#include "train/probes.h"
 #include "train/step_memory.h"
 #include "train/tally.h"
 #include "train/training_data.h"
+#include "train/watch_state.h"
 
 namespace quaver {
 
@@ -53,20 +56,6 @@ struct LossPoint {
   double loss = 0;
 };
 
-// How near a gradient is to the same in high precision; NaN where either is zero.
-struct GradientAgreement {
-  double cosine = std::numeric_limits<double>::quiet_NaN();
-  double error = std::numeric_limits<double>::quiet_NaN();  // ‖difference‖ / ‖the one in high precision‖
-};
-
-enum class ProbeWhat : std::uint8_t { loss, gradients };
-
-struct ProbeResult {
-  double loss = 0;
-  std::vector<std::vector<float>> gradients;  // true ones, one per parameter in the model's order; on the host
-  std::vector<CastStatistics> seen;           // in full, one per site
-};
-
 struct MemoryUse {
   Size weights = 0;
   Size quantized_weights = 0;
@@ -78,9 +67,6 @@ struct MemoryUse {
   Size total() const { return weights + quantized_weights + gradients + optimizer + activations + scratch; }
 };
 
-// Told of what happens on the way: a recipe switched, a scale missing.
-using Notice = std::function<void(const std::string&)>;
-
 class Trainer {
  public:
   // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does
@@ -88,7 +74,8 @@ class Trainer {
   Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
 
   // Any model on any batches. The config is complete, and its model section is the factory's business.
-  Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSource> batches, Engine& engine, Notice notice);
+  Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
+          Notice notice);
   ~Trainer();
 
   // Throws what reading the data throws; the trainer is then as it was before the step.
@@ -103,48 +90,42 @@ class Trainer {
   // evaluation. Nothing about the run changes.
   double loss_sum(const Batch& batch, Size index);
 
-  // One micro-batch of the training data with the sites stored otherwise (one spec for each, in their order;
-  // operands of a product must agree on rotation). Sites whose spec is not their own take current scales. Nothing about
-  // the run changes.
-  ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what);
-  std::vector<SiteSpec> specs() const;       // as the sites are now
-  std::vector<SiteSpec> wide_specs() const;  // the engine's high precision: FP32, or BF16 where it has nothing wider
-
-  // Repeats the next step's first micro-batch as it is and in high precision, and compares the gradients.
+  // As Probes: nothing about the run changes.
+  ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what) {
+    return probes_.probe(specs, batch, what);
+  }
+  // Recomputes the next step's first micro-batch as it is and in high precision, and compares the gradients.
   GradientAgreement shadow_check();
 
-  // The figures of every site at the step just finished, after one that was sampled.
+  // The statistics of every site at the step just finished, after one that was sampled.
   NumericsSample numerics() const;
 
   // Logits of the token after `tokens` (the last `context` of them). Throws Error where the model is no language model.
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
-  // The content points into the trainer's own copy: valid until the next snapshot.
-  CheckpointContent snapshot();
-  void restore(const Checkpoint& checkpoint);
-
-  // Figures that belong to the run and travel with its checkpoints: the guard's.
-  std::map<std::string, double>& notes() { return notes_; }
+  // What a checkpoint holds, with what the run's watch remembers. The content points into the trainer's own copy: valid
+  // until the next snapshot.
+  CheckpointContent snapshot(const WatchState& watch = {});
+  WatchState restore(const Checkpoint& checkpoint);
 
   // Continues with other batches than those that led here: after a rewind.
   void skip_batches(Size count);
 
-  // Stores a site in another way from now on; logged in the scale book.
-  void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason);
-
-  // Takes back the latest change that the guard, an alert or a user made to each site whose name matches. Returns what
-  // was done, a line a site; throws Error where there is nothing to take back.
-  std::vector<std::string> take_back(const std::string& pattern);
-
-  // Stores every site as this plan says.
-  void apply_plan(const Plan& plan, const std::string& reason);
-
-  // After restore(): applies the config's plan where it is another than that of the config trained with; else the sites
-  // stay as the guard left them. True: it was applied.
-  bool change_plan_from(const Config& trained, const std::string& reason);
+  // How the sites are stored: as PrecisionControl.
+  void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason) {
+    precision_.change_site(site, spec, reason);
+  }
+  std::vector<std::string> take_back(const std::string& pattern) { return precision_.take_back(pattern); }
+  void apply_plan(const Plan& plan, const std::string& reason) { precision_.apply_plan(plan, reason); }
+  bool change_plan_from(const Config& trained, const std::string& reason) {  // after restore()
+    return precision_.change_plan_from(trained, reason);
+  }
+  const Plan& plan() const { return precision_.plan(); }
+  std::vector<SiteSpec> specs() const { return precision_.specs(); }
+  std::vector<SiteSpec> high_precision_specs() const { return precision_.high_precision_specs(); }
+  std::map<std::string, double> format_shares() const { return precision_.format_shares(); }
 
   const Config& config() const { return config_; }  // as resolved
-  const Plan& plan() const { return plan_; }
   ScaleBook& book() { return book_; }
   const ScaleBook& book() const { return book_; }
   Model& model() { return *model_; }
@@ -153,40 +134,26 @@ class Trainer {
   Engine& engine() { return engine_; }
   MemoryUse memory() const;
   double embedding_rms() const;  // of the token table, after the last update; NaN before the first
-  std::map<std::string, double> format_shares() const;
 
  private:
-  void plan_memory() { memory_.plan(*model_, config_, engine_); }
-  void check_memory() const;
-  Step make_step(Pass pass);
+  Step make_step(Pass pass) const { return context_.make_step(pass); }
+  Casting weight_casting(Detail detail = Detail::counts) const { return context_.weight_casting(detail); }
   bool is_sampled(Size step) const;
-  void look_at_weights_again();
-  void enter_specs(std::span<const SiteSpec> specs);
-  ProbeResult run_probe(Size batch, ProbeWhat what);
-  Casting weight_casting(Detail detail = Detail::counts) const;
+  void gather_weight_statistics();
   double read_loss_sum();
   void add_evaluation_loss(const Batch& batch, Size index);
-  BatchShape batch_shape() const { return {config_.train.batch, config_.train.context}; }
   double micro_steps(StepReport& report);
   void abandon_step();
   void look_closely();
-  void load_scales();
-  std::vector<std::string> import_scales();
-  void switch_recipe_when_due();
-  void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
-  void cast_weight_of(const std::string& site);
   bool loss_scale_overflowed() const;
   void fill_report(StepReport& report, const GradientSummary& summary);
   void restart_loader();
   Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }
 
   Config config_;
-  ModelFactory make_model_;
   std::unique_ptr<BatchSource> batches_;
   Engine& engine_;
-  Notice notice_;
   std::unique_ptr<Model> model_;
-  Plan plan_;
   ScaleBook& book_;           // of the model
   std::vector<Site*> sites_;  // of the book
   std::unique_ptr<Optimizer> optimizer_;
@@ -195,17 +162,12 @@ class Trainer {
   Size step_ = 0;
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
-  bool switched_ = false;
   Tally tally_;
-  std::vector<std::byte> snapshot_;
-  std::map<std::string, double> notes_;
   GradientNoise noise_;  // of the last sampled step
-
-  struct Shadow {
-    Size step = 0;
-    std::vector<GradientAgreement> parameters;
-  };
-  Shadow shadow_;  // of the last shadow check
+  TrainingContext context_;
+  PrecisionControl precision_;
+  Probes probes_;
+  CheckpointTensors tensors_;
 };
 
 }  // namespace quaver

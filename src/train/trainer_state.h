@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/quant_spec.h"
+#include "train/watch_state.h"
 
 namespace quaver {
 
@@ -20,7 +20,7 @@ struct TrainerState {
   bool switched = false;
   int loss_scale_log2 = 0;
   int loss_scale_clean_steps = 0;
-  std::map<std::string, double> notes;
+  WatchState watch;
   std::vector<float> unit_factors;
   std::string scale_book;  // JSON
 };

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Every figure has a value of its own.
+// Every measurement has a value of its own.
 StepBenchmark measured_by_hand() {
   StepBenchmark benchmark;
   benchmark.config.preset = "tiny";
@@ -63,18 +63,18 @@ std::string row(std::string_view name, std::string_view ms, std::string_view per
 TEST(BenchmarkTable, WordByWord) {
   EXPECT_EQ(benchmark_table(measured_by_hand()),
             "tiny · 1.23M parameters · fp8-static · cpu reference\n"
-            "tokens a step 128 = 2 micro-steps × 4 sequences × 16\n"
+            "tokens/step   128 = 2 micro-steps × 4 sequences × 16\n"
             "tokens/s      512 (256 – 1024, 3 steps)\n"
-            "ms a step     250.0\n"
-            "TFLOP/s       2.56, 62.5 % of the products' operations in 8 bits or fewer\n"
-            "peak memory   28.0 MiB: weights 1.00 MiB, codes of weights 2.00 MiB, gradients 3.00 MiB, optimiser "
+            "ms/step       250.0\n"
+            "TFLOP/s       2.56, 62.5 % of the matrix products' operations in 8 bits or fewer\n"
+            "peak memory   28.0 MiB: weights 1.00 MiB, quantized weights 2.00 MiB, gradients 3.00 MiB, optimizer "
             "4.00 MiB, activations 5.00 MiB, scratch 6.00 MiB, workspace 7.00 MiB\n"
             "static scales calibrated in this run: 3 batches over 8 steps in bf16\n"
             "zero codes    x 3.00 % (1.00 % underflowed), dy 1.00 % (0.50 % underflowed)\n"
             "loss          5.5000 → 4.5000 in 2 steps on one micro-batch; bf16 5.2500 → 4.0000: 0.800 of its fall\n"
-            "1 steps had gradients that were not finite: the figures are not those of training\n"
+            "1 steps had gradients that were not finite: the measurements are not those of training\n"
             "\n" +
-                row("a micro-step's time", "ms", "%", "calls") +
+                row("time per micro-step", "ms", "%", "calls") +
                 row(name_of(static_cast<KernelKind>(0)), "125.000", "50.0", "2") +
                 row(name_of(static_cast<KernelKind>(1)), "62.500", "25.0", "2") +
                 row("between operations", "62.500", "25.0", "") +
@@ -93,7 +93,7 @@ TEST(BenchmarkTable, OfOtherMeasurements) {
   benchmark.kernels[0].seconds = 0.75;           // more than the step, as clocks go
   benchmark.device_memory = 20 << 20;
   const std::string table = benchmark_table(benchmark);
-  EXPECT_THAT(table, HasSubstr("cpu reference\nNOT VALID: these are not the figures of training\ntokens a step"));
+  EXPECT_THAT(table, HasSubstr("cpu reference\nNOT VALID: these are not measurements of training\ntokens/step"));
   EXPECT_THAT(table, HasSubstr("512 (512 – 512, 1 step)\n"));
   EXPECT_THAT(table, HasSubstr("peak memory   20.0 MiB: weights 1.00 MiB"));
   EXPECT_THAT(table, Not(HasSubstr("static scales")));
@@ -231,21 +231,23 @@ std::string demand_of(const LearningCheck& check) {
 
 TEST(LearningVerdict, IsAnErrorWithBothLosses) {
   EXPECT_EQ(demand_of(check_of({5, 4}, {5, 4})), "");
-  EXPECT_EQ(demand_of(check_of({5, 4.75, 4.5}, {5, 4.5, 4})),
-            "the figures are not those of training: in 3 steps the loss went from 5.0000 to 4.5000, and from 5.0000 to "
-            "4.0000 in bf16; it must fall at least 0.8 times as far");
+  EXPECT_EQ(
+      demand_of(check_of({5, 4.75, 4.5}, {5, 4.5, 4})),
+      "the measurements are not those of training: in 3 steps the loss went from 5.0000 to 4.5000, and from 5.0000 to "
+      "4.0000 in bf16; it must fall at least 0.8 times as far");
   EXPECT_EQ(
       demand_of(check_of({5, 4}, {5, 5.5})),
-      "the figures cannot be judged: in 2 steps the loss went from 5.0000 to 4.0000, and from 5.0000 to 5.5000 in "
+      "the measurements cannot be judged: in 2 steps the loss went from 5.0000 to 4.0000, and from 5.0000 to 5.5000 in "
       "bf16, whose loss must fall");
   LearningCheck check = check_of({5, 4}, {5, 4});
   check.data = LearningData::one_batch;
   check.zero_codes[static_cast<std::size_t>(Role::x)] = {100, 25, 20, 24};
   check.zero_codes[static_cast<std::size_t>(Role::w)] = {100, 25, 20, 26};
   check.zero_codes[static_cast<std::size_t>(Role::dy)] = {100, 50, 20, 24};
-  EXPECT_EQ(demand_of(check),
-            "the figures are not those of training: 25.0 % of the codes of x, 50.0 % of the codes of dy are zero; in 2 "
-            "steps on one micro-batch the loss went from 5.0000 to 4.0000, and from 5.0000 to 4.0000 in bf16");
+  EXPECT_EQ(
+      demand_of(check),
+      "the measurements are not those of training: 25.0 % of the codes of x, 50.0 % of the codes of dy are zero; in 2 "
+      "steps on one micro-batch the loss went from 5.0000 to 4.0000, and from 5.0000 to 4.0000 in bf16");
 }
 
 TEST(BenchmarkConfig, IsThatOfTheFilesOrTheUsualOne) {

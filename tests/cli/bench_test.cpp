@@ -1,4 +1,4 @@
-// `bench` on the processors: the figures it promises, and that they agree with each other.
+// `bench` on the CPU: the measurements it promises, and that they agree with each other.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,12 +43,12 @@ TEST(BenchVerb, TellsSpeedMemoryAndWhereTheTimeGoes) {
                            "cpu",
                            "128 = 2 micro-steps × 2 sequences × 32",
                            "tokens/s",
-                           "ms a step",
+                           "ms/step",
                            "TFLOP/s",
                            "in 8 bits or fewer",
                            "peak memory",
                            "gradients",
-                           "optimiser",
+                           "optimizer",
                            "activations",
                            "workspace",
                            "products, forward",
@@ -68,21 +68,21 @@ TEST(BenchVerb, WritesFiguresThatAddUp) {
   const Folder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--recipe", "bf16", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const json figures = json::parse(contents_of(folder / "out.json"));
-  EXPECT_EQ(figures["recipe"], "bf16");
-  EXPECT_EQ(figures["accumulation"], 2);
-  EXPECT_EQ(figures["step_seconds"].size(), 1U);
-  EXPECT_EQ(figures["losses"].size(), 3U) << "warm-up, timed, watched";
-  EXPECT_EQ(figures["skipped"], 0);
-  EXPECT_EQ(figures["narrow_share"], 0);
-  EXPECT_THAT(figures["engine"].get<std::string>(), HasSubstr("cpu"));
+  const json report = json::parse(contents_of(folder / "out.json"));
+  EXPECT_EQ(report["recipe"], "bf16");
+  EXPECT_EQ(report["accumulation"], 2);
+  EXPECT_EQ(report["step_seconds"].size(), 1U);
+  EXPECT_EQ(report["losses"].size(), 3U) << "warm-up, timed, watched";
+  EXPECT_EQ(report["skipped"], 0);
+  EXPECT_EQ(report["narrow_share"], 0);
+  EXPECT_THAT(report["engine"].get<std::string>(), HasSubstr("cpu"));
 
-  const double seconds = figures["step_seconds"][0];
-  EXPECT_NEAR(figures["tokens_per_second"]["median"].get<double>(), 128 / seconds, 1e-6 * 128 / seconds);
-  EXPECT_NEAR(figures["ms_per_step"].get<double>(), 1e3 * seconds, 1e-3 * seconds);
-  EXPECT_GT(figures["tflops"].get<double>(), 0);
+  const double seconds = report["step_seconds"][0];
+  EXPECT_NEAR(report["tokens_per_second"]["median"].get<double>(), 128 / seconds, 1e-6 * 128 / seconds);
+  EXPECT_NEAR(report["ms_per_step"].get<double>(), 1e3 * seconds, 1e-3 * seconds);
+  EXPECT_GT(report["tflops"].get<double>(), 0);
 
-  const json& memory = figures["memory_bytes"];
+  const json& memory = report["memory_bytes"];
   double parts = 0;
   for (const char* part :
        {"weights", "quantized_weights", "gradients", "optimizer", "activations", "scratch", "workspace"}) {
@@ -92,17 +92,17 @@ TEST(BenchVerb, WritesFiguresThatAddUp) {
 
   double kernels = 0;
   double shares = 0;
-  for (const json& kernel : figures["micro_step"]["kernels"]) {
+  for (const json& kernel : report["micro_step"]["kernels"]) {
     kernels += kernel["seconds"].get<double>();
     shares += kernel["share"].get<double>();
   }
-  const double watched = figures["micro_step"]["watched_seconds"];
+  const double watched = report["micro_step"]["watched_seconds"];
   EXPECT_LE(kernels, watched);
   EXPECT_GT(kernels, 0.5 * watched);
   EXPECT_NEAR(shares, kernels / watched, 1e-9);
 }
 
-json figures_of(const Folder& folder) { return json::parse(contents_of(folder / "out.json")); }
+json report_of(const Folder& folder) { return json::parse(contents_of(folder / "out.json")); }
 
 // Shares of the codes that are zero; 0 < share < 1 for roles in low precision, null for others.
 TEST(BenchVerb, CountsZeroCodesByRole) {
@@ -110,16 +110,16 @@ TEST(BenchVerb, CountsZeroCodesByRole) {
   const Outcome outcome = quaver(folder, tiny_bench({"--recipe", "nvfp4", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("zero codes"));
-  const json figures = figures_of(folder);
+  const json report = report_of(folder);
   for (const char* role : {"x", "w", "dy"}) {
     // E2M1 takes to zero what is below a 24th of its block's largest: of 16 normal numbers about one.
-    const double share = figures["zero_codes"][role];
+    const double share = report["zero_codes"][role];
     EXPECT_GT(share, 0.02) << role;
     EXPECT_LT(share, 0.3) << role;
-    EXPECT_LE(figures["underflow"][role].get<double>(), share) << role;
+    EXPECT_LE(report["underflow"][role].get<double>(), share) << role;
   }
   ASSERT_EQ(quaver(folder, tiny_bench({"--recipe", "bf16", "--json", "out.json"})).status, 0);
-  EXPECT_TRUE(figures_of(folder)["zero_codes"]["dy"].is_null());
+  EXPECT_TRUE(report_of(folder)["zero_codes"]["dy"].is_null());
 }
 
 TEST(BenchVerb, StaticScalesThatNobodyGaveAreCalibrated) {
@@ -128,11 +128,11 @@ TEST(BenchVerb, StaticScalesThatNobodyGaveAreCalibrated) {
       folder, tiny_bench({"--recipe", "fp8-static", "--precision.layers.head=fp8-static", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("calibrated in this run: 4 batches over 3 steps"));
-  const json figures = figures_of(folder);
-  EXPECT_EQ(figures["calibrated"]["batches"], 4);
-  EXPECT_EQ(figures["valid"], true);
-  EXPECT_LT(figures["zero_codes"]["dy"].get<double>(), 0.05);
-  EXPECT_NEAR(figures["learning"]["share_of_bf16_fall"].get<double>(), 1, 0.03);
+  const json report = report_of(folder);
+  EXPECT_EQ(report["calibrated"]["batches"], 4);
+  EXPECT_EQ(report["valid"], true);
+  EXPECT_LT(report["zero_codes"]["dy"].get<double>(), 0.05);
+  EXPECT_NEAR(report["learning"]["share_of_bf16_fall"].get<double>(), 1, 0.03);
 }
 
 // Recipes whose scales follow the data, and a unit-scaled model, whose bf16 is unit-scaled too: its loss starts at
@@ -143,10 +143,10 @@ TEST(BenchVerb, HealthyRecipesLearnAsBf16Does) {
   for (const char* recipe : {"fp8-delayed", "fp8-row", "mxfp4", "fp8-unit"}) {
     const Outcome outcome = quaver(folder, tiny_bench({"--recipe", recipe, "--json", "out.json"}));
     ASSERT_EQ(outcome.status, 0) << recipe << outcome.error;
-    const json figures = figures_of(folder);
-    EXPECT_EQ(figures["valid"], true) << recipe;
-    EXPECT_TRUE(figures["calibrated"].is_null()) << recipe;
-    const json& learning = figures["learning"];
+    const json report = report_of(folder);
+    EXPECT_EQ(report["valid"], true) << recipe;
+    EXPECT_TRUE(report["calibrated"].is_null()) << recipe;
+    const json& learning = report["learning"];
     EXPECT_NEAR(learning["losses"][0].get<double>(), learning["bf16_losses"][0].get<double>(), 0.02) << recipe;
     EXPECT_GT(learning["bf16_fall"].get<double>(), 0.5) << recipe;
     if (standard_start == 0) standard_start = learning["bf16_losses"][0];
@@ -180,32 +180,32 @@ TEST(BenchVerb, TheTimedStepsThemselvesAreJudgedWhereTheyCanBe) {
   const Folder folder;
   const Outcome good = quaver(folder, judged_by_timed_steps({"--recipe", "fp8-delayed"}));
   ASSERT_EQ(good.status, 0) << good.error;
-  json figures = figures_of(folder);
-  EXPECT_EQ(figures["learning"]["steps"], "6 steps");
-  EXPECT_EQ(figures["learning"]["losses"], figures["losses"]);
-  EXPECT_GT(figures["learning"]["bf16_fall"].get<double>(), 0.5);
+  json report = report_of(folder);
+  EXPECT_EQ(report["learning"]["steps"], "6 steps");
+  EXPECT_EQ(report["learning"]["losses"], report["losses"]);
+  EXPECT_GT(report["learning"]["bf16_fall"].get<double>(), 0.5);
 
   const Outcome lost =
       quaver(folder, judged_by_timed_steps({"--recipe=fp8-static", "--precision.static_gradient_scale=1e-6"}));
   EXPECT_EQ(lost.status, 1);
   EXPECT_THAT(lost.error, HasSubstr("in 6 steps the loss went from"));
-  figures = figures_of(folder);
-  EXPECT_EQ(figures["valid"], false);
-  EXPECT_GT(figures["zero_codes"]["dy"].get<double>(), 0.999);
+  report = report_of(folder);
+  EXPECT_EQ(report["valid"], false);
+  EXPECT_GT(report["zero_codes"]["dy"].get<double>(), 0.999);
 }
 
 // All recipes of a model are compared with the same bf16, which need be trained once only.
 TEST(BenchVerb, TakesBf16sLossesFromAnEarlierBenchmark) {
   const Folder folder;
   ASSERT_EQ(quaver(folder, judged_by_timed_steps({"--recipe", "bf16"})).status, 0);
-  const json bf16 = figures_of(folder);
+  const json bf16 = report_of(folder);
   folder.write("bf16.json", bf16.dump());
   const Words again{"--recipe=fp8-current", "--train.memory=small", "--reference=bf16.json"};
   const Outcome given = quaver(folder, judged_by_timed_steps(again));
   ASSERT_EQ(given.status, 0) << given.error;
-  EXPECT_EQ(figures_of(folder)["learning"]["bf16_losses"], bf16["losses"]);
+  EXPECT_EQ(report_of(folder)["learning"]["bf16_losses"], bf16["losses"]);
   ASSERT_EQ(quaver(folder, judged_by_timed_steps({"--recipe=fp8-current"})).status, 0);
-  EXPECT_EQ(figures_of(folder)["learning"]["bf16_losses"], bf16["losses"]) << "trained for";
+  EXPECT_EQ(report_of(folder)["learning"]["bf16_losses"], bf16["losses"]) << "trained for";
 
   for (const char* other : {"--model.layers=1", "--train.context=32", "--train.seed=2", "--optim.learning_rate=1e-3"}) {
     const Outcome refused = quaver(folder, judged_by_timed_steps(again + Words{other}));
@@ -230,11 +230,11 @@ TEST(BenchVerb, GradientsThatUnderflowAreAFailure) {
     EXPECT_THAT(outcome.error, HasSubstr("in bf16"));
     EXPECT_THAT(outcome.error, HasSubstr("\n  → "));
     EXPECT_THAT(outcome.out, HasSubstr("NOT VALID"));
-    const json figures = figures_of(folder);
-    EXPECT_EQ(figures["valid"], false);
-    EXPECT_GT(figures["zero_codes"]["dy"].get<double>(), 0.999);
-    EXPECT_LT(figures["zero_codes"]["x"].get<double>(), 0.5);
-    const double share = figures["learning"]["share_of_bf16_fall"];
+    const json report = report_of(folder);
+    EXPECT_EQ(report["valid"], false);
+    EXPECT_GT(report["zero_codes"]["dy"].get<double>(), 0.999);
+    EXPECT_LT(report["zero_codes"]["x"].get<double>(), 0.5);
+    const double share = report["learning"]["share_of_bf16_fall"];
     EXPECT_LT(share, head.empty() ? 0.5 : 0.01);
   }
 }
@@ -246,10 +246,10 @@ TEST(BenchVerb, ALossThatFallsDoesNotExcuseZeros) {
       folder, tiny_bench({"--recipe", "fp8-static", "--precision.static_gradient_scale=1", "--json", "out.json"}));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("of the codes of dy are zero"));
-  const json figures = figures_of(folder);
-  EXPECT_EQ(figures["valid"], false);
-  EXPECT_GT(figures["zero_codes"]["dy"].get<double>(), 0.1);
-  EXPECT_GT(figures["learning"]["share_of_bf16_fall"].get<double>(), 0.8);
+  const json report = report_of(folder);
+  EXPECT_EQ(report["valid"], false);
+  EXPECT_GT(report["zero_codes"]["dy"].get<double>(), 0.1);
+  EXPECT_GT(report["learning"]["share_of_bf16_fall"].get<double>(), 0.8);
 }
 
 // A scale file, too, is measured as it is: here one whose gradients are 2^-40 of what was calibrated.
@@ -282,7 +282,7 @@ TEST(BenchVerb, ALearningRateThatTeachesNothingCannotBeJudged) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("cannot be judged"));
   EXPECT_THAT(outcome.error, HasSubstr("optim.learning_rate"));
-  EXPECT_EQ(figures_of(folder)["valid"], false);
+  EXPECT_EQ(report_of(folder)["valid"], false);
 }
 
 TEST(BenchVerb, AConfigFileIsMeasuredAsItIs) {
@@ -293,16 +293,16 @@ TEST(BenchVerb, AConfigFileIsMeasuredAsItIs) {
   const Outcome outcome = quaver(folder, {"bench", "step", "run.toml", "--tokens", "16", "--steps", "1", "--warmup",
                                           "0", "--device", "cpu", "--json", "out.json"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const json figures = json::parse(contents_of(folder / "out.json"));
-  EXPECT_EQ(figures["recipe"], "mxfp8");
-  EXPECT_EQ(figures["batch"], 1);
+  const json report = json::parse(contents_of(folder / "out.json"));
+  EXPECT_EQ(report["recipe"], "mxfp8");
+  EXPECT_EQ(report["batch"], 1);
 }
 
 TEST(BenchVerb, SaysWhichTokensAStepWouldDo) {
   const Folder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--train.context=30"}));
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.error, HasSubstr("128 tokens a step are no multiple of the 60 of a micro-batch"));
+  EXPECT_THAT(outcome.error, HasSubstr("128 tokens per step are not a multiple of the 60 tokens of a micro-batch"));
   EXPECT_THAT(outcome.error, HasSubstr("--tokens 120"));
 }
 

@@ -59,19 +59,8 @@ fs::path program() {
   throw std::runtime_error("there is no quaver to test: build it, or set QUAVER_BINARY to its path");
 }
 
-Folder::Folder() {
-  static std::atomic<int> counter{0};
-  path_ = fs::temp_directory_path() / fmt::format("quaver-cli-{}-{}", ::getpid(), counter++);
-  fs::create_directories(path_);
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 fs::path Folder::write(std::string_view name, std::string_view bytes) const {
-  fs::path path = path_ / name;
+  fs::path path = *this / name;
   fs::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << bytes;
   return path;

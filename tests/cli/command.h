@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace quaver::test {
 
 // Where the program is: $QUAVER_BINARY, else the one this test was built with, else the one beside the tests' folder.
@@ -14,19 +16,10 @@ namespace quaver::test {
 std::filesystem::path program();
 
 // A folder that is removed at the end.
-class Folder {
+class Folder : public TemporaryFolder {
  public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  std::filesystem::path operator/(std::string_view name) const { return path() / name; }
   std::filesystem::path write(std::string_view name, std::string_view bytes) const;
-
- private:
-  std::filesystem::path path_;
 };
 
 std::string contents_of(const std::filesystem::path& path);
@@ -65,7 +58,7 @@ class Process {
 // Runs `quaver words…` in the folder to its end.
 Outcome quaver(const Folder& folder, const Words& words);
 
-// The words of a training run on generated text that takes milliseconds a step, plus more words.
+// The words of a training run on generated text that takes milliseconds per step, plus more words.
 Words tiny_training(const Words& more = {});
 
 // The same on a data set of text.

@@ -68,9 +68,9 @@ TEST(RefusedAtOnce, WithARemedy) {
   expect_told(folder, {"calibrate", "--step", "3", "--out", "s.json"},
               "--step names a checkpoint, and there is no run");
   expect_told(folder, {"localize", "--budget", "half", "--out", "l"}, "--budget half is not a percentage");
-  expect_told(
-      folder, {"bench", "step", "--preset", "tiny", "--batch", "2", "--train.context=30", "--tokens", "10"},
-      "10 tokens a step are no multiple of the 60 of a micro-batch (2 sequences of 30)\n  → choose --tokens 60");
+  expect_told(folder, {"bench", "step", "--preset", "tiny", "--batch", "2", "--train.context=30", "--tokens", "10"},
+              "10 tokens per step are not a multiple of the 60 tokens of a micro-batch (2 sequences of 30 tokens)\n  → "
+              "choose --tokens 60");
   folder.write("scales.html", "");
   expect_told(folder, {"calibrate", "--out", "scales.json"}, "scales.html is there already");
   folder.write("l/localization.json", "{}");

@@ -44,10 +44,10 @@ Localization two_groups() {
   found.sites = {site_of("low", Role::x, 0.0001, 0.9, 30),  site_of("low", Role::w, 0.0001, 0.95, 20),
                  site_of("low", Role::dy, 0.0001, 0.8, 25), site_of("high", Role::x, 0.02, 0.7, 15),
                  site_of("high", Role::w, 0.02, 0.75, 12),  site_of("high", Role::dy, 0.02, 0.72, 18)};
-  for (std::size_t i = 0; i < 3; ++i) found.sites[i].kept_wide = false;
+  for (std::size_t i = 0; i < 3; ++i) found.sites[i].kept_high_precision = false;
   found.ranking = {3, 4, 5, 0, 1, 2};
-  PlanTrial all{.narrow_sites = 6, .narrow_share = 1, .effect = {}, .harm = 0.0201, .holds = false};
-  PlanTrial half{.narrow_sites = 3, .narrow_share = 0.5, .effect = {}, .harm = 0.0002, .holds = true};
+  PlanTrial all{.low_precision_sites = 6, .narrow_share = 1, .effect = {}, .harm = 0.0201, .holds = false};
+  PlanTrial half{.low_precision_sites = 3, .narrow_share = 0.5, .effect = {}, .harm = 0.0002, .holds = true};
   found.trials = {all, half};
   found.chosen = half;
   return found;
@@ -56,12 +56,12 @@ Localization two_groups() {
 // A group stands in one line, with the worst cosine and the worst SQNR of its operands; harm in percent.
 TEST(LocalizedGroups, HaveTheWorstOperandOfEachGroup) {
   const std::string table = localization_table(two_groups());
-  EXPECT_THAT(words_of(table, "high"),
-              ElementsAre("high", "2.0000", "+1.00e-03", "2.0e-04", "0.990000", "0.1000", "0.700000", "12.0", "wide"));
+  EXPECT_THAT(words_of(table, "high"), ElementsAre("high", "2.0000", "+1.00e-03", "2.0e-04", "0.990000", "0.1000",
+                                                   "0.700000", "12.0", "high", "precision"));
   EXPECT_THAT(words_of(table, "low"),
               ElementsAre("low", "0.0100", "+1.00e-03", "2.0e-04", "0.990000", "0.1000", "0.800000", "20.0", "fp8"));
   EXPECT_LT(table.find("\nhigh"), table.find("\nlow")) << "most harmful first";
-  EXPECT_THAT(table, HasSubstr("3 of 6 operands kept wide"));
+  EXPECT_THAT(table, HasSubstr("3 of 6 operands kept in high precision"));
   EXPECT_THAT(table, HasSubstr("loss in high precision 2.5000 ± 0.1250; each layer alone"));
 }
 

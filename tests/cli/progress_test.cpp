@@ -76,7 +76,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What a terminal shows after the text: rows of characters, obeying \r, \n and "erase to end of line". Colours leave no
+// What a terminal shows after the text: rows of characters, obeying \r, \n and "erase to end of line". Colors leave no
 // trace; any other escape sequence fails the test.
 std::vector<std::string> screen(const std::string& text) {
   std::vector<std::string> rows(1);

@@ -1,4 +1,4 @@
-// Scales of two runs side by side, by figures that are made up.
+// Scales of two runs side by side, with numbers that are made up.
 #include "cli/scale_table.h"
 
 #include <algorithm>

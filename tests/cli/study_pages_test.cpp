@@ -78,7 +78,7 @@ Calibration seen_ranges() {
   for (const char* layer : {"a", "b"}) {
     for (const Role role : {Role::x, Role::w, Role::dy}) calibration.sites.push_back(seen_range(layer, role, 1));
   }
-  calibration.sites[1].scale = 0;  // kept wide
+  calibration.sites[1].scale = 0;  // kept in high precision
   calibration.sites[3].seen.amax = 8;
   calibration.sites[3].threshold = 6;
   calibration.sites[5].seen.amax = 0;
@@ -116,7 +116,7 @@ TEST(CalibrationPage, HasARowOfEachSite) {
   EXPECT_EQ(scaled[7], fmt::format("{:.1f}", effect.sqnr_db));
   const std::vector<std::string> wide = cells_of_row(page, "a/w");
   ASSERT_EQ(wide.size(), 8U);
-  EXPECT_EQ(wide[3], "wide");
+  EXPECT_EQ(wide[3], "high precision");
   EXPECT_EQ(wide[7], "–");
 }
 
@@ -140,7 +140,7 @@ TEST(CalibrationPage, DrawsTheLargestOfEverySite) {
   EXPECT_THAT(grid, HasSubstr("a · x: 0.0 — a/x: amax 1, rms "));
   EXPECT_THAT(grid, HasSubstr(", scale 224"));
   EXPECT_THAT(grid, HasSubstr("a · w: 0.0 — a/w: "));
-  EXPECT_THAT(grid, HasSubstr(", kept wide"));
+  EXPECT_THAT(grid, HasSubstr(", kept in high precision"));
   EXPECT_THAT(grid, HasSubstr("b · dy: 0 — b/dy: amax 0")) << "its logarithm is none";
 }
 
@@ -226,7 +226,7 @@ Localization many_operands(int layers) {
     SiteSensitivity site{.site = "", .layer = std::string("l") + std::to_string(i / 3), .role = role, .recipe = "fp8"};
     site.group = site.site = site.layer + "/" + std::string(name_of(role));
     site.tried = true;
-    site.kept_wide = i == 0;
+    site.kept_high_precision = i == 0;
     site.harm = 0.02 / (1 << i);
     site.effect = {.loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5};
     site.own = {0.625, 1};
@@ -235,9 +235,9 @@ Localization many_operands(int layers) {
     found.sites.push_back(site);
   }
   const PlanTrial all{
-      .narrow_sites = 6, .narrow_share = 0.9, .effect = found.sites[0].effect, .harm = 0.03, .holds = false};
+      .low_precision_sites = 6, .narrow_share = 0.9, .effect = found.sites[0].effect, .harm = 0.03, .holds = false};
   const PlanTrial some{
-      .narrow_sites = 5, .narrow_share = 0.6, .effect = found.sites[0].effect, .harm = 0.002, .holds = true};
+      .low_precision_sites = 5, .narrow_share = 0.6, .effect = found.sites[0].effect, .harm = 0.002, .holds = true};
   found.trials = {all, some};
   found.chosen = some;
   return found;
@@ -256,22 +256,22 @@ TEST(LocalizationPage, SaysWhatThePlanCosts) {
   for (const char* part :
        {"tiny, seed 1 · fp8-current · 4 batches, 4.10k tokens", "<span>in low precision</span><strong>60.0 %</strong>",
         "<span>harm at most</span><strong>0.2000 %</strong><span>of the loss; budget 0.2500 %</span>",
-        "<span>kept wide</span><strong>1 of 6</strong>", "<span>loss</span><strong>2.5000</strong>",
+        "<span>kept in high precision</span><strong>1 of 6</strong>", "<span>loss</span><strong>2.5000</strong>",
         "± 0.1250, in high precision at step 7", "Each operand stored as the recipe says", "the = &quot;plan&quot;"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
-  EXPECT_THAT(cells_of_row(page, "l0/x"),
-              ElementsAre("2.0000", "+1.23e-02", "4.0e-03", "0.750000", "0.5000", "0.625000", "30.2", "wide"));
+  EXPECT_THAT(cells_of_row(page, "l0/x"), ElementsAre("2.0000", "+1.23e-02", "4.0e-03", "0.750000", "0.5000",
+                                                      "0.625000", "30.2", "high precision"));
   EXPECT_EQ(cells_of_row(page, "l1/dy").back(), "fp8");
-  EXPECT_THAT(cells_of_row(page, "6 sites narrow"),
+  EXPECT_THAT(cells_of_row(page, "6 sites in low precision"),
               ElementsAre("90.0", "+1.23e-02", "4.0e-03", "0.750000", "3.0000", "exceeded"));
-  EXPECT_EQ(cells_of_row(page, "5 sites narrow").back(), "holds");
+  EXPECT_EQ(cells_of_row(page, "5 sites in low precision").back(), "holds");
 }
 
 TEST(LocalizationPage, DrawsTheMap) {
   Localization found = many_operands(3);
   found.sites[1].tried = false;
-  found.sites[1].kept_wide = true;
+  found.sites[1].kept_high_precision = true;
   found.sites[4].harm = std::nan("");
   found.sites[8].harm = 0;
   const std::string page = localization_report(found, "");
@@ -279,14 +279,14 @@ TEST(LocalizationPage, DrawsTheMap) {
   const std::string harm = chart_titled(page, title);
   EXPECT_EQ(words_of_chart(page, title), "A grid of 3 rows and 3 columns.");
   EXPECT_THAT(harm, HasSubstr("l0 · x: 2 — l0/x: harm 2.0000 %, loss +1.23e-02 ± 4.0e-03, gradient cosine 0.750000, of "
-                              "its own weight 0.625000, SQNR 30.2 dB, kept wide"));
+                              "its own weight 0.625000, SQNR 30.2 dB, kept in high precision"));
   EXPECT_THAT(harm, HasSubstr("l1 · x: 0.25 — l1/x: harm 0.2500 %"));
-  EXPECT_THAT(harm, HasSubstr("l0 · w — l0/w: wide in the recipe&#39;s own plan"));
+  EXPECT_THAT(harm, HasSubstr("l0 · w — l0/w: high precision in the recipe&#39;s own plan"));
   EXPECT_THAT(harm, HasSubstr("l1 · w: not finite — l1/w: harm –"));
   EXPECT_THAT(harm, HasSubstr("l2 · dy: 0 — l2/dy: harm 0.0000 %"));
   const std::string plan = chart_titled(page, "The plan proposed");
-  EXPECT_THAT(plan, HasSubstr("l0 · x: kept wide — "));
-  EXPECT_THAT(plan, HasSubstr("l0 · w: wide in the recipe — "));
+  EXPECT_THAT(plan, HasSubstr("l0 · x: kept in high precision — "));
+  EXPECT_THAT(plan, HasSubstr("l0 · w: high precision in the recipe — "));
   EXPECT_THAT(plan, HasSubstr("l0 · dy: fp8 — "));
 }
 
@@ -299,7 +299,7 @@ TEST(LocalizationPage, DrawsTheTwentyMostHarmfulInPercent) {
   EXPECT_THAT(words, HasSubstr("l6/w: "));
   EXPECT_THAT(words, Not(HasSubstr("l6/dy")));
   EXPECT_THAT(words, Not(HasSubstr("l0/dy"))) << "infinite";
-  EXPECT_THAT(chart_titled(page, "Most harmful operands"), HasSubstr("kept wide"));
+  EXPECT_THAT(chart_titled(page, "Most harmful operands"), HasSubstr("kept in high precision"));
   found.grouping = Grouping::block;
   EXPECT_NE(chart_titled(localization_report(found, ""), "Most harmful blocks"), "");
 }
@@ -363,7 +363,7 @@ TEST(ComparisonPage, DrawsCosts) {
                            "bf16 · optimizer: 4 MiB", "bf16 · activations: 5 MiB", "bf16 · scratch: 6 MiB"}) {
     EXPECT_THAT(memory, HasSubstr(part));
   }
-  const std::string formats = chart_titled(page, "Operations of the products by format");
+  const std::string formats = chart_titled(page, "Operations of the matrix products by format");
   EXPECT_THAT(formats, HasSubstr("bf16: 100 %. fp8-delayed: 100 %."));
   EXPECT_THAT(formats, HasSubstr("fp8-delayed · e4m3: 75 %"));
   EXPECT_THAT(formats, Not(HasSubstr("bf16 · e4m3")));
@@ -375,7 +375,7 @@ TEST(ComparisonPage, DrawsThePrecisionOfRowsAndColumns) {
   const std::string page = page_about(contenders);
   const std::string grid = chart_titled(page, "mxfp8");
   EXPECT_THAT(grid, HasSubstr(" · x: e4m3 — "));
-  EXPECT_THAT(grid, HasSubstr(" · dy (columns): "));
+  EXPECT_THAT(grid, HasSubstr(" · dy columnwise: "));
   EXPECT_THAT(chart_titled(page, "bf16"), Not(HasSubstr("e4m3")));
 }
 

@@ -1,4 +1,4 @@
-// What verbs print, called as the functions they are: figures of data sets, plans, runs and samples.
+// What verbs print, called as the functions they are: numbers of data sets, plans, runs and samples.
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
@@ -122,8 +122,8 @@ TEST(PlanWords, HaveSharesInPercentThatAddUp) {
     return words_of([&] { EXPECT_EQ(inspect_verb(arguments), 0); });
   };
   const std::string wide = plan({"precision.recipe=bf16"});
-  EXPECT_THAT(wide, HasSubstr("\nshare of the products' operations: bf16 100.0 %\n"));
-  // A block has 12·64² weights, the head 320·64: a byte vocabulary, rounded up. The head is kept wide.
+  EXPECT_THAT(wide, HasSubstr("\nshare of the matrix products' operations: bf16 100.0 %\n"));
+  // A block has 12·64² weights, the head 320·64: a byte vocabulary, rounded up. The head is kept in high precision.
   const std::string narrow = plan({"precision.recipe=fp8-current"});
   EXPECT_THAT(narrow, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 320.0 / (320 + 12 * 64)))) << narrow;
   const std::string given = plan({"precision.recipe=fp8-current", "model.vocab=1000"});
@@ -229,7 +229,7 @@ TEST(NarratedStart, HasTheSizeTheTokensOfAStepAndThePlanOfAFreshRun) {
   };
   const std::string fresh = introduced(0);
   EXPECT_THAT(fresh, HasSubstr(fmt::format(
-                         "{} · {} parameters · fp8-delayed · {} tokens a step · {} in memory\n", config.preset,
+                         "{} · {} parameters · fp8-delayed · {} tokens per step · {} of memory\n", config.preset,
                          format_count(static_cast<double>(own.trainer.model().parameters().count())),
                          format_count(static_cast<double>(config.train.batch * 3 * own.trainer.config().train.context)),
                          format_bytes(static_cast<std::uint64_t>(own.trainer.memory().total())))));

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "train/safetensors.h"
+#include "io/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = std::as_bytes(std::span(data, size));

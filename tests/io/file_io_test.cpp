@@ -13,14 +13,15 @@
 #include <thread>
 #include <unistd.h>
 
+#include "io/support.h"
+
 namespace quaver {
 namespace {
 
 namespace fs = std::filesystem;
+using test::bytes_of;
 using testing::HasSubstr;
 using namespace std::string_literals;
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,15 +44,7 @@ std::uint32_t crc32c_by_bits(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-class FileIo : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("quaver_file_io_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  fs::path folder_;
-};
+using FileIo = test::InAFolder;
 
 TEST(Crc32c, GivesTheValuesOfTheStandard) {
   EXPECT_EQ(crc32c(bytes_of("")), 0U);

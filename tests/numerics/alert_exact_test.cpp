@@ -74,8 +74,7 @@ TEST(LedgerState, EveryFieldOfAnAlertSurvives) {
     ledger.begin_step(step);
     ledger.take("a/x", plain_reading(AlertRule::saturation, Verdict::healthy));
   }
-  std::map<std::string, double> state;
-  ledger.save(state);
+  const auto state = to_numbers({.conditions = ledger.conditions(), .run = {}, .sites = {}});
   const std::string base = "alarms|saturation|a/x|";
   const std::map<std::string, double> expected{
       {base + "raised", 1},    {base + "bad", 0},   {base + "healthy", 3}, {base + "severity", 2},  {base + "step", 5},
@@ -85,7 +84,7 @@ TEST(LedgerState, EveryFieldOfAnAlertSurvives) {
   AlertLedger restored;
   restored.begin_step(1);
   restored.take("forgotten", plain_reading(AlertRule::underflow, Verdict::bad));
-  restored.restore(state);
+  restored.restore(parse_alarm_state(state).conditions);
   EXPECT_THAT(restored.take_raised(), IsEmpty());
   ASSERT_EQ(restored.active().size(), 1U) << "what was before is forgotten";
   const Alert alert = restored.active()[0];
@@ -107,12 +106,14 @@ TEST(LedgerState, EveryFieldOfAnAlertSurvives) {
 TEST(LedgerState, NumbersFromOutsideAreBounded) {
   const std::string base = "alarms|saturation|a/x|";
   AlertLedger ledger;
-  ledger.restore({{base + "raised", 1}, {base + "severity", 99}, {base + "act", 99}, {base + "count", -4}});
+  ledger.restore(
+      parse_alarm_state({{base + "raised", 1}, {base + "severity", 99}, {base + "act", 99}, {base + "count", -4}})
+          .conditions);
   ASSERT_EQ(ledger.active().size(), 1U);
   EXPECT_EQ(ledger.active()[0].severity, Severity::critical);
   EXPECT_EQ(ledger.active()[0].act, Act::reset_history);
   EXPECT_EQ(ledger.active()[0].count, 0U);
-  ledger.restore({{base + "raised", 0}, {base + "bad", 1}});
+  ledger.restore(parse_alarm_state({{base + "raised", 0}, {base + "bad", 1}}).conditions);
   EXPECT_THAT(ledger.active(), IsEmpty());
 }
 
@@ -157,9 +158,9 @@ class Corners : public testing::Test {
     return all;
   }
   void reload() {
-    const auto state = alarms_.state();
+    const auto state = to_numbers(alarms_.state());
     alarms_ = Alarms(config_);
-    alarms_.restore(state);
+    alarms_.restore(parse_alarm_state(state));
   }
 
   AlertConfig config_;
@@ -324,7 +325,7 @@ TEST_F(Corners, ASignalToNoiseFallsAndRecovers) {
   }
   // The root falls by sqrt(0.7) a sample: below 1/20 with the 17th, and the third of those raises it.
   EXPECT_EQ(needed, 19);
-  const auto state = alarms_.state();
+  const auto state = to_numbers(alarms_.state());
   EXPECT_NEAR(state.at("alarms|site|blocks.1.up/w|snr_square"), std::pow(0.7, 19), 1e-9);
   reload();
   snr = 0.06F;  // between 1/20 and 1.5/20
@@ -355,7 +356,7 @@ TEST_F(Corners, TheStateHoldsEveryMemory) {
   looks(18);
   entry().last_step.amax = 0;
   looks(4);
-  const auto state = alarms_.state();
+  const auto state = to_numbers(alarms_.state());
   const auto of_site = [&](const char* field) { return state.at(state_key("site", "blocks.0.up/x", field)); };
   EXPECT_EQ(of_site("rms_count"), 5);
   EXPECT_NEAR(of_site("rms_log"), 5 * std::log(0.5), 1e-9);
@@ -374,7 +375,7 @@ TEST_F(Corners, TheStateHoldsEveryMemory) {
   EXPECT_NEAR(of_run("embedding_log"), 5 * std::log(0.25), 1e-9);
   EXPECT_EQ(of_run("highest_loss_scale"), 64);
   reload();
-  EXPECT_EQ(alarms_.state(), state);
+  EXPECT_EQ(to_numbers(alarms_.state()), state);
 }
 
 TEST(RunningLevelExact, TheFirstReadingsAreWeighedAlike) {

@@ -36,8 +36,8 @@ TEST(RunningLevel, HoldsFarReadingsBack) {
   EXPECT_NEAR(young.mean, 1 + 0.1 * 99, 1e-9) << "not held back yet";
 }
 
-TEST(Baseline, IsTheGeometricMeanOfTheFirstReadingsAboveZero) {
-  Baseline start;
+TEST(StartingLevel, IsTheGeometricMeanOfTheFirstReadingsAboveZero) {
+  StartingLevel start;
   for (const double reading : {2.0, 0.0, -1.0, std::numeric_limits<double>::infinity(), 8.0}) {
     EXPECT_FALSE(start.known(reading, 2));
   }

@@ -297,7 +297,7 @@ TEST(WeightStatistics, AreOfTheWeightWithItsOwnScale) {
 
 TEST(WidePlan, IsTheWideRecipeOfTheConfigs) {
   const auto subject = open_subject(counted_config("fp8-current"), [](const std::string&) {});
-  const Plan wide = wide_plan(subject->plan, subject->config.precision);
+  const Plan wide = high_precision_plan(subject->plan, subject->config.precision);
   ASSERT_EQ(wide.rows.size(), subject->plan.rows.size());
   for (const PlanRow& row : wide.rows) {
     EXPECT_EQ(row.recipe, high_precision_recipe_for("fp8-current"));
@@ -305,7 +305,7 @@ TEST(WidePlan, IsTheWideRecipeOfTheConfigs) {
   }
   PrecisionConfig exact;
   exact.recipe = "tf32";
-  EXPECT_EQ(wide_plan(subject->plan, exact).rows[0].recipe, high_precision_recipe_for("tf32"));
+  EXPECT_EQ(high_precision_plan(subject->plan, exact).rows[0].recipe, high_precision_recipe_for("tf32"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the doctor says of findings that are made up: every figure in its place and unit, as text and as JSON.
+// What the doctor says of findings that are made up: every number in its place and unit, as text and as JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ DoctorReport made_up_findings() {
   DoctorReport report;
   report.version = "1.2.3";
   report.compiler = "a compiler";
-  report.processor = {"a processor", 6, {"avx", "fma"}, Size{16} << 30, Size{5} << 30};
+  report.cpu = {"a processor", 6, {"avx", "fma"}, Size{16} << 30, Size{5} << 30};
   report.driver = "580.1";
   report.cuda.state = CudaState::ready;
   report.cuda.module = "/lib/quaver_cuda.so";
@@ -53,31 +53,31 @@ DoctorReport made_up_findings() {
   return report;
 }
 
-TEST(DoctorText, HasEveryFigureInItsUnit) {
+TEST(DoctorText, HasEveryNumberInItsUnit) {
   const std::string text = doctor_text(made_up_findings());
   for (const char* part :
-       {"quaver 1.2.3, compiled by a compiler\n",
+       {"quaver 1.2.3, a compiler\n",
         "  model         a processor\n",
         "  cores         6\n",
         "  instructions  avx fma\n",
-        "  memory        16.0 GiB, 5.0 available\n",
+        "  memory        16.0 GiB, 5.0 GiB available\n",
         "  device        Hopper, sm_90, 132 multiprocessors, 80.0 GiB\n",
         "  device        Ada, sm_89, 58 multiprocessors, 24.0 GiB\n",
         "  now           312 W, 1755 MHz, 48 °C, 1.5 GiB used, 7 % busy\n",
         "  driver        580.1\n",
         "  module        /lib/quaver_cuda.so\n",
         "  state         ready\n",
-        "  CUDA          12.9, the driver knows 13.0\n",
+        "  CUDA          12.9, the driver supports 13.0\n",
         "  cuBLASLt      12.9.1\n",
         "  cuDNN         9.19.0\n",
         "  folder        /cache, writable\n",
         "  fp8-row       cpu   emulated     through FP32\n                gpu   native       cuBLASLt\n",
         "  mxfp4         cpu   native       here\n                gpu   unavailable  not there\n",
-        "  good          CPU: error 3.0e-06 of the sum against double precision (at most 4.0e-06); 1.500 ms for 512³, "
+        "  passed        CPU: error 3.0e-06 of the sum against double precision (at most 4.0e-06); 1.500 ms for 512³, "
         "0.179 TFLOP/s\n",
         "  WRONG         CUDA: error 5.0e-04 of the sum against CPU (at most 4.0e-04); 0.250 ms for 4096³, 550 "
         "TFLOP/s\n",
-        "\nall that is there works\n"}) {
+        "\nall checks passed\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_THAT(text, Not(HasSubstr("broken")));
@@ -86,16 +86,16 @@ TEST(DoctorText, HasEveryFigureInItsUnit) {
 
 TEST(DoctorText, SaysWhatIsBrokenAndWhatIsOnlyMissing) {
   DoctorReport report = made_up_findings();
-  report.ailments = {{"a product is wrong", "try again"}};
+  report.problems = {{"a product is wrong", "try again"}};
   report.advice = {{"no cuDNN", "install it"}};
   report.cache.problem = "read-only";
   report.checks = {{.engine = "CUDA", .failure = "out of order"}};
   const std::string text = doctor_text(report);
-  EXPECT_THAT(text, HasSubstr("\nmissing, and no fault\n  no cuDNN\n    → install it\n"));
+  EXPECT_THAT(text, HasSubstr("\noptional, not found\n  no cuDNN\n    → install it\n"));
   EXPECT_THAT(text, HasSubstr("\nbroken\n  a product is wrong\n    → try again\n"));
   EXPECT_THAT(text, HasSubstr("  folder        /cache: read-only\n"));
   EXPECT_THAT(text, HasSubstr("  failed        CUDA: out of order\n"));
-  EXPECT_THAT(text, Not(HasSubstr("all that is there works")));
+  EXPECT_THAT(text, Not(HasSubstr("all checks passed")));
 }
 
 TEST(DoctorText, OfAMachineWithoutAGpuNamesWhatLacks) {
@@ -136,7 +136,7 @@ TEST(DoctorText, NamesEveryState) {
 
 TEST(DoctorJson, HasEveryFigureOnce) {
   DoctorReport report = made_up_findings();
-  report.ailments = {{"a product is wrong", "try again"}};
+  report.problems = {{"a product is wrong", "try again"}};
   report.advice = {{"no cuDNN", "install it"}};
   report.cuda.problem = "a problem";
   report.cuda.remedy = "a remedy";
@@ -166,7 +166,7 @@ TEST(DoctorJson, HasEveryFigureOnce) {
     "broken": [{"what": "a product is wrong", "remedy": "try again"}],
     "missing": [{"what": "no cuDNN", "remedy": "install it"}]})");
   EXPECT_EQ(nlohmann::json::parse(doctor_json(report)), want);
-  report.ailments.clear();
+  report.problems.clear();
   report.reading.emplace().watts = 10;
   const auto json = nlohmann::json::parse(doctor_json(report));
   EXPECT_EQ(json.at("healthy"), true);
@@ -177,11 +177,11 @@ TEST(DoctorJson, HasEveryFigureOnce) {
 }
 
 TEST(ProductCheckTest, IsGoodWithinItsBoundAndWithTheSameCodes) {
-  const ProductCheck at_the_bound{.error = 1e-3, .bound = 1e-3};
+  const GemmCheck at_the_bound{.error = 1e-3, .bound = 1e-3};
   EXPECT_TRUE(at_the_bound.good());
-  EXPECT_FALSE((ProductCheck{.error = 1.01e-3, .bound = 1e-3}).good());
-  EXPECT_FALSE((ProductCheck{.error = 0, .bound = 1, .different_values = 1}).good());
-  EXPECT_FALSE((ProductCheck{.error = 0, .bound = 1, .failure = "it threw"}).good());
+  EXPECT_FALSE((GemmCheck{.error = 1.01e-3, .bound = 1e-3}).good());
+  EXPECT_FALSE((GemmCheck{.error = 0, .bound = 1, .different_values = 1}).good());
+  EXPECT_FALSE((GemmCheck{.error = 0, .bound = 1, .failure = "it threw"}).good());
 }
 
 }  // namespace

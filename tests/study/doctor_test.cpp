@@ -23,8 +23,8 @@ TEST(Doctor, FindsAMachineWithoutAGpuHealthy) {
   const DoctorReport report = examine();
   EXPECT_TRUE(report.healthy());
   EXPECT_EQ(report.cuda.state, CudaState::absent);
-  EXPECT_GT(report.processor.cores, 0);
-  EXPECT_GT(report.processor.memory, report.processor.memory_available);
+  EXPECT_GT(report.cpu.cores, 0);
+  EXPECT_GT(report.cpu.memory, report.cpu.memory_available);
   ASSERT_EQ(report.checks.size(), 1U);
   EXPECT_TRUE(report.checks[0].good());
   EXPECT_GT(report.checks[0].tflops, 0);
@@ -89,8 +89,8 @@ TEST(Doctor, TriesWhetherTheCacheCanBeWritten) {
 
 TEST(ProductCheckTest, IsExactToRoundingAndSeesAnyError) {
   const auto engine = make_cpu_engine(2);
-  EXPECT_TRUE(check_product(*engine, 96, 96 * 0x1p-24).good());
-  const ProductCheck strict = check_product(*engine, 96, 0);
+  EXPECT_TRUE(check_gemm(*engine, 96, 96 * 0x1p-24).good());
+  const GemmCheck strict = check_gemm(*engine, 96, 0);
   EXPECT_GT(strict.error, 0);  // FP32 sums are not double's
   EXPECT_FALSE(strict.good());
 }
@@ -98,7 +98,7 @@ TEST(ProductCheckTest, IsExactToRoundingAndSeesAnyError) {
 TEST(ProductCheckTest, ComparesTwoEngines) {
   const auto engine = make_cpu_engine(2);
   const auto reference = make_cpu_engine(1);
-  const ProductCheck check = check_product(*engine, *reference, 96, 96 * 0x1p-24);
+  const GemmCheck check = check_gemm(*engine, *reference, 96, 96 * 0x1p-24);
   EXPECT_TRUE(check.good());
   EXPECT_EQ(check.different_values, 0);
 }

@@ -1,4 +1,4 @@
-// Where an estimate's figures come from: units, limits, the least change that fits, and every field of its JSON.
+// Where an estimate's numbers come from: units, limits, the least change that fits, and every field of its JSON.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST(EstimateJson, HasEveryFieldOfMemoryAndChange) {
                   .activations = 5,
                   .scratch = 6,
                   .workspace = 7,
-                  .passing = 8,
+                  .transient = 8,
                   .checkpoint = 9};
   made_up.overhead = 10;
   made_up.overhead_origin = Origin::assumed;
@@ -183,7 +183,7 @@ TEST(EstimateText, ListsEveryPartAndNote) {
                   .activations = Size{5} << 20,
                   .scratch = Size{6} << 20,
                   .workspace = Size{7} << 20,
-                  .passing = Size{8} << 20,
+                  .transient = Size{8} << 20,
                   .checkpoint = Size{9} << 20};
   made_up.overhead_origin = Origin::assumed;
   made_up.needed = 1 << 20;
@@ -191,10 +191,10 @@ TEST(EstimateText, ListsEveryPartAndNote) {
   made_up.time_missing = "a reason";
   made_up.notes = {"first", "second"};
   const std::string text = estimate_text(made_up);
-  for (const char* part : {"  quantised weights          2.0 MiB\n", "  gradients                  3.0 MiB\n",
+  for (const char* part : {"  quantized weights          2.0 MiB\n", "  gradients                  3.0 MiB\n",
                            "  activations                5.0 MiB\n", "  scratch                    6.0 MiB\n",
-                           "  engine workspace           7.0 MiB\n", "  one operation's own        8.0 MiB\n",
-                           "  program, libraries         0.0 MiB   assumed\n", "  there are               1023.0 MiB",
+                           "  engine workspace           7.0 MiB\n", "  transient                  8.0 MiB\n",
+                           "  program, libraries         0.0 MiB   assumed\n", "  available               1023.0 MiB",
                            "it fits, and 1022.0 MiB are left\n", "\ntime: a reason\n", "note: first\nnote: second\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -205,7 +205,7 @@ TEST(EstimateText, ListsEveryPartAndNote) {
       {.weights = 1 << 20, .gradients = 2 << 20, .activations = 3 << 20, .scratch = 4 << 20, .workspace = 5 << 20},
       1 << 10};
   EXPECT_THAT(estimate_text(made_up),
-              HasSubstr("weights and optimiser 3.0 MiB, activations 7.0 MiB, workspace 5.0 MiB\n"));
+              HasSubstr("weights and optimizer 3.0 MiB, activations 7.0 MiB, workspace 5.0 MiB\n"));
   made_up.time = TimeEstimate{.seconds_per_step = 1, .origin = Origin::assumed, .how = "a table"};
   made_up.overhead_origin = Origin::measured;
   EXPECT_THAT(estimate_text(made_up), HasSubstr("\ntime, assumed\n"));
@@ -247,7 +247,7 @@ TEST(Vocabulary, IsTheConfigsOrThatOfBytesWhereThereIsNoData) {
   EXPECT_EQ(bytes.config.model.vocab, 320) << "257 to a multiple of 64";
 }
 
-// The figures of /proc/self/status are in units of 1024 bytes.
+// The numbers of /proc/self/status are in units of 1024 bytes.
 TEST(ProcessMemoryNow, IsInBytesAndBelowItsPeak) {
   std::vector<char> held(Size{48} << 20, 1);
   const ProcessMemory with = process_memory();
@@ -275,11 +275,11 @@ TEST(MeasuredTime, SaysWhatWasMeasured) {
   };
   const std::string two = how("2", "256");
   EXPECT_THAT(two, HasSubstr("steps of one and two layers on "));
-  EXPECT_THAT(two, HasSubstr(", 4 × 256 tokens a micro-batch, scaled to 2 layers and 18 × 256 tokens"))
+  EXPECT_THAT(two, HasSubstr(", 4 × 256 tokens per micro-batch, scaled to 2 layers and 18 × 256 tokens"))
       << "1024 tokens are measured";
   const std::string one = how("1", "64");
   EXPECT_THAT(one, HasSubstr("steps of this model on "));
-  EXPECT_THAT(one, HasSubstr(", 6 × 64 tokens a micro-batch, scaled to 1 layers and 18 × 64 tokens"));
+  EXPECT_THAT(one, HasSubstr(", 6 × 64 tokens per micro-batch, scaled to 1 layers and 18 × 64 tokens"));
 }
 
 }  // namespace

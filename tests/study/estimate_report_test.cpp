@@ -1,4 +1,4 @@
-// An estimate whose figures are made up, as text and as JSON: every number in its unit.
+// An estimate whose numbers are made up, as text and as JSON: every number in its unit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -40,12 +40,12 @@ Estimate made_up() {
 TEST(EstimateText, HasEveryFigureInItsUnit) {
   const std::string text = estimate_text(made_up());
   for (const char* part : {"small · 1.50M parameters · fp8-delayed · a machine", "weights                    3.0 MiB",
-                           "optimiser                  5.0 MiB", "checkpoint copy            8.0 MiB",
-                           "program, libraries         2.0 MiB   measured", "together                  3.00 GiB",
-                           "there are                 4.00 GiB   as said", "it fits, and 1.00 GiB are left",
-                           "tokens a step                16.4k   8 micro-batches of 4 × 512", "1000   16.38M tokens",
-                           "1.64e+16   87.5 % of the products in 8 bits or fewer", "time, measured",
-                           "a step                    500.0 ms   32.8k tokens/s, 32.8 TFLOP/s",
+                           "optimizer                  5.0 MiB", "checkpoint copy            8.0 MiB",
+                           "program, libraries         2.0 MiB   measured", "total                     3.00 GiB",
+                           "available                 4.00 GiB   as said", "it fits, and 1.00 GiB are left",
+                           "tokens per step              16.4k   8 micro-batches of 4 × 512", "1000   16.38M tokens",
+                           "1.64e+16   87.5 % of the matrix products in 8 bits or fewer", "time, measured",
+                           "per step                  500.0 ms   32.8k tokens/s, 32.8 TFLOP/s",
                            "the run                      8 min   without validation and checkpoints", "from a clock"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -61,7 +61,7 @@ TEST(EstimateText, SaysHowMuchIsMissing) {
   estimate.change->plan.activations = 50 << 20;
   const std::string text = estimate_text(estimate);
   EXPECT_THAT(text, HasSubstr("fits with --train.batch=2 --train.accumulation=16: 1.50 GiB\n    cost: time"));
-  EXPECT_THAT(text, HasSubstr("weights and optimiser 100.0 MiB, activations 50.0 MiB"));
+  EXPECT_THAT(text, HasSubstr("weights and optimizer 100.0 MiB, activations 50.0 MiB"));
   estimate.available.reset();
   EXPECT_TRUE(estimate.fits());
   EXPECT_THAT(estimate_text(estimate), HasSubstr("what is free is not known"));

@@ -127,7 +127,7 @@ TEST(MemoryPlanTest, CountsDecodedOperandsOfGpusWithoutFp8) {
 constexpr const char* child_flags = "QUAVER_TEST_ESTIMATE_FLAGS";
 constexpr const char* child_folder = "QUAVER_TEST_ESTIMATE_FOLDER";
 
-// Run in a process of its own by the test below: estimates, writes the figure down, trains.
+// Run in a process of its own by the test below: estimates, writes the number down, trains.
 TEST(EstimateChild, DISABLED_EstimatesAndTrains) {
   const char* text = std::getenv(child_flags);
   const char* folder = std::getenv(child_folder);

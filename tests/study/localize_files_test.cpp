@@ -1,4 +1,4 @@
-// A localization whose figures are made up, as a piece of config and as JSON.
+// A localization whose numbers are made up, as a piece of config and as JSON.
 #include <cmath>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -41,16 +41,16 @@ Localization made_up_map() {
   map.sites = {made_up_site("head", Role::x, 0.001), made_up_site("head", Role::w, 0.03),
                made_up_site("up", Role::dy, std::numeric_limits<double>::infinity()),
                SiteSensitivity{.site = "up/x", .layer = "up", .role = Role::x, .recipe = "bf16"}};
-  map.sites[1].kept_wide = false;
+  map.sites[1].kept_high_precision = false;
   map.sites[3].sqnr_db = std::nan("");
   map.ranking = {2, 1, 0};
   map.chosen = {
-      .narrow_sites = 2,
+      .low_precision_sites = 2,
       .narrow_share = 0.75,
       .effect = {.loss_change = -0.0015, .loss_error = 0.0005, .gradient_cosine = 0.999, .gradient_error = 0.1},
       .harm = 0.002,
       .holds = true};
-  map.trials = {{.narrow_sites = 3, .narrow_share = 1, .effect = {}, .harm = 0.5, .holds = false}, map.chosen};
+  map.trials = {{.low_precision_sites = 3, .narrow_share = 1, .effect = {}, .harm = 0.5, .holds = false}, map.chosen};
   map.layers = {{"head", "bf16"}, {"up/dy", "bf16"}, {"down", "bf16"}};
   return map;
 }
@@ -59,8 +59,9 @@ TEST(PlanFile, HasItsFiguresInComments) {
   const std::string text = to_plan_file(made_up_map(), {}, "/runs/a/localization.json");
   EXPECT_THAT(text, HasSubstr("# Proposed by quaver localize for runs/a b at step 300: 4 batches at step 300.\n"))
       << "on one line";
-  EXPECT_THAT(text, HasSubstr("# 75.0 % of the products' operations in low precision; measured whole, the loss is "
-                              "-0.001500 ± 0.000500 of 2.5000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("# 75.0 % of the matrix products' operations in low precision; measured whole, the loss is "
+                        "-0.001500 ± 0.000500 of 2.5000\n"));
   EXPECT_THAT(text, HasSubstr("gradient cosine 0.999000: harm at most 0.2000 % of the loss, budget 0.2500 %.\n"));
   EXPECT_THAT(text, HasSubstr("\n[precision]\nrecipe = \"mxfp8\"\nlocalization = \"/runs/a/localization.json\"\n\n"
                               "[precision.layers]\n\"down\" = \"bf16\"\n"))

@@ -1,5 +1,5 @@
 // Localization: gradients compared, effects judged, and a model with one planted sensitive layer, which must be found,
-// kept wide, and train within the budget.
+// kept in high precision, and train within the budget.
 #include "study/localize.h"
 
 #include <cmath>
@@ -136,7 +136,7 @@ TEST_F(Planted, OperandRanksFirst) {
 }
 
 TEST_F(Planted, OperandStaysWideAndMostOthersDoNot) {
-  EXPECT_TRUE(found().sites[found().ranking.front()].kept_wide);
+  EXPECT_TRUE(found().sites[found().ranking.front()].kept_high_precision);
   EXPECT_GT(found().chosen.narrow_share, 0.5);
   EXPECT_TRUE(found().chosen.holds);
   EXPECT_FALSE(found().trials.front().holds);  // everything narrow
@@ -153,7 +153,7 @@ TEST_F(Planted, ChosenPlanIsTheBestOfThoseThatHold) {
 
 TEST_F(Planted, PlanTrainsWithinItsBudget) {
   const PrecisionConfig precision = planted_config("fp8-current").precision;
-  const double planned = trained(with_plan(precision, found()));
+  const double planned = trained(test::with_plan(precision, found()));
   const double wide = trained(planted_config("bf16").precision);
   EXPECT_LT(planned, wide * (1 + found().budget));
   // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise.
@@ -171,7 +171,7 @@ TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   model.vocab = 64;
   const Plan plan = make_plan(read.precision, make_model(resolved(model))->layers());
   for (const SiteSensitivity& site : found().sites) {
-    EXPECT_EQ(site.kept_wide, !is_low_precision(plan.at(site.site).spec.rows.format)) << site.site;
+    EXPECT_EQ(site.kept_high_precision, !is_low_precision(plan.at(site.site).spec.rows.format)) << site.site;
   }
 }
 
@@ -216,7 +216,7 @@ TEST(Localize, NoBudgetKeepsEverythingWide) {
   auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 0, .grouping = Grouping::layer});
-  for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_wide);
+  for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_high_precision);
   EXPECT_EQ(found.chosen.narrow_share, 0);
 }
 
@@ -228,7 +228,7 @@ TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
   EXPECT_EQ(found.layers.at("blocks.0.mlp.down/w"), "mxfp8");
   EXPECT_EQ(found.layers.at("blocks.0.attn.qkv"), "bf16");
   const Plan before = subject->plan;
-  const Plan after = make_plan(with_plan(config.precision, found), subject->trainer().model().layers());
+  const Plan after = make_plan(test::with_plan(config.precision, found), subject->trainer().model().layers());
   for (const PlanRow& row : before.rows) EXPECT_EQ(after.at(row.site).spec, row.spec) << row.site;
 }
 

@@ -50,7 +50,7 @@ class Measured : public ::testing::Test {
   ProbeResult probe(const Plan& plan, Size batch) {
     return subject_->trainer().probe(specs_of(plan), batch, ProbeWhat::gradients);
   }
-  Plan wide() { return wide_plan(subject_->plan, subject_->config.precision); }
+  Plan wide() { return high_precision_plan(subject_->plan, subject_->config.precision); }
 
   test::TemporaryFolder folder_;
   std::unique_ptr<Subject> subject_;

@@ -11,7 +11,7 @@
 namespace quaver {
 namespace {
 
-// The processors' engine, as far as a product needs it, with one value of the result replaced.
+// The CPU engine, as far as a GEMM needs it, with one value of the result replaced.
 class SpoilingEngine final : public Engine {
  public:
   SpoilingEngine(Size place, float value) : place_(place), value_(value) {}
@@ -61,12 +61,12 @@ TEST(SpoiledProduct, IsNotGoodWhateverValueIsNoNumber) {
   for (const Size place : {Size{0}, 7 * spoiled_extent + 3, 14 * spoiled_extent + 15}) {
     for (const float value : {NAN, INFINITY, -INFINITY}) {
       SpoilingEngine spoiling(place, value);
-      const ProductCheck alone = check_product(spoiling, spoiled_extent, 0x1p-11);
+      const GemmCheck alone = check_gemm(spoiling, spoiled_extent, 0x1p-11);
       EXPECT_FALSE(alone.good()) << place << ' ' << value;
       EXPECT_GT(alone.error, 1e29) << place << ' ' << value;
       EXPECT_EQ(alone.failure, "");
       const auto reference = make_cpu_engine(1);
-      const ProductCheck against = check_product(spoiling, *reference, spoiled_extent, 0x1p-11);
+      const GemmCheck against = check_gemm(spoiling, *reference, spoiled_extent, 0x1p-11);
       EXPECT_GT(against.error, 1e29) << place << ' ' << value;
       EXPECT_EQ(against.different_values, 0) << "operands are as they should be";
     }
@@ -75,22 +75,14 @@ TEST(SpoiledProduct, IsNotGoodWhateverValueIsNoNumber) {
 
 TEST(SpoiledProduct, IsAsWrongAsItsWorstValue) {
   SpoilingEngine far(0, 1e6F), near(0, 1e3F);
-  const double error = check_product(far, spoiled_extent, 0x1p-11).error;
-  EXPECT_FALSE(check_product(far, spoiled_extent, 0x1p-11).good());
-  EXPECT_NEAR(error / check_product(near, spoiled_extent, 0x1p-11).error, 1000, 10);
-}
-
-Config ruled_study() {
-  Config config = test::small_config("mxfp4", "");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
+  const double error = check_gemm(far, spoiled_extent, 0x1p-11).error;
+  EXPECT_FALSE(check_gemm(far, spoiled_extent, 0x1p-11).good());
+  EXPECT_NEAR(error / check_gemm(near, spoiled_extent, 0x1p-11).error, 1000, 10);
 }
 
 // Behind a weight of zeros no gradient arrives: the tensors before it say nothing about a plan.
 TEST(TensorsWithoutGradient, DoNotCount) {
-  const auto subject = open_subject(ruled_study(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   Trainer& trainer = subject->trainer();
   Parameters& parameters = trainer.model().parameters();
   Parameter& down = parameters.find("blocks.0.mlp.down.weight");
@@ -104,7 +96,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
   const auto gradients = [&](const Plan& plan) {
     return trainer.probe(specs_of(plan), next_batch(trainer, 0), ProbeWhat::gradients).gradients;
   };
-  const auto exact = gradients(wide_plan(subject->plan, subject->config.precision));
+  const auto exact = gradients(high_precision_plan(subject->plan, subject->config.precision));
   const auto narrow = gradients(subject->plan);
   double elements = 0, cosine = 0, error2 = 0;
   Size without = 0;
@@ -128,7 +120,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
 // E4M3 holds nothing above 448; a weight's own scale brings it there, however large or small it is, also where a run
 // would take the scale from the steps before.
 TEST(WeightsOfAnySize, AreCastWithTheirOwnScale) {
-  const auto subject = open_subject(ruled_study(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   Parameter& weight = subject->trainer().model().parameters().find("blocks.0.mlp.up.weight");
   for (const char* recipe : {"fp8-current", "fp8-delayed", "fp8-static"}) {
     const QuantSpec spec = make_recipe(recipe, {}).of(Role::w).rows;

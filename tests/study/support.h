@@ -6,6 +6,7 @@
 
 #include "engine/sizing_engine.h"
 #include "formats/quantize.h"
+#include "study/localize.h"
 
 namespace quaver::test {
 
@@ -36,6 +37,13 @@ inline CastStatistics statistics_of(const std::vector<float>& values) {
   float one = 1;
   const CodeMatrix out{{}, 1, static_cast<Size>(values.size()), codes.data(), nullptr, &one};
   return quantize(values.data(), 1, static_cast<Size>(values.size()), Side::rows, 1, {}, Detail::full, out);
+}
+
+// A config with the plan that a localization proposes.
+inline PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization) {
+  precision.recipe = localization.recipe;
+  precision.layers = localization.layers;
+  return precision;
 }
 
 }  // namespace quaver::test

@@ -1,4 +1,4 @@
-// A small model with memory, on the CPU engine: what tests of models, optimisers and recipes share.
+// A small model with memory, on the CPU engine: what tests of models, optimizers and recipes share.
 #pragma once
 
 #include <memory>

@@ -180,7 +180,7 @@ TrainerState made_up_state() {
           .switched = true,
           .loss_scale_log2 = 5,
           .loss_scale_clean_steps = 3,
-          .notes = {{"guard.mean", 1.5}},
+          .watch = {.guard = {.mean = 1.5, .bad_steps = 2, .skipped_steps = 6, .rewinds = 1, .seen = 8}, .alarms = {}},
           .unit_factors = {0.5F, 2},
           .scale_book = R"({"sites":{}})"};
 }
@@ -194,9 +194,26 @@ TEST(TrainersState, ComesBackAsItWasWritten) {
   EXPECT_TRUE(read.switched);
   EXPECT_EQ(read.loss_scale_log2, 5);
   EXPECT_EQ(read.loss_scale_clean_steps, 3);
-  EXPECT_EQ(read.notes, (std::map<std::string, double>{{"guard.mean", 1.5}}));
+  EXPECT_EQ(read.watch.guard.mean, 1.5);
+  EXPECT_EQ(read.watch.guard.bad_steps, 2);
+  EXPECT_EQ(read.watch.guard.skipped_steps, 6);
+  EXPECT_EQ(read.watch.guard.rewinds, 1);
+  EXPECT_EQ(read.watch.guard.seen, 8);
   EXPECT_THAT(read.unit_factors, ElementsAre(0.5F, 2));
   EXPECT_EQ(read.scale_book, R"({"sites":{}})");
+}
+
+// Checkpoints of earlier versions hold fewer numbers, and a damaged one any.
+TEST(TrainersState, TakesWhatItKnowsOfGuardAndAlarms) {
+  const WatchState read =
+      parse_watch_state({{"guard.seen", 7}, {"guard.rewinds", 1e300}, {"guard.bad_steps", -3}, {"other", 1}});
+  EXPECT_EQ(read.guard.seen, 7);
+  EXPECT_EQ(read.guard.mean, 0);
+  EXPECT_EQ(read.guard.bad_steps, 0);
+  EXPECT_EQ(read.guard.rewinds, 0) << "no count";
+  const std::map<std::string, double> written = to_numbers(read);
+  EXPECT_EQ(written.size(), 5U) << "of the guard alone";
+  EXPECT_EQ(written.at("guard.seen"), 7);
 }
 
 TEST(TrainersState, RefusesNumbersThatNoRunComesTo) {

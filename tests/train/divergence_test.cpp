@@ -11,23 +11,6 @@
 namespace quaver::test {
 namespace {
 
-// A run whose learning rate grows until the loss diverges.
-Config diverging_config(const std::filesystem::path& directory) {
-  Config config = small_config("fp32", directory);
-  config.train.steps = 60;
-  config.train.checkpoint_every = 1;
-  config.train.eval_every = 0;
-  config.train.statistics_every = 0;
-  config.optim.clip = ClipMode::none;
-  config.optim.schedule = ScheduleShape::constant;
-  config.optim.warmup = 0.6;
-  config.optim.learning_rate = 30;
-  config.guard.patience = 3;
-  config.guard.divergence = 1.2;
-  config.guard.max_rewinds = 1;
-  return config;
-}
-
 struct Rewind {
   Size diverged = 0;
   Size back = 0;

@@ -94,17 +94,7 @@ TEST(PlannedMemory, OfARunThatSwitchesIsThatOfTheLargerRecipe) {
 // Loss and gradient norm of every step appear once, also of the one that a run goes back to.
 TEST(Rewound, ARunKeepsTheLossOfTheStepItGoesBackTo) {
   const TemporaryFolder folder;
-  Config config = small_config("fp32", folder.path() / "run");
-  config.train.steps = 60;
-  config.train.checkpoint_every = 1;
-  config.train.eval_every = 0;
-  config.optim.clip = ClipMode::none;
-  config.optim.schedule = ScheduleShape::constant;
-  config.optim.warmup = 0.6;
-  config.optim.learning_rate = 30;
-  config.guard.patience = 3;
-  config.guard.divergence = 1.2;
-  config.guard.max_rewinds = 1;
+  const Config config = diverging_config(folder.path() / "run");
   std::atomic<bool> stop{false};
   RunOptions options;
   options.stop = &stop;

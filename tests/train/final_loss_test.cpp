@@ -1,4 +1,4 @@
-// The final training loss is one figure: the run's result, a resumed run's and the store's agree with the log.
+// The final training loss is one number: the run's result, a resumed run's and the store's agree with the log.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <sstream>

@@ -33,7 +33,7 @@ TEST_P(ProbeTest, LeavesTheRunAsItWas) {
   Parts alone(config);
   Parts probed(config);
   for (int step = 0; step < 4; ++step) {
-    probed.trainer.probe(probed.trainer.wide_specs(), step, ProbeWhat::gradients);
+    probed.trainer.probe(probed.trainer.high_precision_specs(), step, ProbeWhat::gradients);
     probed.trainer.probe(probed.trainer.specs(), step, ProbeWhat::loss);
     probed.trainer.shadow_check();
     const StepReport a = alone.trainer.step();

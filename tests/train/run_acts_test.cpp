@@ -50,9 +50,7 @@ class ActingRun : public testing::Test {
 
   StoreReader store() const { return StoreReader(folder_.path() / store_file_name); }
   std::string id() const { return run_id(run_); }
-  std::map<std::string, double> notes() const {
-    return open_run(run_, {}, std::nullopt, [](const std::string&) {})->trainer->notes();
-  }
+  std::map<std::string, double> notes() const { return watch_numbers(run_); }
   std::vector<nlohmann::json> lines() const {
     std::istringstream log(contents(run_ / "metrics.jsonl"));
     std::vector<nlohmann::json> all;

@@ -1,4 +1,4 @@
-// A run's figures from its steps, those that a rewind takes back left out.
+// A run's metrics from its steps, those that a rewind takes back left out.
 #include "train/run_history.h"
 
 #include <gmock/gmock.h>

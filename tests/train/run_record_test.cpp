@@ -1,4 +1,4 @@
-// What a record hands to the store of a trainer that does nothing: figures that are made up come back where they
+// What a record hands to the store of a trainer that does nothing: metrics that are made up come back where they
 // belong.
 #include "train/run_record.h"
 

@@ -1,37 +1,16 @@
-// A run small enough to repeat many times, and a folder that goes away with the test.
+// A run small enough to repeat many times.
 #pragma once
 
-#include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <unistd.h>
+
+#include "support/temporary_folder.h"
 
 #include "train/run.h"
 
 namespace quaver::test {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> next{0};
-    path_ = std::filesystem::temp_directory_path() /
-            ("quaver-test-" + std::to_string(getpid()) + "-" + std::to_string(next++));
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A 2-layer GPT of width 32 on synthetic text.
 inline Config small_config(const std::string& recipe, const std::filesystem::path& directory) {
@@ -65,7 +44,24 @@ inline Config miniature_config(const std::string& recipe, const std::filesystem:
   return config;
 }
 
-// No two figures are alike.
+// A run whose learning rate grows until the loss diverges.
+inline Config diverging_config(const std::filesystem::path& directory) {
+  Config config = small_config("fp32", directory);
+  config.train.steps = 60;
+  config.train.checkpoint_every = 1;
+  config.train.eval_every = 0;
+  config.train.statistics_every = 0;
+  config.optim.clip = ClipMode::none;
+  config.optim.schedule = ScheduleShape::constant;
+  config.optim.warmup = 0.6;
+  config.optim.learning_rate = 30;
+  config.guard.patience = 3;
+  config.guard.divergence = 1.2;
+  config.guard.max_rewinds = 1;
+  return config;
+}
+
+// No two metrics are alike.
 inline StepReport made_up_report(Size step) {
   StepReport report;
   report.step = step;
@@ -86,10 +82,11 @@ inline StepReport made_up_report(Size step) {
   return report;
 }
 
-inline std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
+// What the newest checkpoint of a run keeps of its guard and alarms, as it is written.
+inline std::map<std::string, double> watch_numbers(const std::filesystem::path& run) {
+  const CheckpointStore store = CheckpointStore::read_only(run);
+  const Checkpoint checkpoint = store.load(store.steps().back());
+  return nlohmann::json::parse(checkpoint.state()).at("notes").get<std::map<std::string, double>>();
 }
 
 }  // namespace quaver::test

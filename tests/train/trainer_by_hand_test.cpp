@@ -1,4 +1,4 @@
-// A trainer's own doings against figures taken from its weights, its book and its probes.
+// A trainer's own doings against numbers taken from its weights, its book and its probes.
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(ShadowCheck, ComparesTheBatchToComeWithItself) {
 TEST(ShadowCheck, IsTheAgreementOfAllGradients) {
   OwnTrainer own(miniature_config("mxfp4"));
   const auto narrow = own.trainer.probe(own.trainer.specs(), 0, ProbeWhat::gradients).gradients;
-  const auto wide = own.trainer.probe(own.trainer.wide_specs(), 0, ProbeWhat::gradients).gradients;
+  const auto wide = own.trainer.probe(own.trainer.high_precision_specs(), 0, ProbeWhat::gradients).gradients;
   double aa = 0, bb = 0, ab = 0, difference = 0;
   for (std::size_t i = 0; i < narrow.size(); ++i) {
     for (std::size_t j = 0; j < narrow[i].size(); ++j) {
@@ -123,7 +123,7 @@ TEST(ShadowCheck, IsTheAgreementOfAllGradients) {
 
 TEST(WideSpecs, AreFp32WhereTheEngineHasIt) {
   OwnTrainer own(miniature_config("mxfp4"));
-  for (const SiteSpec& spec : own.trainer.wide_specs()) EXPECT_EQ(spec.rows.format, Format::f32);
+  for (const SiteSpec& spec : own.trainer.high_precision_specs()) EXPECT_EQ(spec.rows.format, Format::f32);
 }
 
 // The gradients of a probe are the true ones, whatever they were scaled by on the way.
@@ -159,7 +159,7 @@ TEST(EmbeddingRms, IsThatOfTheTokenTable) {
   EXPECT_LT(own.trainer.embedding_rms(), 1.02 * std::max(before, after));
 }
 
-// Every sampled step has figures of the weights; those of a shadow check belong to its own step only.
+// Every sampled step has statistics of the weights; those of a shadow check belong to its own step only.
 TEST(SampledFigures, AreThoseOfTheirStep) {
   Config config = miniature_config("fp8-current");
   config.train.statistics_every = 2;
@@ -190,7 +190,7 @@ TEST(SampledFigures, AreThoseOfTheirStep) {
   }
 }
 
-// A resumed trainer's next sample has figures of the weights too, though a checkpoint keeps their codes only.
+// A resumed trainer's next sample has statistics of the weights too, though a checkpoint keeps their codes only.
 TEST(SampledFigures, OfWeightsComeBackWithACheckpoint) {
   const TemporaryFolder folder;
   Config config = miniature_config("fp8-current");
@@ -281,8 +281,8 @@ TEST(MemoryOfATrainer, AddsUpInBytes) {
   EXPECT_NEAR(static_cast<double>(plan.gradients), static_cast<double>(use.gradients), 16384);
   EXPECT_EQ(plan.fixed(), plan.weights + plan.quantized_weights + plan.gradients + plan.optimizer);
   EXPECT_EQ(plan.arena(), plan.activations + plan.scratch);
-  EXPECT_EQ(plan.engine_total(), plan.fixed() + plan.arena() + plan.workspace + plan.passing);
-  EXPECT_EQ((MemoryPlan{.workspace = 3, .passing = 5}).engine_total(), 8);
+  EXPECT_EQ(plan.engine_total(), plan.fixed() + plan.arena() + plan.workspace + plan.transient);
+  EXPECT_EQ((MemoryPlan{.workspace = 3, .transient = 5}).engine_total(), 8);
 }
 
 TEST(PlannedMemory, OfACheckpointIsTheCopyThatIsWritten) {

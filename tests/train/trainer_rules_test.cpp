@@ -79,7 +79,7 @@ TEST(LookingAtATrainer, LeavesItsStateAsItWas) {
   EXPECT_EQ(own.trainer.snapshot().state, before) << "an evaluation";
   own.trainer.next_token_logits(std::vector<std::int32_t>{1, 2, 3});
   EXPECT_EQ(own.trainer.snapshot().state, before) << "a sample";
-  own.trainer.probe(own.trainer.wide_specs(), 3, ProbeWhat::gradients);
+  own.trainer.probe(own.trainer.high_precision_specs(), 3, ProbeWhat::gradients);
   EXPECT_EQ(own.trainer.snapshot().state, before) << "a probe";
   own.trainer.shadow_check();
   EXPECT_EQ(own.trainer.snapshot().state, before) << "a shadow check";
@@ -318,9 +318,8 @@ TEST(RestoredTrainer, HasTheWholeState) {
   skipped_step(own.trainer);
   own.trainer.step();
   own.trainer.step();
-  own.trainer.notes()["guard.mean"] = 2.5;
   CheckpointStore store(folder.path(), 9);
-  store.save(4, own.trainer.snapshot());
+  store.save(4, own.trainer.snapshot({.guard = {.mean = 2.5}, .alarms = {}}));
   const nlohmann::json state = state_of(own.trainer);
   EXPECT_EQ(state.at("step"), 4);
   EXPECT_EQ(state.at("updates"), 3);
@@ -330,7 +329,7 @@ TEST(RestoredTrainer, HasTheWholeState) {
   EXPECT_EQ(state.at("loss_scale_log2"), 4);
   EXPECT_EQ(state.at("loss_scale_clean_steps"), 2);
   OwnTrainer again(config);
-  again.trainer.restore(store.load(4));
+  EXPECT_EQ(again.trainer.restore(store.load(4)).guard.mean, 2.5);
   EXPECT_EQ(state_of(again.trainer), state);
   EXPECT_EQ(again.trainer.step().loss, own.trainer.step().loss);
   EXPECT_EQ(again.trainer.snapshot().state, own.trainer.snapshot().state);

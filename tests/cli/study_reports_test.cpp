@@ -46,7 +46,7 @@ Calibration made_up(double percentile) {
   calibration.percentile = percentile;
   calibration.margin = 1;
   calibration.sites = {range_of("a", Role::x, 4), range_of("a", Role::w, 4), range_of("b", Role::x, 30)};
-  calibration.sites[1].scale = 0;  // kept wide
+  calibration.sites[1].scale = 0;  // kept in high precision
   return calibration;
 }
 
@@ -148,7 +148,7 @@ Localization localized() {
     site.group = site.site;
     site.recipe = "fp8-current";
     site.tried = true;
-    site.kept_wide = role == Role::w;
+    site.kept_high_precision = role == Role::w;
     site.harm = role == Role::w ? 0.02 : 0.001;
     site.effect = {
         .loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5, .batches = 4};
@@ -157,10 +157,16 @@ Localization localized() {
     localization.sites.push_back(site);
   }
   localization.ranking = {1, 0, 2};
-  PlanTrial all{
-      .narrow_sites = 3, .narrow_share = 0.9, .effect = localization.sites[0].effect, .harm = 0.03, .holds = false};
-  PlanTrial some{
-      .narrow_sites = 2, .narrow_share = 0.6, .effect = localization.sites[0].effect, .harm = 0.002, .holds = true};
+  PlanTrial all{.low_precision_sites = 3,
+                .narrow_share = 0.9,
+                .effect = localization.sites[0].effect,
+                .harm = 0.03,
+                .holds = false};
+  PlanTrial some{.low_precision_sites = 2,
+                 .narrow_share = 0.6,
+                 .effect = localization.sites[0].effect,
+                 .harm = 0.002,
+                 .holds = true};
   localization.trials = {all, some};
   localization.chosen = some;
   localization.layers = {{"a/w", "bf16"}};
@@ -171,21 +177,23 @@ TEST(LocalizationTable, HasSharesAsPercent) {
   const std::string table = localization_table(localized());
   EXPECT_THAT(table, HasSubstr("loss in high precision 2.5000 ± 0.1250; each operand alone, most harmful first:"));
   EXPECT_LT(table.find("a/w "), table.find("a/x ")) << "most harmful first";
-  for (const char* part : {" 2.0000 ", " 0.1000 ", "+1.23e-02", "4.0e-03", "0.750000", "0.500000", "30.3",
-                           "3 sites narrow", "90.0", "exceeded", "2 sites narrow", "60.0", "holds",
-                           "The plan has 60.0 % of the products' operations in low precision (90.0 % with all of "
-                           "fp8-current), 1 of 3 operands kept wide; measured whole its harm is at most 0.2000 % of "
-                           "the loss, budget 0.2500 %"}) {
+  for (const char* part :
+       {" 2.0000 ", " 0.1000 ", "+1.23e-02", "4.0e-03", "0.750000", "0.500000", "30.3", "3 sites in low precision",
+        "90.0", "exceeded", "2 sites in low precision", "60.0", "holds",
+        "The plan has 60.0 % of the matrix products' operations in low precision (90.0 % with all of "
+        "fp8-current), 1 of 3 operands kept in high precision; measured whole its harm is at most 0.2000 % of "
+        "the loss, budget 0.2500 %"}) {
     EXPECT_THAT(table, HasSubstr(part));
   }
 }
 
 TEST(LocalizationFiles, HaveTheSameFigures) {
   const std::string plan = to_plan_file(localized(), {}, "/x/localization.json");
-  EXPECT_THAT(plan, HasSubstr("# Proposed by quaver localize for tiny, seed 1: 4 batches at step 7.\n"
-                              "# 60.0 % of the products' operations in low precision; measured whole, the loss is "
-                              "+0.012300 ± 0.004000 of 2.5000\n"
-                              "# nats, gradient cosine 0.750000: harm at most 0.2000 % of the loss, budget 0.2500 %."));
+  EXPECT_THAT(plan,
+              HasSubstr("# Proposed by quaver localize for tiny, seed 1: 4 batches at step 7.\n"
+                        "# 60.0 % of the matrix products' operations in low precision; measured whole, the loss is "
+                        "+0.012300 ± 0.004000 of 2.5000\n"
+                        "# nats, gradient cosine 0.750000: harm at most 0.2000 % of the loss, budget 0.2500 %."));
   EXPECT_THAT(plan,
               HasSubstr("\"a/w\" = \"bf16\"  # w alone: harm 2.0000 %, gradient cosine 0.750000; SQNR of w 30.3 dB"));
   const auto json = nlohmann::json::parse(to_json(localized()));

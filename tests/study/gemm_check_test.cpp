@@ -40,7 +40,7 @@ class AskedEngine final : public test::IdleEngine {
 TEST(ProductCheckByHand, CountsBothOperandsThatAreOther) {
   const auto engine = make_cpu_engine(1);
   AskedEngine idle;
-  const ProductCheck check = check_product(*engine, idle, 64, 1);
+  const GemmCheck check = check_gemm(*engine, idle, 64, 1);
   EXPECT_GT(check.different_values, 2 * 64 * 64 * 9 / 10) << "nearly all of two matrices are not zero";
   EXPECT_LE(check.different_values, 2 * 64 * 64);
   EXPECT_GT(check.error, 0);
@@ -52,16 +52,16 @@ TEST(ProductCheckByHand, CountsBothOperandsThatAreOther) {
 TEST(ProductCheckByHand, AProductThatFailsSaysWhy) {
   AskedEngine idle;
   idle.fails = true;
-  EXPECT_EQ(check_product(idle, 16, 1).failure, "no product today");
-  EXPECT_FALSE(check_product(idle, 16, 1).good());
+  EXPECT_EQ(check_gemm(idle, 16, 1).failure, "no product today");
+  EXPECT_FALSE(check_gemm(idle, 16, 1).good());
   const auto engine = make_cpu_engine(1);
-  EXPECT_EQ(check_product(*engine, idle, 16, 1).failure, "no product today");
+  EXPECT_EQ(check_gemm(*engine, idle, 16, 1).failure, "no product today");
 }
 
 // Two operations a term: 2 n³ in the time that was taken.
 TEST(ProductCheckByHand, TimeAndSpeedAgree) {
   const auto engine = make_cpu_engine(1);
-  const ProductCheck check = check_product(*engine, 96, 1);
+  const GemmCheck check = check_gemm(*engine, 96, 1);
   EXPECT_EQ(check.extent, 96);
   ASSERT_GT(check.milliseconds, 0);
   EXPECT_LT(check.milliseconds, 2000);
@@ -107,20 +107,12 @@ TEST(DoctorOfThisMachine, ReadsItsMemoryAndItsCacheAsTheyAre) {
     if (name == "MemTotal:") total = 1024 * kilobytes;
     if (name == "MemAvailable:") available = 1024 * kilobytes;
   }
-  EXPECT_EQ(static_cast<double>(report.processor.memory), total);
-  EXPECT_NEAR(static_cast<double>(report.processor.memory_available), available, 0.1 * total);
-}
-
-Config localized_config() {
-  Config config = test::small_config("mxfp4", "");
-  config.model.context = 8;
-  config.train.batch = 2;
-  config.train.accumulation = 1;
-  return config;
+  EXPECT_EQ(static_cast<double>(report.cpu.memory), total);
+  EXPECT_NEAR(static_cast<double>(report.cpu.memory_available), available, 0.1 * total);
 }
 
 TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   subject->trainer().step();
   std::vector<std::pair<Size, Size>> told;
   LocalizeOptions options{.batches = 2, .warmup_steps = 3, .budget = 1, .grouping = Grouping::block};
@@ -130,11 +122,11 @@ TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
   EXPECT_EQ(found.tokens, 2 * 2 * 8);
   EXPECT_EQ(found.batches, 2);
   ASSERT_EQ(found.trials.size(), 1U);
-  EXPECT_EQ(found.trials[0].narrow_sites, 24) << "two blocks of four layers of three operands";
+  EXPECT_EQ(found.trials[0].low_precision_sites, 24) << "two blocks of four layers of three operands";
   EXPECT_EQ(found.trials[0].harm, found.trials[0].effect.harm_at_most(Baseline(*subject, 2, 2).loss()));
   EXPECT_EQ(found.baseline_error, Baseline(*subject, 0, 2).loss_error());
   const PlanEffect first_block = [&] {
-    Plan plan = wide_plan(subject->plan, subject->config.precision);
+    Plan plan = high_precision_plan(subject->plan, subject->config.precision);
     for (std::size_t i = 0; i < 12; ++i) plan.rows[i] = subject->plan.rows[i];
     return Baseline(*subject, 0, 2).effect_of(plan);
   }();
@@ -154,7 +146,7 @@ TEST(LocalizeByHand, CountsStepsTokensSitesAndProgress) {
 }
 
 TEST(LocalizeByHand, AWarmUpCutShortByTheRunsEndCountsWhole) {
-  Config config = localized_config();
+  Config config = test::miniature_config("mxfp4");
   config.train.steps = 1;
   const auto subject = open_subject(config, [](const std::string&) {});
   std::vector<Size> told;
@@ -167,7 +159,7 @@ TEST(LocalizeByHand, AWarmUpCutShortByTheRunsEndCountsWhole) {
 }
 
 TEST(StudyBaseline, AddsUpWhatItsBatchesShowAndRefusesABrokenModel) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   const auto seen = [&](Size batches) {
     return Baseline(*subject, 0, batches).effect_of(subject->plan).sites.at("blocks.0.mlp.up/x").count;
   };
@@ -178,22 +170,8 @@ TEST(StudyBaseline, AddsUpWhatItsBatchesShowAndRefusesABrokenModel) {
   EXPECT_THROW(Baseline(*subject, 0, 1), Error);
 }
 
-TEST(LocalizedPlan, HasTheRecipeItWasMeasuredWith) {
-  Localization map;
-  map.recipe = "mxfp8";
-  map.layers = {{"head", "bf16"}};
-  PrecisionConfig other;
-  other.recipe = "nvfp4";
-  other.layers = {{"blocks.0.*", "fp32"}};
-  other.history = 3;
-  const PrecisionConfig planned = with_plan(other, map);
-  EXPECT_EQ(planned.recipe, "mxfp8");
-  EXPECT_EQ(planned.layers, map.layers);
-  EXPECT_EQ(planned.history, 3);
-}
-
 TEST(CalibrationByHand, TakesAnotherBatchEachTimeWithoutAWarmUp) {
-  const auto subject = open_subject(localized_config(), [](const std::string&) {});
+  const auto subject = open_subject(test::miniature_config("mxfp4"), [](const std::string&) {});
   const Calibration made = calibrate(*subject, {.batches = 2, .warmup_steps = 0});
   EXPECT_NE(made.losses[0], made.losses[1]);
 }

@@ -99,7 +99,7 @@ report::HeatGrid amax_grid(const Calibration& calibration) {
     if (range.seen.amax > 0) cell.value = std::log2(range.seen.amax);
     cell.text = range.seen.amax > 0 ? report::format_fixed(*cell.value, 1) : "0";
     cell.note = fmt::format("{}: amax {:.4g}, rms {:.4g}, {}", range.site, range.seen.amax, range.seen.rms(),
-                            range.has_scale() ? fmt::format("scale {:.5g}", range.scale) : "kept wide");
+                            range.has_scale() ? fmt::format("scale {:.5g}", range.scale) : "kept in high precision");
     grid.cells.push_back(std::move(cell));
   }
   return grid;
@@ -152,7 +152,7 @@ std::vector<std::vector<std::string>> site_rows(const Calibration& calibration) 
       row.insert(row.end(), {shown(range.scale), shown(range.seen.rms()), shown(effect.saturated_percent, "{:.4f}"),
                              shown(effect.underflow_percent, "{:.3f}"), shown(effect.sqnr_db, "{:.1f}")});
     } else {
-      row.insert(row.end(), {"wide", shown(range.seen.rms()), "–", "–", "–"});
+      row.insert(row.end(), {"high precision", shown(range.seen.rms()), "–", "–", "–"});
     }
     rows.push_back(std::move(row));
   }
@@ -275,7 +275,7 @@ std::string calibration_report(const Calibration& calibration, const std::option
   for (const Role role : all_roles) {
     if (!scaled_sites(calibration, role).empty()) page.figure(report::to_svg(range_chart(calibration, role)));
   }
-  page.heading("Ranges as they are").figure(report::to_svg(amax_grid(calibration)), "Hover for figures.");
+  page.heading("Ranges as they are").figure(report::to_svg(amax_grid(calibration)), "Hover for values.");
   if (calibration.steps.size() > 1) page.figure(report::to_svg(movement_chart(calibration)));
   if (drift) add_drift(page, *drift, against);
   page.heading("Sites").details("All sites",

@@ -28,7 +28,7 @@ TEST(StudyBaseline, PlansAreJudgedOnBatchesThatDidNotChooseThem) {
   const auto subject = open_subject(study_config("mxfp4"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = batches, .warmup_steps = 0, .budget = 1, .grouping = Grouping::block});
-  ASSERT_EQ(found.trials.size(), 1U) << "everything narrow";
+  ASSERT_EQ(found.trials.size(), 1U) << "everything in low precision";
   EXPECT_NEAR(found.baseline_loss, Baseline(*subject, 0, batches).loss(), 1e-12);
   const Effect effect = Baseline(*subject, batches, batches).effect_of(subject->plan).whole;
   EXPECT_NEAR(found.trials[0].effect.loss_change, effect.loss_change, 1e-12);
@@ -71,7 +71,7 @@ Estimate memory_of(const std::vector<std::string>& flags, const std::string& gpu
                   {.gpu = gpu, .gpu_memory = std::nullopt, .timing = Timing::leave_out});
 }
 
-// A checkpoint is copied to the host: to the memory that the processors' engine uses, not to a GPU's.
+// A checkpoint is copied to the host: to the memory that the CPU engine uses, not to a GPU's.
 TEST(MemoryByHand, TheCopyOfACheckpointIsOnTheHost) {
   const Estimate here = memory_of({"train.device=cpu"}, "");
   ASSERT_GT(here.plan.checkpoint, 0);

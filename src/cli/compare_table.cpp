@@ -39,16 +39,15 @@ std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t in
   std::optional<MeanOverSeeds> milliseconds = recipe.seconds_per_step;
   if (milliseconds) milliseconds->mean *= 1000;
   if (milliseconds && milliseconds->deviation) *milliseconds->deviation *= 1000;
-  const std::string narrow = recipe.example == nullptr
-                                 ? unknown
-                                 : fmt::format("{:.0f}", 100 * low_precision_share(recipe.example->format_shares));
+  const std::string low_precision =
+      recipe.example == nullptr ? unknown : fmt::format("{:.0f}", 100 * low_precision_share(recipe.example->format_shares));
   return {recipe.label,
           loss,
           gap_of(comparison, index),
           bytes([](const MemoryUse& use) { return use.weights + use.quantized_weights; }),
           bytes([](const MemoryUse& use) { return use.activations; }),
           bytes([](const MemoryUse& use) { return use.optimizer; }),
-          narrow,
+          low_precision,
           mean_text(milliseconds, 1, false),
           recipe.tokens_per_second ? format_count(recipe.tokens_per_second->mean) : unknown,
           std::to_string(recipe.overflows),
@@ -74,12 +73,12 @@ std::vector<std::string> seed_row(const SeedMetrics& seed, bool is_base) {
           std::to_string(seed.skipped)};
 }
 
-// "base: fp32 (the widest recipe)"; where a unit-scaled recipe has one of its own, "fp8-unit against bf16@umup".
+// "base: fp32 (the highest precision)"; where a unit-scaled recipe has one of its own, "fp8-unit against bf16@umup".
 std::string base_note(const Comparison& comparison) {
   const std::vector<RecipeMetrics>& recipes = comparison.recipes;
   const std::size_t base = recipes.front().base;
   std::string text = fmt::format("base: {} ({})", recipes[base].label,
-                                 comparison.is_base_chosen ? "chosen with --base" : "the widest recipe");
+                                 comparison.is_base_chosen ? "chosen with --base" : "the highest precision");
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     if (recipes[i].base == base || recipes[i].base == i) continue;
     text += fmt::format("; {} against {}, of its parametrization", recipes[i].label, recipes[recipes[i].base].label);

@@ -77,7 +77,7 @@ TEST(ComparisonTable, HasEveryFigureInItsUnit) {
                                        "42.1", "48.6k", "3", "2"}))
       << table;
   EXPECT_EQ(cells_of(table, 1).at(2), "base");
-  EXPECT_THAT(table, AllOf(HasSubstr("base: fp32 (the widest recipe)\n"), Not(HasSubstr("±"))));
+  EXPECT_THAT(table, AllOf(HasSubstr("base: fp32 (the highest precision)\n"), Not(HasSubstr("±"))));
 }
 
 TEST(ComparisonTable, MarksAnotherParametrization) {
@@ -99,7 +99,7 @@ TEST(ComparisonTable, SaysWhichBaseWasChosenAndWhichARecipeHasOfItsOwn) {
   EXPECT_THAT(comparison_table(compare(contenders, "bf16")), HasSubstr("base: bf16 (chosen with --base)\n"));
   contenders[1].label = "bf16@umup";
   contenders[1].config.model.parametrization = Parametrization::umup;
-  EXPECT_THAT(table_of(contenders), HasSubstr("base: fp32 (the widest recipe); fp8-unit against bf16@umup"));
+  EXPECT_THAT(table_of(contenders), HasSubstr("base: fp32 (the highest precision); fp8-unit against bf16@umup"));
 }
 
 // 3 and 5 have mean 4 and σ √2; against 2 and 4 they are worse by 50 and 25 %: mean 37.5, σ 12.5 √2 = 17.68.
@@ -156,7 +156,7 @@ TEST(Seeds, AreTheSameNumbersOnThePageAndHaveABandInItsChart) {
   const std::string page = page_of(contenders);
   EXPECT_THAT(page, AllOf(HasSubstr(">4.0000 ± 1.4142<"), HasSubstr(">+37.50 ± 17.68<"), HasSubstr(">base<")));
   EXPECT_THAT(page, AllOf(HasSubstr("Every seed"), HasSubstr(">fp8-delayed, seed 7<"), HasSubstr(">5.0000<")));
-  EXPECT_THAT(page, HasSubstr("base: fp32 (the widest recipe)"));
+  EXPECT_THAT(page, HasSubstr("base: fp32 (the highest precision)"));
   EXPECT_THAT(page, AllOf(HasSubstr("class=\"band s0\""), HasSubstr("class=\"band s1\"")));
   EXPECT_THAT(page, HasSubstr("line: mean of up to 2 seeds, band: ± σ"));
   EXPECT_THAT(page, AllOf(HasSubstr("fp32 (base) ± σ: 2 points, from 3 to 3."),

@@ -1,4 +1,4 @@
-#include "train/safetensors.h"
+#include "io/safetensors.h"
 
 #include <cstring>
 #include <fstream>
@@ -8,13 +8,14 @@
 #include <random>
 #include <unistd.h>
 
+#include "io/support.h"
+
 namespace quaver {
 namespace {
 
 namespace fs = std::filesystem;
+using test::bytes_of;
 using testing::HasSubstr;
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 // A file as the format's description says: length, header, data.
 std::string file_of(std::string_view header, std::string_view data) {
@@ -53,15 +54,7 @@ std::size_t read_everything(std::span<const std::byte> file) {
   return sum;
 }
 
-class Safetensors : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("quaver_safetensors_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  fs::path folder_;
-};
+using Safetensors = test::InAFolder;
 
 TEST_F(Safetensors, EveryTypeComesBackAsItWasWritten) {
   struct Case {

@@ -34,23 +34,23 @@ StepBenchmark made_up() {
   return benchmark;
 }
 
-// The figures of the line that begins with a name.
-std::vector<double> figures_of(const std::string& table, const std::string& name) {
+// The numbers of the line that begins with a name.
+std::vector<double> numbers_of(const std::string& table, const std::string& name) {
   const std::size_t at = table.find("\n" + name);
   if (at == std::string::npos) return {};
   std::istringstream words(table.substr(at + 1 + name.size(), table.find('\n', at + 1) - at - 1 - name.size()));
-  std::vector<double> figures;
-  for (double figure = 0; words >> figure;) figures.push_back(figure);
-  return figures;
+  std::vector<double> numbers;
+  for (double number = 0; words >> number;) numbers.push_back(number);
+  return numbers;
 }
 
 TEST(BenchTable, TimesAreThoseOfOneMicroStep) {
   const std::string table = benchmark_table(made_up());
-  EXPECT_EQ(figures_of(table, std::string(name_of(KernelKind::attention))), (std::vector<double>{30, 25, 4})) << table;
-  EXPECT_EQ(figures_of(table, std::string(name_of(KernelKind::optimizer))), (std::vector<double>{60, 50, 2})) << table;
-  EXPECT_EQ(figures_of(table, "between operations"), (std::vector<double>{30, 25})) << table;
-  EXPECT_EQ(figures_of(table, "one operation at a time"), (std::vector<double>{120, 100})) << table;
-  EXPECT_EQ(figures_of(table, "as trained"), (std::vector<double>{100})) << table;
+  EXPECT_EQ(numbers_of(table, std::string(name_of(KernelKind::attention))), (std::vector<double>{30, 25, 4})) << table;
+  EXPECT_EQ(numbers_of(table, std::string(name_of(KernelKind::optimizer))), (std::vector<double>{60, 50, 2})) << table;
+  EXPECT_EQ(numbers_of(table, "between operations"), (std::vector<double>{30, 25})) << table;
+  EXPECT_EQ(numbers_of(table, "one operation at a time"), (std::vector<double>{120, 100})) << table;
+  EXPECT_EQ(numbers_of(table, "as trained"), (std::vector<double>{100})) << table;
 }
 
 TEST(BenchTable, SpeedIsThatOfTheMedianStep) {
@@ -61,7 +61,7 @@ TEST(BenchTable, SpeedIsThatOfTheMedianStep) {
   EXPECT_EQ(benchmark.peak_memory(), 4 << 20);
   const std::string table = benchmark_table(benchmark);
   EXPECT_THAT(table, HasSubstr("640 (320 – 1280, 3 steps)"));
-  EXPECT_THAT(table, HasSubstr("3.2, 25.0 % of the products"));
+  EXPECT_THAT(table, HasSubstr("3.2, 25.0 % of the matrix products"));
   EXPECT_THAT(table, HasSubstr("4.00 MiB: weights 1.00 MiB"));
 }
 

@@ -17,8 +17,10 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// What was stored narrowly in each measurement: the figures of an operand are those of its group.
-std::string_view narrowed(Grouping grouping) { return grouping == Grouping::site ? "operand" : name_of(grouping); }
+// What was stored in low precision in each measurement: the harm of an operand is that of its group.
+std::string_view tried_together(Grouping grouping) {
+  return grouping == Grouping::site ? "operand" : name_of(grouping);
+}
 
 std::string percent(double share) { return shown(100 * share, "{:.4f}"); }
 
@@ -42,7 +44,7 @@ std::vector<std::string> row_of(const std::string& name, const SiteSensitivity& 
           shown(site.effect.gradient_error, "{:.4f}"),
           shown(own_cosine, "{:.6f}"),
           shown(sqnr_db, "{:.1f}"),
-          site.kept_wide ? "wide" : site.recipe};
+          site.kept_high_precision ? "high precision" : site.recipe};
 }
 
 Rows titled(std::string_view first) {
@@ -79,30 +81,32 @@ Rows operand_rows(const Localization& localization) {
 Rows trial_rows(const Localization& localization) {
   Rows rows{{"plan", "≤8 bit %", "loss change", "±", "cosine", "harm at most %", "budget"}};
   for (const PlanTrial& trial : localization.trials) {
-    rows.push_back({fmt::format("{} sites narrow", trial.narrow_sites), shown(100 * trial.narrow_share, "{:.1f}"),
-                    shown(trial.effect.loss_change, "{:+.2e}"), shown(trial.effect.loss_error, "{:.1e}"),
-                    shown(trial.effect.gradient_cosine, "{:.6f}"), percent(trial.harm),
-                    trial.holds ? "holds" : "exceeded"});
+    rows.push_back({fmt::format("{} sites in low precision", trial.low_precision_sites),
+                    shown(100 * trial.narrow_share, "{:.1f}"), shown(trial.effect.loss_change, "{:+.2e}"),
+                    shown(trial.effect.loss_error, "{:.1e}"), shown(trial.effect.gradient_cosine, "{:.6f}"),
+                    percent(trial.harm), trial.holds ? "holds" : "exceeded"});
   }
   return rows;
 }
 
-Size kept_wide(const Localization& localization) {
+Size kept_high_precision(const Localization& localization) {
   return std::count_if(localization.ranking.begin(), localization.ranking.end(),
-                       [&](std::size_t index) { return localization.sites[index].kept_wide; });
+                       [&](std::size_t index) { return localization.sites[index].kept_high_precision; });
 }
 
 std::string verdict(const Localization& localization) {
   const PlanTrial& chosen = localization.chosen;
-  if (chosen.narrow_sites == 0) {
-    return fmt::format("No part of {} stays within {} % of the loss: the plan keeps everything wide",
+  if (chosen.low_precision_sites == 0) {
+    return fmt::format("No part of {} stays within {} % of the loss: the plan keeps everything in high precision",
                        localization.recipe, percent(localization.budget));
   }
   return fmt::format(
-      "The plan has {:.1f} % of the products' operations in low precision ({:.1f} % with all of {}), {} of {} operands "
-      "kept wide; measured whole its harm is at most {} % of the loss, budget {} %",
+      "The plan has {:.1f} % of the matrix products' operations in low precision ({:.1f} % with all of {}), {} of {} "
+      "operands "
+      "kept in high precision; measured whole its harm is at most {} % of the loss, budget {} %",
       100 * chosen.narrow_share, 100 * localization.trials.front().narrow_share, localization.recipe,
-      kept_wide(localization), localization.ranking.size(), percent(chosen.harm), percent(localization.budget));
+      kept_high_precision(localization), localization.ranking.size(), percent(chosen.harm),
+      percent(localization.budget));
 }
 
 report::HeatGrid empty_grid(const Localization& localization, const std::string& title) {
@@ -115,18 +119,18 @@ report::HeatGrid empty_grid(const Localization& localization, const std::string&
 }
 
 std::string note_for(const SiteSensitivity& site) {
-  if (!site.tried) return site.site + ": wide in the recipe's own plan";
+  if (!site.tried) return site.site + ": high precision in the recipe's own plan";
   return fmt::format("{}: harm {} %, loss {} ± {}, gradient cosine {}, of its own weight {}, SQNR {} dB, {}", site.site,
                      percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
                      shown(site.effect.loss_error, "{:.1e}"), shown(site.effect.gradient_cosine, "{:.6f}"),
                      shown(site.own.cosine, "{:.6f}"), shown(site.sqnr_db, "{:.1f}"),
-                     site.kept_wide ? "kept wide" : site.recipe);
+                     site.kept_high_precision ? "kept in high precision" : site.recipe);
 }
 
 // Harm on a logarithmic scale: it spans decades.
 report::HeatGrid harm_grid(const Localization& localization) {
-  report::HeatGrid grid =
-      empty_grid(localization, fmt::format("Harm of each {} alone, % of the loss", narrowed(localization.grouping)));
+  report::HeatGrid grid = empty_grid(
+      localization, fmt::format("Harm of each {} alone, % of the loss", tried_together(localization.grouping)));
   grid.value_scale = report::Scale::log;
   for (const SiteSensitivity& site : localization.sites) {
     report::Cell cell;
@@ -145,22 +149,22 @@ report::HeatGrid harm_grid(const Localization& localization) {
 report::HeatGrid plan_grid(const Localization& localization) {
   report::HeatGrid grid = empty_grid(localization, "The plan proposed");
   for (const SiteSensitivity& site : localization.sites) {
-    const std::string wide = site.tried ? "kept wide" : "wide in the recipe";
-    grid.cells.push_back({site.kept_wide ? wide : site.recipe, std::nullopt, "", note_for(site)});
+    const std::string high = site.tried ? "kept in high precision" : "high precision in the recipe";
+    grid.cells.push_back({site.kept_high_precision ? high : site.recipe, std::nullopt, "", note_for(site)});
   }
   return grid;
 }
 
 report::BarChart ranking_chart(const Localization& localization) {
   report::BarChart chart;
-  chart.title = fmt::format("Most harmful {}s", narrowed(localization.grouping));
+  chart.title = fmt::format("Most harmful {}s", tried_together(localization.grouping));
   chart.x_label = "% of the loss";
   constexpr std::size_t most = 20;
   const std::vector<std::size_t> groups = groups_by_harm(localization);
   for (std::size_t i = 0; i < std::min(most, groups.size()); ++i) {
     const SiteSensitivity& site = localization.sites[groups[i]];
     if (!std::isfinite(site.harm)) continue;
-    chart.bars.push_back({site.group, {100 * site.harm}, site.kept_wide ? "kept wide" : ""});
+    chart.bars.push_back({site.group, {100 * site.harm}, site.kept_high_precision ? "kept in high precision" : ""});
   }
   return chart;
 }
@@ -171,7 +175,7 @@ std::string localization_table(const Localization& localization) {
   constexpr std::size_t most = 12;
   std::string text = fmt::format("loss in high precision {:.4f} ± {:.4f}; each {} alone, most harmful first:\n{}",
                                  localization.baseline_loss, localization.baseline_error,
-                                 narrowed(localization.grouping), aligned(ranking_rows(localization, most)));
+                                 tried_together(localization.grouping), aligned(ranking_rows(localization, most)));
   const std::size_t groups = groups_by_harm(localization).size();
   if (groups > most) text += fmt::format("… and {} that harm less\n", groups - most);
   text += fmt::format("\nplans measured whole:\n{}\n{}\n", aligned(trial_rows(localization)), verdict(localization));
@@ -184,10 +188,11 @@ std::string localization_report(const Localization& localization, const std::str
                                 localization.batches, format_count(static_cast<double>(localization.tokens))));
   const PlanTrial& chosen = localization.chosen;
   page.headlines(std::vector<report::Headline>{
-      {"in low precision", fmt::format("{:.1f} %", 100 * chosen.narrow_share), "of the products' operations"},
+      {"in low precision", fmt::format("{:.1f} %", 100 * chosen.narrow_share), "of the matrix products' operations"},
       {"harm at most", percent(chosen.harm) + " %",
        fmt::format("of the loss; budget {} %", percent(localization.budget))},
-      {"kept wide", fmt::format("{} of {}", kept_wide(localization), localization.ranking.size()), "operands"},
+      {"kept in high precision",
+       fmt::format("{} of {}", kept_high_precision(localization), localization.ranking.size()), "operands"},
       {"loss", fmt::format("{:.4f}", localization.baseline_loss),
        fmt::format("± {:.4f}, in high precision at step {}", localization.baseline_error, localization.step)}});
   page.paragraph(verdict(localization) + ".");
@@ -195,8 +200,8 @@ std::string localization_report(const Localization& localization, const std::str
       .paragraph(
           fmt::format("Each {} stored as the recipe says with everything else in high precision: x is a layer's input, "
                       "w its weight, dy the gradient of its output.",
-                      narrowed(localization.grouping)))
-      .figure(report::to_svg(harm_grid(localization)), "Hover for the figures.")
+                      tried_together(localization.grouping)))
+      .figure(report::to_svg(harm_grid(localization)), "Hover for values.")
       .figure(report::to_svg(plan_grid(localization)));
   page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));
   page.details("All operands", [&](report::Page& inner) { inner.table(report_table(operand_rows(localization))); });
@@ -210,7 +215,7 @@ std::string localization_report(const Localization& localization, const std::str
           "The change of the loss, compared batch by batch, plus a tenth of the loss times one minus the cosine of "
           "the gradients: to first order, a run whose steps have cosine c to the true gradient behaves as if it had "
           "c times the steps, and late in training e times the steps lower the loss by a tenth or less. Tensors "
-          "count by their number of elements, as AdamW weighs them. A single operand's figure is the likeliest "
+          "count by their number of elements, as AdamW weighs them. A single operand's harm is the likeliest "
           "value; a plan is judged by the upper end of its 95 % confidence interval.");
   page.heading("precision.toml").code(plan);
   return page.footer("Written by quaver " QUAVER_VERSION).html();

@@ -15,16 +15,16 @@ std::string bytes(Size count) { return format_bytes(static_cast<std::uint64_t>(s
 std::string memory_line(const StepBenchmark& benchmark) {
   const MemoryUse& use = benchmark.memory;
   return fmt::format(
-      "{}: weights {}, codes of weights {}, gradients {}, optimiser {}, activations {}, scratch {}, workspace {}",
+      "{}: weights {}, quantized weights {}, gradients {}, optimizer {}, activations {}, scratch {}, workspace {}",
       bytes(benchmark.peak_memory()), bytes(use.weights), bytes(use.quantized_weights), bytes(use.gradients),
       bytes(use.optimizer), bytes(use.activations), bytes(use.scratch), bytes(benchmark.workspace));
 }
 
-// Times of the watched step, for one of its micro-steps: the optimiser's are spread over them.
+// Times of the watched step, for one of its micro-steps: the optimizer's are spread over them.
 std::string kernel_table(const StepBenchmark& benchmark) {
   const double per_micro = 1e3 / static_cast<double>(benchmark.config.train.accumulation);
   const double total = benchmark.watched_seconds;
-  std::string text = fmt::format("{:<28}{:>10}{:>8}{:>8}\n", "a micro-step's time", "ms", "%", "calls");
+  std::string text = fmt::format("{:<28}{:>10}{:>8}{:>8}\n", "time per micro-step", "ms", "%", "calls");
   const auto line = [&](std::string_view name, double seconds, const std::string& calls) {
     const double percent = total > 0 ? 100 * seconds / total : 0;
     text += fmt::format("{:<28}{:>10.3f}{:>8.1f}{:>8}\n", name, seconds * per_micro, percent, calls);
@@ -104,21 +104,21 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
                                  format_count(static_cast<double>(benchmark.parameters)),
                                  benchmark.config.precision.recipe, benchmark.engine);
   if (benchmark.learning.verdict() != LearningVerdict::learns)
-    text += "NOT VALID: these are not the figures of training\n";
-  text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens a step", benchmark.tokens_per_step,
+    text += "NOT VALID: these are not measurements of training\n";
+  text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens/step", benchmark.tokens_per_step,
                       train.accumulation, train.batch, train.context);
   text += fmt::format("{:<14}{:.0f} ({:.0f} – {:.0f}, {} step{})\n", "tokens/s", benchmark.tokens_per_second(median),
                       benchmark.tokens_per_second(*slowest), benchmark.tokens_per_second(*fastest),
                       benchmark.step_seconds.size(), benchmark.step_seconds.size() == 1 ? "" : "s");
-  text += fmt::format("{:<14}{:.1f}\n", "ms a step", median * 1e3);
-  text += fmt::format("{:<14}{:.4g}, {:.1f} % of the products' operations in 8 bits or fewer\n", "TFLOP/s",
+  text += fmt::format("{:<14}{:.1f}\n", "ms/step", median * 1e3);
+  text += fmt::format("{:<14}{:.4g}, {:.1f} % of the matrix products' operations in 8 bits or fewer\n", "TFLOP/s",
                       benchmark.tflops(), 100 * benchmark.narrow_share);
   text += fmt::format("{:<14}{}\n", "peak memory", memory_line(benchmark));
   if (benchmark.calibrated) text += scales_line(*benchmark.calibrated);
   text += zero_codes_line(benchmark.learning);
   text += learning_line(benchmark.learning);
   if (benchmark.skipped > 0) {
-    text += fmt::format("{} steps had gradients that were not finite: the figures are not those of training\n",
+    text += fmt::format("{} steps had gradients that were not finite: the measurements are not those of training\n",
                         benchmark.skipped);
   }
   return text + "\n" + kernel_table(benchmark);

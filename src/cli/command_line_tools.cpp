@@ -1,0 +1,244 @@
+// The verbs that measure, plan, watch and export.
+#include <map>
+
+#include "cli/verb_parser.h"
+
+namespace quaver {
+
+namespace {
+
+void add_bench_step(VerbParser& parser, CLI::App& bench) {
+  struct Options {
+    ConfigOptions config;
+    BenchArguments bench;
+  };
+  Options& options = parser.keep<Options>();
+  BenchArguments& arguments = options.bench;
+  CLI::App& verb = *bench.add_subcommand("step", "whole optimizer steps on random tokens, and where their time goes");
+  options.config.add_to(verb);
+  verb.description(verb.get_description() +
+                   "\nWithout a config file: --preset gpt-350m --recipe fp8-delayed --batch 64"
+                   "\nStatic scales are calibrated first unless given. Fails if the loss does not fall as bf16's does");
+  verb.add_option("--tokens", arguments.tokens, "per step, in as many micro-batches as that takes")
+      ->capture_default_str()
+      ->check(within(Size{1}, largest_count));
+  verb.add_option("--steps", arguments.steps, "to time")->capture_default_str()->check(within(Size{1}, largest_count));
+  verb.add_option("--warmup", arguments.warmup, "steps before those")
+      ->capture_default_str()
+      ->check(within(Size{0}, largest_count));
+  verb.add_option("--json", arguments.json, "file to write the measurements to, for programs");
+  verb.add_option("--reference", arguments.reference,
+                  "such a file of the same model and steps: bf16's losses are taken from it, not trained for");
+  add_example(verb, "quaver bench step --preset gpt-350m --recipe fp8-delayed --batch 64");
+  parser.on(verb, [&] {
+    arguments.config = options.config.arguments(verb);
+    return bench_step_verb(arguments);
+  });
+}
+
+void add_bench_attention(VerbParser& parser, CLI::App& bench) {
+  struct Options {
+    ConfigOptions config;
+    AttentionBenchArguments bench;
+  };
+  Options& options = parser.keep<Options>();
+  CLI::App& verb = *bench.add_subcommand("attention", "the attention of one layer by itself");
+  options.config.add_to(verb);
+  verb.description(verb.get_description() + "\nWithout a config file: --preset gpt-350m --batch 64");
+  verb.add_option("--repeats", options.bench.repeats, "of each pass per round")
+      ->capture_default_str()
+      ->check(within(Size{1}, largest_count));
+  add_example(verb, "quaver bench attention --preset gpt-350m --batch 64");
+  parser.on(verb, [&] {
+    options.bench.config = options.config.arguments(verb);
+    return bench_attention_verb(options.bench);
+  });
+}
+
+// What calibrate and localize share.
+struct StudyOptions {
+  ConfigOptions config;
+  OutputOption output;
+
+  void add_to(CLI::App& verb, StudyArguments& study, Size batches) {
+    config.add_to(verb);
+    study.batches = batches;
+    verb.add_option("--run", study.run, "weights of this run's checkpoint; settings apply on top of its config");
+    add_step(verb, study.step);
+    verb.add_option("--batches", study.batches, "training batches to measure on")
+        ->capture_default_str()
+        ->check(within(Size{2}, Size{100000}));
+    verb.add_option("--warmup-steps", study.warmup_steps,
+                    "steps of training first; 20 for a fresh model, whose gradients are unlike later ones, 0 for a run")
+        ->check(within(Size{0}, largest_count));
+    output.add_to(verb);
+  }
+  void read(const CLI::App& verb, StudyArguments& study) const {
+    study.config = config.arguments(verb);
+    study.output = output.output();
+  }
+};
+
+std::map<std::string, Grouping> groupings() {
+  std::map<std::string, Grouping> all;
+  for (const Grouping grouping : {Grouping::site, Grouping::layer, Grouping::block}) {
+    all.emplace(name_of(grouping), grouping);
+  }
+  return all;
+}
+
+}  // namespace
+
+void add_bench(VerbParser& parser) {
+  CLI::App& bench = parser.add_verb("bench", "measure how fast this machine trains");
+  bench.require_subcommand(1);
+  add_example(bench, "quaver bench step --preset gpt-350m --recipe fp8-delayed");
+  add_bench_step(parser, bench);
+  add_bench_attention(parser, bench);
+}
+
+void add_dash(VerbParser& parser) {
+  struct Options {
+    DashArguments dash;
+    bool token = false;
+    bool read_only = false;
+    bool allow_changes = false;
+    bool open = false;
+  };
+  Options& options = parser.keep<Options>();
+  ServeOptions& serve = options.dash.serve;
+  CLI::App& verb = parser.add_verb("dash", "watch runs in the browser while they train, and manage them");
+  verb.add_option("runs", options.dash.path,
+                  "a folder: every quaver.db in it and up to 4 folders below it; or one quaver.db; it need not exist "
+                  "yet")
+      ->capture_default_str();
+  verb.add_option("--port", serve.port, "0 takes a free one")->capture_default_str();
+  verb.add_option("--host", serve.host, "address to listen on; others than this machine's own need the token")
+      ->capture_default_str();
+  verb.add_flag("--token", options.token, "ask for a token on this machine too");
+  CLI::Option* read_only =
+      verb.add_flag("--read-only", options.read_only,
+                    "refuse to rename, tag, annotate, hide and delete runs; the default where --host is not loopback");
+  verb.add_flag("--allow-changes", options.allow_changes,
+                "allow these changes where --host lets other machines in: to everyone who has the token")
+      ->excludes(read_only);
+  verb.add_flag("--open", options.open, "open the page in the browser");
+  add_example(verb, "quaver dash runs --open");
+  parser.on(verb, [&] {
+    if (options.token) serve.token = TokenUse::always;
+    if (options.read_only) serve.changes = Changes::refused;
+    if (options.allow_changes) serve.changes = Changes::allowed;
+    if (options.open) options.dash.browser = Browser::open;
+    return dash_verb(options.dash);
+  });
+}
+
+void add_export(VerbParser& parser) {
+  static const std::map<std::string, ExportFormat> formats{
+      {"jsonl", ExportFormat::jsonl}, {"csv", ExportFormat::csv}, {"tensorboard", ExportFormat::tensorboard}};
+  struct Options {
+    ExportArguments arguments;
+    std::string format;
+  };
+  Options& options = parser.keep<Options>();
+  ExportArguments& arguments = options.arguments;
+  CLI::App& verb = parser.add_verb("export", "write recorded runs as files for other programs");
+  verb.add_option("runs", arguments.path, "a folder of runs, its quaver.db, or the folder of one run")->required();
+  verb.add_option("--run", arguments.runs, "id or name of a run, comma-separated; by default all that are not deleted")
+      ->delimiter(',');
+  verb.add_option("--format", options.format, "what to write")
+      ->required()
+      ->check(CLI::IsMember({"jsonl", "csv", "tensorboard"}));
+  verb.add_option("--statistics", arguments.options.statistics,
+                  "of sites, comma-separated; by default all of them, for tensorboard none")
+      ->delimiter(',');
+  verb.add_option("--out", arguments.out, "folder to write, with one folder per run")->required();
+  add_example(verb, "quaver export runs --run first --format csv --out tables");
+  parser.on(verb, [&] {
+    arguments.options.format = formats.at(options.format);
+    return export_verb(arguments);
+  });
+}
+
+void add_estimate(VerbParser& parser) {
+  struct Options {
+    ConfigOptions config;
+    EstimateArguments estimate;
+    bool no_time = false;
+    OutputOption output;
+  };
+  Options& options = parser.keep<Options>();
+  EstimateArguments& estimate = options.estimate;
+  CLI::App& verb = parser.add_verb("estimate", "memory and time of a run before it is started");
+  options.config.add_to(verb);
+  verb.add_option("--gpu", estimate.gpu, "plan for this model, here or not: h100, h200, a100-80gb …");
+  verb.add_option("--gpu-memory", estimate.gpu_memory, "plan for a GPU with this much free, such as 80GiB");
+  verb.add_flag("--no-time", options.no_time, "memory only: nothing is measured");
+  options.output.add_to(verb);
+  add_example(verb, "quaver estimate --preset gpt-350m --recipe fp8-delayed --batch 32 --gpu h200");
+  parser.on(verb, [&] {
+    estimate.config = options.config.arguments(verb);
+    if (options.no_time) estimate.timing = EstimateTiming::leave_out;
+    estimate.output = options.output.output();
+    return estimate_verb(estimate);
+  });
+}
+
+void add_doctor(VerbParser& parser) {
+  OutputOption& output = parser.keep<OutputOption>();
+  CLI::App& verb = parser.add_verb("doctor", "what this machine can do, and whether it works");
+  output.add_to(verb);
+  add_example(verb, "quaver doctor");
+  parser.on(verb, [&] { return doctor_verb({output.output()}); });
+}
+
+void add_calibrate(VerbParser& parser) {
+  struct Options {
+    StudyOptions study;
+    CalibrateArguments calibrate;
+  };
+  Options& options = parser.keep<Options>();
+  CalibrateArguments& calibrate = options.calibrate;
+  CLI::App& verb = parser.add_verb("calibrate", "ranges in high precision, and the scales that follow from them");
+  options.study.add_to(verb, calibrate.study, 16);
+  verb.add_option("--percentile", calibrate.percentile, "of each tensor's magnitudes that must fit")
+      ->capture_default_str()
+      ->check(within(50.0, 100.0));
+  verb.add_option("--margin", calibrate.margin, "binades of headroom above that")
+      ->capture_default_str()
+      ->check(within(0, 16));
+  verb.add_option("--against", calibrate.against, "an earlier scale file: how far the ranges have moved since")
+      ->check(CLI::ExistingFile);
+  verb.add_option("--out", calibrate.out, "scale file to write; its report goes beside it, as .html")->required();
+  add_example(verb, "quaver calibrate --run runs/first --recipe fp8-static --out scales.json");
+  parser.on(verb, [&] {
+    options.study.read(verb, calibrate.study);
+    return calibrate_verb(calibrate);
+  });
+}
+
+void add_localize(VerbParser& parser) {
+  struct Options {
+    StudyOptions study;
+    LocalizeArguments localize;
+    std::string grouping{name_of(Grouping::site)};
+  };
+  Options& options = parser.keep<Options>();
+  LocalizeArguments& localize = options.localize;
+  CLI::App& verb = parser.add_verb(
+      "localize", "sensitivity analysis: which operands tolerate the recipe's formats, and a plan from that");
+  options.study.add_to(verb, localize.study, 4);
+  verb.add_option("--budget", localize.budget, "of the loss that the plan may cost, in percent")->capture_default_str();
+  verb.add_option("--group", options.grouping, "what is tried together")
+      ->check(CLI::IsMember(groupings()))
+      ->capture_default_str();
+  verb.add_option("--out", localize.out, "folder for precision.toml, localization.json and report.html")->required();
+  add_example(verb, "quaver localize --run runs/first --recipe nvfp4 --out plan");
+  parser.on(verb, [&] {
+    options.study.read(verb, localize.study);
+    localize.grouping = groupings().at(options.grouping);
+    return localize_verb(localize);
+  });
+}
+
+}  // namespace quaver

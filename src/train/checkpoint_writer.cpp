@@ -1,0 +1,115 @@
+#include "train/checkpoint_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <thread>
+
+#include "io/file_io.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
+
+CheckpointStore make_store(const Config& config, const fs::path& directory) {
+  make_folder(directory);
+  return {directory, static_cast<int>(std::max<Size>(1, config.train.keep))};
+}
+
+std::string with_remedy(const Error& error) { return fmt::format("{}; {}", error.what(), error.remedy()); }
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Trainer& trainer, const RunWatch& watch, RunLog& log, const fs::path& directory)
+    : trainer_(trainer),
+      watch_(watch),
+      log_(log),
+      directory_(directory),
+      store_(make_store(trainer.config(), directory)) {}
+
+void CheckpointWriter::describe_run(const Provenance& provenance, RunFiles files) {
+  provenance_ = to_json(provenance);
+  files_ = std::move(files);
+}
+
+CheckpointContent CheckpointWriter::content() {
+  CheckpointContent content = trainer_.snapshot(watch_.state());
+  content.run = provenance_;
+  return content;
+}
+
+void CheckpointWriter::save() {
+  log_.flush();
+  const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
+  for (const std::string& warning : saved.warnings) log_.warn(warning);
+}
+
+// Once more after a failure, with the folder made anew where it was removed and without checkpoints that the new one
+// replaces.
+void CheckpointWriter::save_or_repair() {
+  try {
+    save();
+  } catch (const Error& error) {
+    log_.warn(with_remedy(error) + ". It is tried once more");
+    try {
+      repair();
+    } catch (const Error&) {  // as the save itself: it says more of what was wanted
+      throw error;
+    }
+    save();
+  }
+}
+
+void CheckpointWriter::repair() {
+  if (!fs::exists(directory_ / "config.toml")) write_run_files(directory_, files_);
+  log_.put_back();
+  store_.repair();
+}
+
+void CheckpointWriter::save_or_warn() {
+  if (watch_.is_diverging()) return;
+  try {
+    save_or_repair();
+  } catch (const Error& error) {
+    log_.note("checkpoint", with_remedy(error) + ". Training goes on");
+  }
+}
+
+void CheckpointWriter::save_surely() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(trainer_.config().run.patience);
+  while (true) {
+    try {
+      return save_or_repair();
+    } catch (const Error& error) {
+      log_.note("checkpoint", with_remedy(error));
+      save_to_fallback(error);
+      if (std::chrono::steady_clock::now() >= end) throw;
+    }
+    log_.warn("the last checkpoint is tried again every few seconds, here and there");
+    std::this_thread::sleep_for(between_tries);
+  }
+}
+
+// Throws the error that says where the checkpoint is, once it is there; returns where it cannot be written either.
+void CheckpointWriter::save_to_fallback(const Error& cause) {
+  const Size step = trainer_.steps_done();
+  fs::path folder;
+  try {
+    folder = make_fallback_folder(trainer_.config(), directory_, files_.id);
+    write_run_files(folder, files_);
+    CheckpointStore(folder, 1).save(static_cast<std::uint64_t>(step), content());
+  } catch (const Error& error) {
+    return log_.note("checkpoint", with_remedy(error));
+  }
+  log_.note("checkpoint", fmt::format("step {} is saved in {}", step, folder.string()));
+  throw Error(fmt::format("{}; step {} is saved in {} instead", cause.what(), step, folder.string()),
+              fmt::format("{}; then copy {} to {}, or go on there: quaver train --resume {}", cause.remedy(),
+                          (folder / "checkpoints").string(), directory_.string(), folder.string()));
+}
+
+}  // namespace quaver

@@ -1,0 +1,51 @@
+// Writes the checkpoints of a run. A disk that refuses one costs no training: it is tried again, the next one is, and
+// the last one goes elsewhere if need be.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/checkpoint_store.h"
+#include "train/run_folder.h"
+#include "train/run_log.h"
+#include "train/run_watch.h"
+
+namespace quaver {
+
+class CheckpointWriter {
+ public:
+  // Makes the run's folder.
+  CheckpointWriter(Trainer& trainer, const RunWatch& watch, RunLog& log, const std::filesystem::path& directory);
+
+  // Once, before the first checkpoint: what each of them says about the run, and the files beside them.
+  void describe_run(const Provenance& provenance, RunFiles files);
+
+  void save();
+
+  // A checkpoint that cannot be written loses nothing yet: the older ones stay good and the next one is tried. None is
+  // written of a run that may be diverging.
+  void save_or_warn();
+
+  // The last one: in the run's folder, or in the fallback, or not before run.patience is over. Throws the Error that
+  // says where it is, unless it is in the run's folder.
+  void save_surely();
+
+  CheckpointStore& store() { return store_; }
+  const RunFiles& files() const { return files_; }
+
+ private:
+  CheckpointContent content();
+  void save_or_repair();
+  void repair();
+  void save_to_fallback(const Error& cause);
+
+  Trainer& trainer_;
+  const RunWatch& watch_;
+  RunLog& log_;
+  std::filesystem::path directory_;
+  CheckpointStore store_;
+  std::string provenance_;  // JSON
+  RunFiles files_;
+};
+
+}  // namespace quaver

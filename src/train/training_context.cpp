@@ -1,0 +1,17 @@
+#include "train/training_context.h"
+
+#include "train/resolved_config.h"
+
+namespace quaver {
+
+Step TrainingContext::make_step(Pass pass) const {
+  Step made{engine, memory.arena(), config.train.batch, config.train.context, pass};
+  made.memory = config.train.memory;
+  made.casting.seed = config.train.seed;
+  made.casting.observe = pass != Pass::evaluate;
+  made.accumulators = accumulators_for(config.precision.accumulator, engine);
+  made.generation = memory.generation();
+  return made;
+}
+
+}  // namespace quaver
