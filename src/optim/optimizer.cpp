@@ -57,7 +57,7 @@ void place(OptimizerSlot& slot, std::byte*& next, Engine& engine) {
   auto* floats = reinterpret_cast<float*>(next);
   values.tensor_scale = floats;
   const float one = 1;
-  engine.upload(&one, values.tensor_scale, sizeof(one));
+  engine.device().upload(&one, values.tensor_scale, sizeof(one));
   values.block_scales = slot.scale_count() > 0 ? floats + 4 : nullptr;
   next += scale_bytes(slot);
 }
@@ -102,13 +102,13 @@ Size Optimizer::stored_bytes() const {
 }
 
 void Optimizer::allocate(Engine& engine) {
-  memory_ = engine.allocate(static_cast<std::size_t>(planned_bytes()));
+  memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes()));
   std::byte* next = memory_.get();
   for (OptimizerState& state : states_) {
     for (OptimizerSlot& slot : state.slots) place(slot, next, engine);
   }
-  statistics_ = engine.allocate(sizeof(GradientSummary) +
-                                states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
+  statistics_ = engine.device().allocate(sizeof(GradientSummary) +
+                                         states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
 }
 
 UpdateStatistics* Optimizer::device_updates() const {
@@ -121,7 +121,7 @@ float* Optimizer::device_factors() const { return reinterpret_cast<float*>(devic
 
 std::vector<double> Optimizer::gradient_squares(Engine& engine) const {
   std::vector<double> squares(states_.size());
-  engine.download(device_squares(), squares.data(), squares.size() * sizeof(double));
+  engine.device().download(device_squares(), squares.data(), squares.size() * sizeof(double));
   return squares;
 }
 
@@ -132,15 +132,15 @@ GradientSummary Optimizer::measure(Engine& engine, float unscale) {
     gradients.push_back(state.parameter->gradient);
     ratios.push_back(state.parameter->gradient_ratio);
   }
-  engine.measure_gradients({.gradients = gradients,
-                            .ratios = ratios,
-                            .unscale = unscale,
-                            .clip = engine_clip(config_.clip),
-                            .limit = static_cast<float>(config_.clip_limit),
-                            .factors = device_factors(),
-                            .squares = device_squares(),
-                            .summary = device_summary()});
-  engine.download(device_summary(), &summary_, sizeof(summary_));
+  engine.run(MeasureGradients{.gradients = gradients,
+                              .ratios = ratios,
+                              .unscale = unscale,
+                              .clip = engine_clip(config_.clip),
+                              .limit = static_cast<float>(config_.clip_limit),
+                              .factors = device_factors(),
+                              .squares = device_squares(),
+                              .summary = device_summary()});
+  engine.device().download(device_summary(), &summary_, sizeof(summary_));
   return summary_;
 }
 
@@ -158,7 +158,7 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
          .statistics = device_updates() + i});
   }
   std::vector<UpdateStatistics> updates(states_.size());
-  engine.download(device_updates(), updates.data(), updates.size() * sizeof(UpdateStatistics));
+  engine.device().download(device_updates(), updates.data(), updates.size() * sizeof(UpdateStatistics));
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i].update = updates[i];
 }
 

@@ -10,14 +10,14 @@ namespace quaver {
 
 class Tally {
  public:
-  explicit Tally(Engine& engine) : engine_(engine), memory_(engine.allocate(sizeof(Sums))) {}
+  explicit Tally(Engine& engine) : engine_(engine), memory_(engine.device().allocate(sizeof(Sums))) {}
 
   void reset() {
     sums_ = {0, -std::numeric_limits<float>::infinity()};
-    engine_.upload(&sums_, memory_.get(), sizeof(sums_));
+    engine_.device().upload(&sums_, memory_.get(), sizeof(sums_));
   }
   // Waits for the device.
-  void read() { engine_.download(memory_.get(), &sums_, sizeof(sums_)); }
+  void read() { engine_.device().download(memory_.get(), &sums_, sizeof(sums_)); }
 
   // As last read.
   double loss_sum() const { return sums_.loss; }

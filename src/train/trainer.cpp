@@ -69,7 +69,7 @@ Trainer::Trainer(Config config, ModelFactory make_model, std::unique_ptr<BatchSo
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   load_scales();
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   check_memory();
   plan_memory();
   model_->parameters().allocate(engine_, master_format(config_));
@@ -117,11 +117,11 @@ void Trainer::load_scales() {
 
 void Trainer::check_memory() const {
   const Size limit = config_.train.memory_limit_mb > 0 ? config_.train.memory_limit_mb * 1024 * 1024
-                                                       : static_cast<Size>(engine_.free_memory());
-  const Hardware hardware = engine_.hardware();
+                                                       : static_cast<Size>(engine_.device().free_memory());
+  const Hardware hardware = engine_.device().hardware();
   const MemoryPlan plan = quaver::plan_memory(config_, hardware, make_model_);
   const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
-    return some.engine_total() - static_cast<Size>(engine_.workspace_bytes());
+    return some.engine_total() - static_cast<Size>(engine_.device().workspace_bytes());
   };
   const Size needed = needed_by(plan);
   if (limit == 0 || needed <= limit) return;
@@ -179,7 +179,7 @@ double Trainer::micro_steps(StepReport& report) {
   const auto start = Clock::now();
   tally_.reset();
   model_->parameters().clear_gradients(engine_);
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   memory_.note_scales(sites_);
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const auto asked = Clock::now();
@@ -193,7 +193,7 @@ double Trainer::micro_steps(StepReport& report) {
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
     if (sampled) look_closely();
   }
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   const double sum = read_loss_sum();
   report.micro_steps_seconds = seconds_since(start) - report.data_seconds;
   return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
@@ -202,7 +202,7 @@ double Trainer::micro_steps(StepReport& report) {
 // Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
 // Weights are cast between steps: what was seen of them stays.
 void Trainer::abandon_step() {
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   for (Site* site : sites_) {
     if (site->role != Role::w) site->seen = {};
   }
@@ -210,7 +210,7 @@ void Trainer::abandon_step() {
 
 // After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
 void Trainer::look_closely() {
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   book_.take_samples();
   noise_.take_first({});
   if (config_.train.accumulation < 2) return;
@@ -244,7 +244,7 @@ StepReport Trainer::step() {
     book_.discard_step();
   } else {
     book_.end_step(static_cast<std::uint64_t>(step_ + 1));
-    engine_.publish(sites_);
+    engine_.upload_scales(sites_);
     last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
     const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
     optimizer_->update(engine_, {.step = step_,
@@ -298,7 +298,7 @@ void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
 void Trainer::set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason) {
   if (book_.entry(site).site.spec == spec) return;
   book_.set_spec(site, spec, static_cast<std::uint64_t>(step_), reason);
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   cast_weight_of(site);
 }
 
@@ -332,7 +332,7 @@ std::vector<std::string> Trainer::take_back(const std::string& pattern) {
     const Site& site = entry->site;
     if (!matches(pattern, site.name) || !book_.can_roll_back(site.name)) continue;
     const std::string reason = book_.roll_back(site.name, static_cast<std::uint64_t>(step_));
-    engine_.publish(sites_);
+    engine_.upload_scales(sites_);
     cast_weight_of(site.name);
     done.push_back(
         fmt::format("{}: took back \"{}\"; stored as {} again", site.name, reason, describe(site.spec.rows)));
@@ -402,9 +402,9 @@ std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> toke
   Step step = make_step(Pass::evaluate);
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
-  const auto memory = engine_.allocate(logits.size() * sizeof(float));
+  const auto memory = engine_.device().allocate(logits.size() * sizeof(float));
   language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
-  engine_.download(memory.get(), logits.data(), logits.size() * sizeof(float));
+  engine_.device().download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }
 

@@ -56,7 +56,7 @@ std::vector<SiteSpec> Trainer::specs() const {
 }
 
 std::vector<SiteSpec> Trainer::wide_specs() const {
-  const Recipe wide = make_recipe(engine_.wide_format() == Format::f32 ? "fp32" : "bf16", config_.precision);
+  const Recipe wide = make_recipe(engine_.high_precision() == Format::f32 ? "fp32" : "bf16", config_.precision);
   std::vector<SiteSpec> all;
   for (const Site* site : sites_) all.push_back(wide.of(site->role));
   return all;
@@ -69,7 +69,7 @@ void Trainer::enter_specs(std::span<const SiteSpec> specs) {
     if (sites_[i]->spec != specs[i]) changed.insert(sites_[i]);
     sites_[i]->spec = specs[i];
   }
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   for (Parameter& parameter : model_->parameters().all()) {
     if (!changed.contains(parameter.site)) continue;
     model_->parameters().quantize(parameter, engine_, weight_casting().unobserved());
@@ -83,7 +83,7 @@ ProbeResult Trainer::probe(std::span<const SiteSpec> specs, Size batch, ProbeWha
                     std::to_string(sites_.size()),
                 "give one for each site, in their order");
   }
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   std::vector<ProbedSite> before;
   const std::vector<SiteSpec> own = this->specs();
   for (std::size_t i = 0; i < sites_.size(); ++i) {
@@ -117,13 +117,13 @@ ProbeResult Trainer::run_probe(Size batch, ProbeWhat what) {
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
   model_->loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   ProbeResult result;
   result.loss = read_loss_sum() / static_cast<double>(step.tokens());
   if (!gradients) return result;
   for (const Parameter& parameter : model_->parameters().all()) {
     std::vector<float>& gradient = result.gradients.emplace_back(static_cast<std::size_t>(parameter.count()));
-    engine_.download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
+    engine_.device().download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
     const float unscale = 1 / (loss_scale_.value() * parameter.gradient_ratio);
     for (float& value : gradient) value *= unscale;
   }

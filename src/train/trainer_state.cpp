@@ -44,7 +44,7 @@ class HostCopy {
   std::span<const std::byte> take(const void* device, Size bytes) {
     const auto count = static_cast<std::size_t>(bytes);
     std::byte* place = memory_.data() + used_;
-    engine_.download(device, place, count);
+    engine_.device().download(device, place, count);
     used_ += count;
     return {place, count};
   }
@@ -85,7 +85,7 @@ void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string&
                             name, tensor.data.size(), tensor.dtype, bytes, dtype),
                 "the checkpoint belongs to a run of another shape: resume with that run's own config");
   }
-  engine.upload(tensor.data.data(), to, tensor.data.size());
+  engine.device().upload(tensor.data.data(), to, tensor.data.size());
 }
 
 void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& parameter, const OptimizerSlot& slot) {
@@ -159,7 +159,7 @@ TrainerState parse_state(std::string_view text, std::uint64_t step, std::string_
 }
 
 CheckpointContent Trainer::snapshot() {
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   HostCopy copy(engine_, snapshot_, model_->parameters().weight_bytes() + optimizer_->stored_bytes());
   CheckpointContent content;
   for (const Parameter& parameter : model_->parameters().all()) {
@@ -202,14 +202,14 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   loss_scale_.restore(state.loss_scale_log2, state.loss_scale_clean_steps);
   notes_ = state.notes;
   model_->set_unit_factors(state.unit_factors);
-  engine_.collect(sites_);  // what was seen before belongs to another run
+  engine_.wait_for_statistics(sites_);  // what was seen before belongs to another run
   const auto missing =
       book_.from_json(state.scale_book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
   if (!missing.empty()) {
     throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
                 "the checkpoint belongs to another model: resume with that run's own config");
   }
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   plan_memory();
   // Casting again with the stored scales and random streams gives the same codes; what the casts saw is already in
   // the book, so it must not be counted twice.
@@ -225,7 +225,7 @@ void Trainer::look_at_weights_again() {
   for (const Site* site : sites_) before.push_back(site->seen);
   for (Site* site : sites_) site->seen = {};
   model_->parameters().quantize_all(engine_, weight_casting(Detail::full));
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (before[i].count == 0) sites_[i]->seen = {};  // after a skipped step the weights were not cast
   }
