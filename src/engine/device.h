@@ -36,7 +36,12 @@ class Device {
   using Use = std::function<void(const std::byte*)>;
   virtual void read(const void* device, std::size_t bytes, const Use& use) = 0;
 
-  // Waits for everything enqueued, then calls what read() was given.
+  // Calls work(), which enqueues, and `use` with the seconds that the device took from its beginning to its end; when,
+  // as for read.
+  using UseSeconds = std::function<void(double)>;
+  virtual void time(const std::function<void()>& work, const UseSeconds& use) = 0;
+
+  // Waits for everything enqueued, then calls what read() and time() were given.
   virtual void synchronize() = 0;
 
   // Waits for the bytes, as synchronize() does.

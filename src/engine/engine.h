@@ -20,6 +20,15 @@ struct Support {
   std::string how = {};  // in words: by what, or through what and why
 };
 
+// Scales for the next step, unless this one is skipped: summary->skip is raised where the loss is not finite or one of
+// `must_not_saturate` saturated, and no scale changes then.
+struct AdvanceScales {
+  std::span<const DelayedScale> delayed;
+  std::span<const Site* const> must_not_saturate;
+  const double* loss_sum = nullptr;    // in device memory
+  GradientSummary* summary = nullptr;  // in device memory
+};
+
 // `virtual void run(const Operation&) = 0` for each operation of a list.
 template <class List>
 class Runs;
@@ -59,9 +68,17 @@ class Engine : public Runs<Operations> {
 
   // Sites are host objects. upload_scales: casts from now on use the sites' present scales. fetch_statistics: enqueues
   // the transfer of what casts saw since the last time to the sites' `seen`, and calls `then` when it is there: in the
-  // device's next synchronize() at the latest. Between the two nothing about scales or statistics leaves the device.
+  // device's next synchronize() at the latest. peek_statistics: the same, but `seen` has it during `then` alone and
+  // nothing is taken away.
   virtual void upload_scales(std::span<Site* const>) {}
   virtual void fetch_statistics(std::span<Site* const>, const std::function<void()>& then) { then(); }
+  virtual void peek_statistics(std::span<Site* const>, const std::function<void()>& then) { then(); }
+
+  // Computes the next step's delayed scales where the statistics are, before those are fetched; the host, which learns
+  // the statistics later, computes the same (ScaleBook::end_step is the reference). False, with nothing done, where the
+  // host must do it before anything is cast.
+  virtual bool advance_scales(const AdvanceScales&) { return false; }
+
   void wait_for_statistics(std::span<Site* const> sites) {
     fetch_statistics(sites, [] {});
     device().synchronize();

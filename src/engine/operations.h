@@ -309,6 +309,7 @@ enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
 struct GradientSummary {
   double norm = 0;  // of all gradients together, unscaled, before clipping
   std::uint64_t nonfinite = 0;
+  std::uint64_t skip = 0;  // not 0: the step's update must not happen
 };
 
 // The norm of the gradients, and for each the factor that unscales and clips it.
@@ -332,8 +333,8 @@ struct UpdateStatistics {
   std::uint64_t count = 0;
 };
 
-// AdamW on one parameter: update, round, store, and cast the new weight into its site. Does nothing to the weight when
-// summary->nonfinite is not zero. v is stored as its square root.
+// AdamW on one parameter: update, round, store, and cast the new weight into its site. Does nothing to the weight where
+// summary->skip is set. v is stored as its square root.
 struct AdamW {
   static constexpr OperationKind operation_kind = OperationKind::optimizer;
   View weight;

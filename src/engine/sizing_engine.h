@@ -21,6 +21,7 @@ class SizingDevice final : public Device {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void*, void*, std::size_t) override {}
   void read(const void*, std::size_t, const Use&) override {}
+  void time(const std::function<void()>& work, const UseSeconds&) override { work(); }
   void download(const void*, void*, std::size_t) override {}
   void synchronize() override {}
   void replay(std::uint64_t, const std::function<void()>& work) override { work(); }

@@ -68,5 +68,13 @@ void TimedEngine::upload_scales(std::span<Site* const> sites) {
 void TimedEngine::fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
   device_.timed(OperationKind::copy, [&] { engine_.fetch_statistics(sites, then); });
 }
+void TimedEngine::peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
+  device_.timed(OperationKind::copy, [&] { engine_.peek_statistics(sites, then); });
+}
+bool TimedEngine::advance_scales(const AdvanceScales& op) {
+  bool advanced = false;
+  device_.timed(OperationKind::optimizer, [&] { advanced = engine_.advance_scales(op); });
+  return advanced;
+}
 
 }  // namespace quaver

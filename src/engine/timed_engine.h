@@ -29,6 +29,7 @@ class TimedDevice final : public Device {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return device_.allocate(bytes); }
   void upload(const void* host, void* device, std::size_t bytes) override;
   void read(const void* device, std::size_t bytes, const Use& use) override;
+  void time(const std::function<void()>& work, const UseSeconds& use) override { device_.time(work, use); }
   void download(const void* device, void* host, std::size_t bytes) override;
   void synchronize() override;
   void replay(std::uint64_t key, const std::function<void()>& work) override;
@@ -83,6 +84,8 @@ class TimedEngine final : public RunsEach<TimedEngine, Engine> {
   Accumulators accumulators() const override { return engine_.accumulators(); }
   void upload_scales(std::span<Site* const> sites) override;
   void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) override;
+  void peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) override;
+  bool advance_scales(const AdvanceScales& op) override;
 
   template <class Operation>
   void each(const Operation& op) {

@@ -172,11 +172,12 @@ void Trainer::skip_batches(Size count) {
 
 double Trainer::read_loss_sum() {
   tally_.read();
+  engine_.device().synchronize();
   return tally_.loss_sum();
 }
 
-double Trainer::micro_steps(StepReport& report) {
-  const auto start = Clock::now();
+// Enqueues them; the device may still be busy with all of it when they return.
+void Trainer::micro_steps(StepReport& report) {
   tally_.reset();
   model_->parameters().clear_gradients(engine_);
   engine_.upload_scales(sites_);
@@ -193,10 +194,6 @@ double Trainer::micro_steps(StepReport& report) {
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
     if (sampled) look_closely();
   }
-  engine_.wait_for_statistics(sites_);
-  const double sum = read_loss_sum();
-  report.micro_steps_seconds = seconds_since(start) - report.data_seconds;
-  return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
 }
 
 // Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
@@ -210,14 +207,15 @@ void Trainer::abandon_step() {
 
 // After the first micro-batch of a sampled step: what its casts saw in full, and its gradients' norms.
 void Trainer::look_closely() {
-  engine_.wait_for_statistics(sites_);
-  book_.take_samples();
+  engine_.peek_statistics(sites_, [this] { book_.take_samples(); });
   noise_.take_first({});
   if (config_.train.accumulation < 2) return;
   optimizer_->measure(engine_, 1.0F / loss_scale_.value());
-  noise_.take_first(optimizer_->gradient_squares(engine_));
+  optimizer_->read_squares(engine_, [this](std::vector<double> squares) { noise_.take_first(std::move(squares)); });
 }
 
+// The whole step is enqueued and waited for once, where the engine computes the next scales itself: whether the
+// gradients are finite is then found out after the update, which does nothing on the device where they are not.
 StepReport Trainer::step() {
   const auto start = Clock::now();
   switch_recipe_when_due();
@@ -225,54 +223,101 @@ StepReport Trainer::step() {
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
   try {
-    report.loss = micro_steps(report);
+    engine_.device().time([&] { micro_steps(report); }, [this](double seconds) { micro_steps_seconds_ = seconds; });
   } catch (...) {
     abandon_step();
     throw;
   }
-  const auto measured = Clock::now();
   const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
   report.learning_rate = peak_learning_rate(config_.optim, *model_) * schedule;
-  const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
-  const GradientSummary summary = optimizer_->measure(engine_, unscale);
+  optimizer_->measure(engine_, 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation)));
   if (report.sampled) {
-    noise_.take_mean(optimizer_->gradient_squares(engine_));
-    report.gradient_snr = noise_.overall();
+    optimizer_->read_squares(engine_, [this](std::vector<double> squares) { noise_.take_mean(std::move(squares)); });
   }
-  report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
+  const bool ahead = advance_scales();
+  engine_.fetch_statistics(sites_, [] {});
+  tally_.read();
+  const double decay = decay_of(config_.optim, *model_, report.learning_rate, schedule);
+  const std::uint32_t last_cast = last_weight_cast_;
+  if (ahead) update_weights(report.learning_rate, decay);
+  engine_.device().synchronize();
+  finish_step(report);
+  if (ahead && report.skipped) take_back_update(last_cast);
+  if (!ahead && !report.skipped) {
+    engine_.upload_scales(sites_);
+    update_weights(report.learning_rate, decay);
+    engine_.device().synchronize();
+  }
+  loss_scale_.after_step(!report.skipped);
+  ++step_;
+  fill_report(report);
+  report.seconds = seconds_since(start);
+  report.micro_steps_seconds = std::max(0.0, micro_steps_seconds_ - report.data_seconds);
+  report.optimizer_seconds = std::max(0.0, report.seconds - report.data_seconds - report.micro_steps_seconds);
+  return report;
+}
+
+// Asks the engine for the next step's scales. It cannot have them where the host must look first: a weight has no scale
+// yet, or statistics that belong to the step have been fetched already.
+bool Trainer::advance_scales() {
+  for (const Site* site : sites_) {
+    if (!has_given_scale(site->spec.rows)) continue;
+    if (site->seen.count > 0 || (site->role == Role::w && site->scale == 0)) return false;
+  }
+  const std::vector<DelayedScale> delayed = book_.delayed_scales();
+  const std::vector<const Site*> watched = sites_of_loss_scale();
+  return engine_.advance_scales({.delayed = delayed,
+                                 .must_not_saturate = watched,
+                                 .loss_sum = tally_.device_loss_sum(),
+                                 .summary = optimizer_->device_summary()});
+}
+
+void Trainer::update_weights(double learning_rate, double decay) {
+  last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
+  const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
+  optimizer_->update(engine_, {.step = step_, .learning_rate = learning_rate, .decay = decay, .casting = &weights});
+}
+
+// The weights did not move, but were cast: once more as they were before, and nobody saw it.
+void Trainer::take_back_update(std::uint32_t last_cast) {
+  optimizer_->take_back_update();
+  last_weight_cast_ = last_cast;
+  engine_.wait_for_statistics(sites_);
+  for (Site* site : sites_) site->seen = {};
+  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+}
+
+// What the device found out about the step.
+void Trainer::finish_step(StepReport& report) {
+  const TrainConfig& train = config_.train;
+  report.loss = tally_.loss_sum() / static_cast<double>(train.accumulation * train.batch * train.context);
+  if (report.sampled) report.gradient_snr = noise_.overall();
+  report.skipped = optimizer_->summary().nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {
     book_.discard_step();
   } else {
     book_.end_step(static_cast<std::uint64_t>(step_ + 1));
-    engine_.upload_scales(sites_);
-    last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
-    const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
-    optimizer_->update(engine_, {.step = step_,
-                                 .learning_rate = report.learning_rate,
-                                 .decay = decay_of(config_.optim, *model_, report.learning_rate, schedule),
-                                 .unscale = unscale,
-                                 .casting = &weights});
   }
-  loss_scale_.after_step(!report.skipped);
-  ++step_;
-  fill_report(report, summary);
-  report.optimizer_seconds = seconds_since(measured);
-  report.seconds = seconds_since(start);
-  return report;
 }
 
-// FP16 gradients beyond the format saturate, they do not become infinite: to the loss scale both mean the same.
+// FP16 gradients beyond the format saturate, they do not become infinite: to an adaptive loss scale both mean the same.
+std::vector<const Site*> Trainer::sites_of_loss_scale() const {
+  std::vector<const Site*> sites;
+  if (loss_scale_.mode() != LossScaling::adaptive) return sites;
+  for (const Site* site : sites_) {
+    if (site->role == Role::dy && site->spec.rows.format == Format::f16) sites.push_back(site);
+  }
+  return sites;
+}
+
 bool Trainer::loss_scale_overflowed() const {
-  if (loss_scale_.mode() != LossScaling::adaptive) return false;
-  return std::any_of(book_.entries().begin(), book_.entries().end(), [](const auto& entry) {
-    return entry->site.role == Role::dy && entry->site.spec.rows.format == Format::f16 &&
-           entry->site.seen.saturated > 0;
-  });
+  const std::vector<const Site*> sites = sites_of_loss_scale();
+  return std::any_of(sites.begin(), sites.end(), [](const Site* site) { return site->seen.saturated > 0; });
 }
 
-void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
+void Trainer::fill_report(StepReport& report) {
   report.step = step_;
-  report.gradient_norm = summary.norm;
+  report.gradient_norm = optimizer_->summary().norm;
   report.tokens = config_.train.accumulation * config_.train.batch * config_.train.context;
   report.max_logit = tally_.max_logit();
   for (const auto& entry : book_.entries()) {

@@ -167,7 +167,11 @@ class Trainer {
   double read_loss_sum();
   void add_evaluation_loss(const Batch& batch, Size index);
   BatchShape batch_shape() const { return {config_.train.batch, config_.train.context}; }
-  double micro_steps(StepReport& report);
+  void micro_steps(StepReport& report);
+  bool advance_scales();
+  void update_weights(double learning_rate, double decay);
+  void take_back_update(std::uint32_t last_cast);
+  void finish_step(StepReport& report);
   void abandon_step();
   void look_closely();
   void load_scales();
@@ -175,8 +179,9 @@ class Trainer {
   void switch_recipe_when_due();
   void set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason);
   void cast_weight_of(const std::string& site);
+  std::vector<const Site*> sites_of_loss_scale() const;
   bool loss_scale_overflowed() const;
-  void fill_report(StepReport& report, const GradientSummary& summary);
+  void fill_report(StepReport& report);
   void restart_loader();
   Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }
 
@@ -197,6 +202,7 @@ class Trainer {
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   bool switched_ = false;
   Tally tally_;
+  double micro_steps_seconds_ = 0;  // of the latest step, on the device
   std::vector<std::byte> snapshot_;
   std::map<std::string, double> notes_;
   GradientNoise noise_;  // of the last sampled step

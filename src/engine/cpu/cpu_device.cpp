@@ -1,5 +1,6 @@
 #include "engine/cpu/cpu_device.h"
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -17,6 +18,12 @@ std::shared_ptr<std::byte> CpuDevice::allocate(std::size_t bytes) {
 void CpuDevice::upload(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
 
 void CpuDevice::read(const void* device, std::size_t, const Use& use) { use(static_cast<const std::byte*>(device)); }
+
+void CpuDevice::time(const std::function<void()>& work, const UseSeconds& use) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  use(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
 
 void CpuDevice::download(const void* device, void* host, std::size_t bytes) { std::memcpy(host, device, bytes); }
 

@@ -15,6 +15,7 @@ class CpuDevice final : public Device {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override;
   void read(const void* device, std::size_t bytes, const Use& use) override;
+  void time(const std::function<void()>& work, const UseSeconds& use) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void synchronize() override {}
   void replay(std::uint64_t key, const std::function<void()>& work) override;

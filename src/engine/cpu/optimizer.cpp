@@ -158,13 +158,14 @@ void CpuEngine::run(const MeasureGradients& op) {
   }
   op.summary->norm = std::sqrt(total) * op.unscale;
   op.summary->nonfinite = nonfinite;
+  op.summary->skip = nonfinite;
   if (op.clip != Clip::global_norm) return;
   const float factor = clip_factor(op.summary->norm, op.limit);
   for (std::size_t i = 0; i < op.gradients.size(); ++i) op.factors[i] *= factor;
 }
 
 void CpuEngine::run(const AdamW& op) {
-  if (op.summary->nonfinite != 0) return;
+  if (op.summary->skip != 0) return;
   const float limit = op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity();
   const Update update{*op.gradient_factor,
                       limit,

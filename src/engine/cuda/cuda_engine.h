@@ -35,6 +35,13 @@ class CudaEngine final : public Engine {
   void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) override {
     sites_.fetch_statistics(sites, then);
   }
+  void peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) override {
+    sites_.peek_statistics(sites, then);
+  }
+  bool advance_scales(const AdvanceScales& op) override {
+    sites_.advance_scales(op);
+    return true;
+  }
 
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;

@@ -35,8 +35,8 @@ ScaleRule scale_rule(const QuantSpec& spec) {
   }
   rule.max = info(spec.format).max;
   rule.limit = std::ldexp(rule.max, -spec.margin);
-  rule.tensor_limit = spec.scale == ScaleFormat::e4m3 ? info(Format::e4m3).max * rule.max : rule.limit;
-  if (spec.scale == ScaleFormat::f32_power_of_two) rule.kept = lane::infinity_bits;
+  rule.tensor_limit = tensor_limit(spec);
+  rule.kept = kept_scale_bits(spec.scale);
   rule.shrink = spec.shrink;
   return rule;
 }

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(meter_threads) finish_measuring_kernel(Measure
   double total = 0;
   for (Size i = threadIdx.x; i < all.count; i += meter_threads) total += all.squares[i];
   const double norm = sqrt(block_sum<meter_threads>(total));
-  if (threadIdx.x == 0) *all.summary = {norm, nonfinite};
+  if (threadIdx.x == 0) *all.summary = {norm, nonfinite, nonfinite};
   for (Size i = threadIdx.x; i < all.count; i += meter_threads) {
     float factor = all.unscale;
     if (all.clip == Clip::group_norm) factor *= clip_factor(sqrt(all.squares[i]), all.limit);
@@ -196,7 +196,7 @@ __device__ UpdateStatistics sum_over_block(const UpdateStatistics& mine) {
 
 template <Format Weight, Format Moment>
 __global__ void __launch_bounds__(threads, 4) adamw_kernel(UpdateArguments arguments) {
-  if (arguments.summary->nonfinite != 0) return;
+  if (arguments.summary->skip != 0) return;
   const float gradient_factor = *arguments.gradient_factor;
   UpdateStatistics statistics{};
   const Size first = static_cast<Size>(blockIdx.x) * warps + threadIdx.x / warp_size;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(threads, 4) adamw_kernel(UpdateArguments argum
 __global__ void __launch_bounds__(threads)
     sum_statistics_kernel(const UpdateStatistics* parts, int count, const GradientSummary* summary,
                           UpdateStatistics* out) {
-  if (summary->nonfinite != 0) return;
+  if (summary->skip != 0) return;
   UpdateStatistics sum{};
   for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
     sum.weight2 += parts[i].weight2;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <memory>
+
+#include "engine/cuda/cast/advance_scales.h"
 
 namespace quaver::cuda {
 
@@ -96,9 +100,8 @@ void SiteTable::upload_scales(std::span<Site* const> sites) {
   }
 }
 
-// Slots that follow each other are read, and cleared, by one transfer.
-void SiteTable::fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
-  if (sites.empty()) return then();
+template <class Each>
+void SiteTable::for_each_run(std::span<Site* const> sites, const Each& each) {
   for (std::size_t i = 0; i < sites.size();) {
     const std::size_t first = index_of(*sites[i]);
     std::size_t count = 1;
@@ -106,18 +109,84 @@ void SiteTable::fetch_statistics(std::span<Site* const> sites, const std::functi
            index_of(*sites[i + count]) == first + count) {
       ++count;
     }
-    const auto run = sites.subspan(i, count);
+    each(first, sites.subspan(i, count));
     i += count;
-    const std::size_t bytes = count * sizeof(SiteStatistics);
+  }
+}
+
+// Slots that follow each other are read, and cleared, by one transfer.
+void SiteTable::fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
+  for_each_run(sites, [&](std::size_t first, std::span<Site* const> run) {
+    const std::size_t bytes = run.size() * sizeof(SiteStatistics);
     device_.read(statistics_at(first), bytes,
-                 [seen = std::vector<Site*>(run.begin(), run.end()),
-                  then = i == sites.size() ? then : std::function<void()>()](const std::byte* data) {
+                 [run = std::vector<Site*>(run.begin(), run.end())](const std::byte* data) {
                    const auto* statistics = reinterpret_cast<const SiteStatistics*>(data);
-                   for (std::size_t s = 0; s < seen.size(); ++s) add(statistics[s], seen[s]->seen);
-                   if (then) then();
+                   for (std::size_t i = 0; i < run.size(); ++i) add(statistics[i], run[i]->seen);
                  });
     check(cudaMemcpyAsync(statistics_at(first), empty_, bytes, cudaMemcpyDeviceToDevice, gpu_.stream()),
           "clearing statistics");
+  });
+  device_.read(nullptr, 0, [then](const std::byte*) { then(); });
+}
+
+void SiteTable::peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
+  using Kept = std::vector<std::pair<Site*, CastStatistics>>;
+  const auto kept = std::make_shared<Kept>();
+  for_each_run(sites, [&](std::size_t first, std::span<Site* const> run) {
+    const std::size_t bytes = run.size() * sizeof(SiteStatistics);
+    device_.read(statistics_at(first), bytes,
+                 [kept, run = std::vector<Site*>(run.begin(), run.end())](const std::byte* data) {
+                   const auto* statistics = reinterpret_cast<const SiteStatistics*>(data);
+                   for (std::size_t i = 0; i < run.size(); ++i) {
+                     kept->emplace_back(run[i], run[i]->seen);
+                     add(statistics[i], run[i]->seen);
+                   }
+                 });
+  });
+  device_.read(nullptr, 0, [kept, then](const std::byte*) {
+    then();
+    for (auto& [site, seen] : *kept) site->seen = seen;
+  });
+}
+
+void SiteTable::reserve_jobs(std::size_t bytes) {
+  if (bytes <= jobs_bytes_) return;
+  jobs_ = device_.allocate(bytes);
+  jobs_bytes_ = bytes;
+}
+
+// The scales are read back, so that the host knows which of them the device has already.
+void SiteTable::advance_scales(const AdvanceScales& op) {
+  std::vector<ScaleJob> jobs;
+  for (const DelayedScale& delayed : op.delayed) {
+    const std::size_t index = index_of(*delayed.site);
+    const QuantSpec& spec = delayed.site->spec.rows;
+    jobs.push_back({.scale = scale_at(index),
+                    .statistics = statistics_at(index),
+                    .limit = tensor_limit(spec),
+                    .kept = kept_scale_bits(spec.scale),
+                    .kept_amax = delayed.kept_amax,
+                    .present_amax = delayed.present_amax,
+                    .has_history = delayed.has_history});
+  }
+  std::vector<const SiteStatistics*> watched;
+  for (const Site* site : op.must_not_saturate) watched.push_back(statistics_at(index_of(*site)));
+  const std::size_t jobs_bytes = jobs.size() * sizeof(ScaleJob);
+  const std::size_t watched_bytes = watched.size() * sizeof(watched[0]);
+  reserve_jobs(jobs_bytes + watched_bytes);
+  device_.upload(jobs.data(), jobs_.get(), jobs_bytes);
+  device_.upload(watched.data(), jobs_.get() + jobs_bytes, watched_bytes);
+  cuda::advance_scales(gpu_, reinterpret_cast<const ScaleJob*>(jobs_.get()), static_cast<int>(jobs.size()),
+                       {.must_not_saturate = reinterpret_cast<const SiteStatistics* const*>(jobs_.get() + jobs_bytes),
+                        .count = static_cast<int>(watched.size()),
+                        .loss_sum = op.loss_sum,
+                        .summary = op.summary});
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const std::size_t first = block * block_slots;
+    const std::size_t count = std::min(block_slots, on_device_.size() - first);
+    device_.read(blocks_[block].scales, count * sizeof(float), [this, first, count](const std::byte* data) {
+      std::memcpy(on_device_.data() + first, data, count * sizeof(float));
+    });
   }
 }
 

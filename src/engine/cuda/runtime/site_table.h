@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/cuda/runtime/gpu.h"
-#include "engine/device.h"
+#include "engine/engine.h"
 #include "tensor/site.h"
 
 namespace quaver::cuda {
@@ -51,6 +51,8 @@ class SiteTable {
 
   void upload_scales(std::span<Site* const> sites);
   void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then);
+  void peek_statistics(std::span<Site* const> sites, const std::function<void()>& then);
+  void advance_scales(const AdvanceScales& op);
 
  private:
   static constexpr std::size_t block_slots = 4096;
@@ -61,6 +63,10 @@ class SiteTable {
 
   std::size_t index_of(const Site& site);
   void add_block();
+  // Calls each(first slot, sites) for sites whose slots follow each other.
+  template <class Each>
+  void for_each_run(std::span<Site* const> sites, const Each& each);
+  void reserve_jobs(std::size_t bytes);
   float* scale_at(std::size_t index) { return blocks_[index / block_slots].scales + index % block_slots; }
   SiteStatistics* statistics_at(std::size_t index) {
     return blocks_[index / block_slots].statistics + index % block_slots;
@@ -72,6 +78,8 @@ class SiteTable {
   std::vector<float> on_device_;  // scales by index
   std::vector<Block> blocks_;
   SiteStatistics* empty_ = nullptr;  // a block of slots that have seen nothing
+  std::shared_ptr<std::byte> jobs_;  // of advance_scales, on the device
+  std::size_t jobs_bytes_ = 0;
 };
 
 }  // namespace quaver::cuda

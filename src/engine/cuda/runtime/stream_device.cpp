@@ -7,6 +7,7 @@ namespace quaver::cuda {
 
 StreamDevice::~StreamDevice() {
   for (const Buffer& buffer : buffers_) cudaFreeHost(buffer.memory);
+  for (cudaEvent_t event : free_events_) cudaEventDestroy(event);
 }
 
 std::shared_ptr<std::byte> StreamDevice::allocate(std::size_t bytes) {
@@ -32,9 +33,42 @@ std::byte* StreamDevice::pinned(std::size_t bytes) {
 }
 
 void StreamDevice::read(const void* device, std::size_t bytes, const Use& use) {
+  if (bytes == 0) {
+    pending_.emplace_back([use] { use(nullptr); });
+    return;
+  }
   std::byte* memory = pinned(bytes);
   check(cudaMemcpyAsync(memory, device, bytes, cudaMemcpyDeviceToHost, gpu_.stream()), "reading from the GPU");
-  pending_.push_back({memory, use});
+  pending_.emplace_back([memory, use] { use(memory); });
+}
+
+cudaEvent_t StreamDevice::recorded_event() {
+  cudaEvent_t event = nullptr;
+  if (free_events_.empty()) {
+    check(cudaEventCreate(&event), "making an event");
+  } else {
+    event = free_events_.back();
+    free_events_.pop_back();
+  }
+  check(cudaEventRecord(event, gpu_.stream()), "recording the time");
+  return event;
+}
+
+void StreamDevice::time(const std::function<void()>& work, const UseSeconds& use) {
+  const cudaEvent_t start = recorded_event();
+  try {
+    work();
+  } catch (...) {
+    free_events_.push_back(start);
+    throw;
+  }
+  const cudaEvent_t end = recorded_event();
+  pending_.emplace_back([this, start, end, use] {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, start, end), "reading the time");
+    free_events_.insert(free_events_.end(), {start, end});
+    use(static_cast<double>(milliseconds) / 1000);
+  });
 }
 
 void StreamDevice::download(const void* device, void* host, std::size_t bytes) {
@@ -45,8 +79,8 @@ void StreamDevice::download(const void* device, void* host, std::size_t bytes) {
 // A reader may ask for more: what it asks for belongs to the next time.
 void StreamDevice::synchronize() {
   gpu_.synchronize();
-  const std::deque<Pending> arrived = std::exchange(pending_, {});
-  for (const Pending& read : arrived) read.use(read.data);
+  const auto arrived = std::exchange(pending_, {});
+  for (const auto& use : arrived) use();
   if (!pending_.empty()) return;
   for (Buffer& buffer : buffers_) buffer.used = 0;
 }

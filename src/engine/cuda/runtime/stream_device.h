@@ -22,6 +22,7 @@ class StreamDevice final : public Device {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override { uploads_.copy(host, device, bytes); }
   void read(const void* device, std::size_t bytes, const Use& use) override;
+  void time(const std::function<void()>& work, const UseSeconds& use) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void synchronize() override;
   void replay(std::uint64_t key, const std::function<void()>& work) override { graphs_.replay(key, work); }
@@ -35,17 +36,15 @@ class StreamDevice final : public Device {
     std::size_t bytes = 0;
     std::size_t used = 0;
   };
-  struct Pending {
-    const std::byte* data;
-    Use use;
-  };
   std::byte* pinned(std::size_t bytes);
+  cudaEvent_t recorded_event();
 
   Gpu& gpu_;
   Uploads uploads_;
   GraphCache graphs_;
   std::vector<Buffer> buffers_;
-  std::deque<Pending> pending_;
+  std::vector<cudaEvent_t> free_events_;
+  std::deque<std::function<void()>> pending_;  // for the next synchronize()
 };
 
 }  // namespace quaver::cuda

@@ -19,16 +19,25 @@ Uploads::~Uploads() {
   }
 }
 
+std::byte* Uploads::place(std::size_t bytes) {
+  if (used_ + bytes > buffer_bytes) {
+    check(cudaEventRecord(buffers_[current_].free, gpu_.stream()), "recording an upload");
+    current_ = (current_ + 1) % buffers_.size();
+    used_ = 0;
+    check(cudaEventSynchronize(buffers_[current_].free), "waiting for an upload");
+  }
+  std::byte* memory = buffers_[current_].memory + used_;
+  used_ = std::min(buffer_bytes, used_ + static_cast<std::size_t>(round_up_256(static_cast<Size>(bytes))));
+  return memory;
+}
+
 void Uploads::copy(const void* host, void* device, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes; done += buffer_bytes) {
     const std::size_t part = std::min(buffer_bytes, bytes - done);
-    Buffer& buffer = buffers_[next_++ % buffers_.size()];
-    check(cudaEventSynchronize(buffer.free), "waiting for an upload");
-    std::memcpy(buffer.memory, static_cast<const std::byte*>(host) + done, part);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, buffer.memory, part, cudaMemcpyHostToDevice,
-                          gpu_.stream()),
+    std::byte* memory = place(part);
+    std::memcpy(memory, static_cast<const std::byte*>(host) + done, part);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, memory, part, cudaMemcpyHostToDevice, gpu_.stream()),
           "uploading");
-    check(cudaEventRecord(buffer.free, gpu_.stream()), "recording an upload");
   }
 }
 
