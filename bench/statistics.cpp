@@ -23,7 +23,7 @@ Config tiny(const std::string& recipe, Size statistics_every) {
   config.data.kind = DataKind::synthetic;
   config.precision.recipe = recipe;
   config.train.steps = 1'000'000;
-  config.train.device = Device::cpu;
+  config.train.device = DeviceChoice::cpu;
   config.train.statistics_every = statistics_every;
   return config;
 }

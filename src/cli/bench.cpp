@@ -101,7 +101,7 @@ class Bench {
         started_(Clock::now()),
         engine_(make_engine(config_, tell)),
         timed_(*engine_),
-        free_at_start_(engine_->free_memory()),
+        free_at_start_(engine_->device().free_memory()),
         data_(benchmark_data(config_)),
         trainer_(config_, data_, timed_, tell) {}
 
@@ -118,11 +118,11 @@ class Bench {
 
  private:
   void introduce() {
-    timed_.synchronize();
+    timed_.device().synchronize();
     result_.setup_seconds = seconds_since(started_);
     result_.config = trainer_.config();
     result_.engine = engine_->name();
-    result_.wide = engine_->wide_format();
+    result_.wide = engine_->high_precision();
     result_.parameters = trainer_.model().parameters().count();
     result_.tokens_per_step = arguments_.tokens;
     result_.flops_per_token = trainer_.model().flops_per_token(result_.config.train.context);
@@ -133,10 +133,10 @@ class Bench {
   }
 
   double one_step(const std::string& name) {
-    timed_.synchronize();
+    timed_.device().synchronize();
     const auto start = Clock::now();
     const StepReport report = trainer_.step();
-    timed_.synchronize();
+    timed_.device().synchronize();
     const double seconds = seconds_since(start);
     result_.losses.push_back(report.loss);
     result_.skipped += report.skipped ? 1 : 0;
@@ -150,16 +150,16 @@ class Bench {
   // with everything else, and what is missing there says nothing.
   void note_memory() {
     result_.memory = trainer_.memory();
-    result_.workspace = static_cast<Size>(engine_->workspace_bytes());
+    result_.workspace = static_cast<Size>(engine_->device().workspace_bytes());
     if (engine_->name().starts_with("cpu")) return;
-    result_.device_memory = static_cast<Size>(free_at_start_) - static_cast<Size>(engine_->free_memory());
+    result_.device_memory = static_cast<Size>(free_at_start_) - static_cast<Size>(engine_->device().free_memory());
   }
 
   void watch_one_step() {
     timed_.set_mode(TimedEngine::Mode::watching);
     result_.watched_seconds = one_step("one operation at a time");
-    for (std::size_t kind = 0; kind < kernel_kinds; ++kind) {
-      result_.kernels[kind] = timed_.time(static_cast<KernelKind>(kind));
+    for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
+      result_.kernels[kind] = timed_.time(static_cast<OperationKind>(kind));
     }
   }
 

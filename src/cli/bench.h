@@ -41,7 +41,7 @@ struct StepBenchmark {
 
   // One whole step with the device waited for around every operation.
   double watched_seconds = 0;
-  std::array<KernelTime, kernel_kinds> kernels{};
+  std::array<OperationTime, operation_kinds> kernels{};
 
   double median_seconds() const;
   double tokens_per_second(double seconds) const { return static_cast<double>(tokens_per_step) / seconds; }

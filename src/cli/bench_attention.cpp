@@ -22,13 +22,13 @@ class Matrices {
 
   View make(Size rows, Size cols, Format format) {
     View view{.data = nullptr, .format = format, .rows = rows, .cols = cols};
-    memory_.push_back(engine_.allocate(static_cast<std::size_t>(view.bytes())));
+    memory_.push_back(engine_.device().allocate(static_cast<std::size_t>(view.bytes())));
     view.data = memory_.back().get();
     return view;
   }
 
   View random(Size rows, Size cols, std::uint32_t seed) {
-    const View view = make(rows, cols, engine_.wide_format());
+    const View view = make(rows, cols, engine_.high_precision());
     const auto element = static_cast<std::size_t>(view.bytes() / view.count());
     std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
     std::minstd_rand bits(seed);
@@ -38,7 +38,7 @@ class Matrices {
       // BF16 is the upper half of FP32, which comes last in memory.
       std::memcpy(bytes.data() + at, reinterpret_cast<const std::byte*>(&value) + sizeof(float) - element, element);
     }
-    engine_.upload(bytes.data(), view.data, bytes.size());
+    engine_.device().upload(bytes.data(), view.data, bytes.size());
     return view;
   }
 
@@ -60,10 +60,10 @@ Seconds time_of(Engine& engine, Size repeats, Call call) {
   call();
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
-    engine.synchronize();
+    engine.device().synchronize();
     const auto start = Clock::now();
     for (Size i = 0; i < repeats; ++i) call();
-    engine.synchronize();
+    engine.device().synchronize();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(repeats));
   }
   std::ranges::sort(seconds);
@@ -76,7 +76,7 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const Config config = benchmark_config(arguments.config);
   const ModelConfig model = resolved(config.model);
   const auto engine = make_engine(config, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
-  const Format wide = engine->wide_format();
+  const Format wide = engine->high_precision();
   const HeadLayout layout{config.train.batch, config.train.context, model.heads, model.kv_heads, model.head_size};
   const auto scale = static_cast<float>(model.attention_scale);
   const Size out = layout.heads * layout.head_size;
@@ -88,16 +88,16 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const View log_sum = matrices.make(layout.batch * layout.heads, layout.sequence, Format::f32);
   const View qkv_gradient = matrices.make(layout.tokens(), layout.width(), wide);
   const Seconds forward = time_of(*engine, arguments.repeats, [&] {
-    engine->attention({.layout = layout, .qkv = qkv, .scale = scale, .result = result, .log_sum = log_sum});
+    engine->run(Attention{.layout = layout, .qkv = qkv, .scale = scale, .result = result, .log_sum = log_sum});
   });
   const Seconds backward = time_of(*engine, arguments.repeats, [&] {
-    engine->attention_backward({.layout = layout,
-                                .qkv = qkv,
-                                .result = result,
-                                .log_sum = log_sum,
-                                .result_gradient = result_gradient,
-                                .scale = scale,
-                                .qkv_gradient = qkv_gradient});
+    engine->run(AttentionBackward{.layout = layout,
+                                  .qkv = qkv,
+                                  .result = result,
+                                  .log_sum = log_sum,
+                                  .result_gradient = result_gradient,
+                                  .scale = scale,
+                                  .qkv_gradient = qkv_gradient});
   });
 
   // Two GEMMs forward and five backward, half of each behind the mask.

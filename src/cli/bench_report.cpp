@@ -30,12 +30,12 @@ std::string kernel_table(const StepBenchmark& benchmark) {
     text += fmt::format("{:<28}{:>10.3f}{:>8.1f}{:>8}\n", name, seconds * per_micro, percent, calls);
   };
   double inside = 0;
-  for (std::size_t i = 0; i < kernel_kinds; ++i) {
-    const KernelTime& time = benchmark.kernels[i];
+  for (std::size_t i = 0; i < operation_kinds; ++i) {
+    const OperationTime& time = benchmark.kernels[i];
     inside += time.seconds;
     if (time.calls == 0) continue;
     const double calls = static_cast<double>(time.calls) / static_cast<double>(benchmark.config.train.accumulation);
-    line(name_of(static_cast<KernelKind>(i)), time.seconds, fmt::format("{:.0f}", calls));
+    line(name_of(static_cast<OperationKind>(i)), time.seconds, fmt::format("{:.0f}", calls));
   }
   line("between operations", std::max(0.0, total - inside), "");
   line("one operation at a time", total, "");
@@ -129,9 +129,9 @@ std::string benchmark_json(const StepBenchmark& benchmark) {
   const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
   const double accumulation = static_cast<double>(config.train.accumulation);
   nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < kernel_kinds; ++i) {
-    const KernelTime& time = benchmark.kernels[i];
-    kernels.push_back({{"kind", name_of(static_cast<KernelKind>(i))},
+  for (std::size_t i = 0; i < operation_kinds; ++i) {
+    const OperationTime& time = benchmark.kernels[i];
+    kernels.push_back({{"kind", name_of(static_cast<OperationKind>(i))},
                        {"seconds", time.seconds / accumulation},
                        {"share", time.seconds / benchmark.watched_seconds},
                        {"calls", static_cast<double>(time.calls) / accumulation}});

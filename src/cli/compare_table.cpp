@@ -40,7 +40,8 @@ std::vector<std::string> recipe_row(const Comparison& comparison, std::size_t in
   if (milliseconds) milliseconds->mean *= 1000;
   if (milliseconds && milliseconds->deviation) *milliseconds->deviation *= 1000;
   const std::string low_precision =
-      recipe.example == nullptr ? unknown : fmt::format("{:.0f}", 100 * low_precision_share(recipe.example->format_shares));
+      recipe.example == nullptr ? unknown
+                                : fmt::format("{:.0f}", 100 * low_precision_share(recipe.example->format_shares));
   return {recipe.label,
           loss,
           gap_of(comparison, index),

@@ -26,7 +26,8 @@ RunObserver Narrator::observer() {
   observer.warning = [this](const std::string& text) {
     progress_.warning(text);
     if (trainer_ != nullptr)
-      line_.narrow_percent = 100 * low_precision_share(trainer_->format_shares());  // a site may be in high precision now
+      line_.narrow_percent =
+          100 * low_precision_share(trainer_->format_shares());  // a site may be in high precision now
   };
   observer.critical = [this](const std::string& text) { progress_.critical(text); };
   return observer;

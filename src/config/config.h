@@ -24,7 +24,7 @@ struct DataConfig {
 };
 
 // automatic: a GPU where there is one that this program can use, else the CPU.
-enum class Device : std::uint8_t { automatic, cpu, cuda };
+enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
   Size steps = 1000;
@@ -41,7 +41,7 @@ struct TrainConfig {
   std::string sample_prompt;
   Size statistics_every = 10;  // full statistics of every site, for the store; 0: never
   Size shadow_every = 0;       // a micro-batch repeated in high precision, gradients compared; 0: never
-  Device device = Device::automatic;
+  DeviceChoice device = DeviceChoice::automatic;
   Memory memory = Memory::balanced;
   int threads = 0;           // 0: all cores
   Size memory_limit_mb = 0;  // 0: what the machine has

@@ -229,7 +229,8 @@ void add_train(std::vector<Key>& keys) {
   train.integer("shadow_every", &T::shadow_every, from(0, many),
                 "Steps between shadow checks, which run a micro-batch in high precision too and compare "
                 "the gradients; 0: never.");
-  train.choice("device", &T::device, {{"auto", Device::automatic}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
+  train.choice("device", &T::device,
+               {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
                "Where to train; auto: on a GPU where one can be used, else on the CPU.");
   train.choice("memory", &T::memory,
                {{"speed", Memory::speed}, {"balanced", Memory::balanced}, {"small", Memory::small}},

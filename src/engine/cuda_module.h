@@ -16,7 +16,7 @@ inline constexpr Size default_logits_limit = Size{1} << 30;
 
 struct CudaOptions {
   int device = 0;
-  Format wide = Format::bf16;  // f32 where a recipe wants more than BF16 holds
+  Format high_precision = Format::bf16;  // f32 where a recipe wants more than BF16 holds
   std::function<void(const std::string&)> notice = {};
   Size logits_limit = default_logits_limit;  // bytes of logits, and of codes of their gradient, that are there at once
 };

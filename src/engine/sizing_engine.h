@@ -10,71 +10,89 @@
 
 namespace quaver {
 
-inline std::byte nowhere{};  // where a tensor that only passes through pretends to lie
+inline std::byte nowhere{};  // where a tensor of a dry run pretends to be stored
 
-class SizingEngine : public Engine {
+class SizingDevice final : public Device {
  public:
+  explicit SizingDevice(const Hardware& hardware) : hardware_(hardware) {}
+
+  Hardware hardware() const override { return hardware_; }
   // Addresses without memory behind them, each only once: views may be compared and must not be touched.
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) final;
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  void upload(const void*, void*, std::size_t) override {}
+  void read(const void*, std::size_t, const Use&) override {}
+  void time(const std::function<void()>& work, const UseSeconds&) override { work(); }
+  void download(const void*, void*, std::size_t) override {}
+  void synchronize() override {}
+  void replay(std::uint64_t, const std::function<void()>& work) override { work(); }
+  std::size_t free_memory() const override { return 0; }
+  std::size_t workspace_bytes() const override;
 
-  // Bytes handed out so far.
   std::size_t allocated_bytes() const { return allocated_; }
-  // What operations would keep for themselves after all that ran here.
-  std::size_t workspace_bytes() const final;
   // The most that a single operation takes from the system and gives back before it returns.
-  std::size_t passing_bytes() const { return static_cast<std::size_t>(passing_); }
+  std::size_t transient_bytes() const { return static_cast<std::size_t>(transient_); }
 
-  std::string name() const final { return "sizing"; }
-  Format wide_format() const final { return wide_; }
-  Sharing sharing() const final { return sharing_; }
-  std::size_t free_memory() const final { return 0; }
-  void upload(const void*, void*, std::size_t) final {}
-  void download(const void*, void*, std::size_t) final {}
-
-  void fill_zero(View) final {}
-  void combine(const Combine&) final {}
-  void embed(const Embed&) final {}
-  void sum_columns(View, View) override {}
-  void embed_backward(const EmbedBackward&) override {}
-  void prepare_heads(const PrepareHeads&) override {}
-  void prepare_heads_backward(const PrepareHeadsBackward&) override {}
-  void measure_gradients(const MeasureGradients&) override {}
-
- protected:
-  SizingEngine(Format wide, Sharing sharing) : wide_(wide), sharing_(sharing) {}
-
-  // A slot of working memory, which grows to the most that was asked of it.
-  void keep(std::size_t slot, Size bytes) { slots_[slot] = std::max(slots_[slot], bytes); }
+  // Workspace in a slot, which grows to the most that was asked of it.
+  void take(std::size_t slot, Size bytes) { slots_[slot] = std::max(slots_[slot], bytes); }
   // Memory of this operation alone, beside what the one around it holds.
-  void pass(Size bytes) { passing_ = std::max(passing_, held_ + bytes); }
+  void take_transient(Size bytes) { transient_ = std::max(transient_, held_ + bytes); }
 
   class Hold {
    public:
-    Hold(SizingEngine& engine, Size bytes) : engine_(engine), bytes_(bytes) {
-      engine_.pass(bytes);
-      engine_.held_ += bytes;
+    Hold(SizingDevice& device, Size bytes) : device_(device), bytes_(bytes) {
+      device_.take_transient(bytes);
+      device_.held_ += bytes;
     }
-    ~Hold() { engine_.held_ -= bytes_; }
+    ~Hold() { device_.held_ -= bytes_; }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
    private:
-    SizingEngine& engine_;
+    SizingDevice& device_;
     Size bytes_;
   };
 
  private:
-  Format wide_;
-  Sharing sharing_;
+  Hardware hardware_;
   std::size_t allocated_ = 0;
   std::array<Size, 16> slots_{};
-  Size passing_ = 0;
+  Size transient_ = 0;
   Size held_ = 0;
 };
 
-// What an engine on this hardware that stores wide matrices so would take. The processors' engine knows FP32 only.
-std::unique_ptr<SizingEngine> make_sizing_engine(const Hardware& hardware, Format wide);
+class SizingEngine : public Engine {
+ public:
+  std::string name() const final { return "sizing"; }
+  SizingDevice& device() final { return device_; }
+  Format high_precision() const final { return high_; }
+  Sharing sharing() const final { return sharing_; }
+
+ protected:
+  SizingEngine(const Hardware& hardware, Format high, Sharing sharing)
+      : device_(hardware), high_(high), sharing_(sharing) {}
+
+ private:
+  SizingDevice device_;
+  Format high_;
+  Sharing sharing_;
+};
+
+// An engine's memory plan: Derived::workspace(op) counts what an operation takes. One that takes nothing needs none.
+template <class Derived>
+class SizesEach : public RunsEach<SizesEach<Derived>, SizingEngine> {
+ public:
+  using RunsEach<SizesEach<Derived>, SizingEngine>::RunsEach;
+
+  template <class Operation>
+  void each(const Operation& op) {
+    auto& engine = static_cast<Derived&>(*this);
+    if constexpr (requires { engine.workspace(op); }) engine.workspace(op);
+  }
+};
+
+// What an engine on this hardware with this high precision would take. The CPU's engine knows FP32 only.
+std::unique_ptr<SizingEngine> make_sizing_engine(const Hardware& hardware, Format high);
 std::unique_ptr<SizingEngine> make_cpu_sizing(int threads);
-std::unique_ptr<SizingEngine> make_cuda_sizing(int architecture, Format wide);
+std::unique_ptr<SizingEngine> make_cuda_sizing(int architecture, Format high);
 
 }  // namespace quaver

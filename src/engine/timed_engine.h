@@ -10,100 +10,91 @@
 
 namespace quaver {
 
-enum class KernelKind : std::uint8_t {
-  product_forward,
-  product_input_gradient,
-  product_weight_gradient,
-  attention,
-  norm,
-  activation,
-  cast,  // those that no other operation absorbed
-  loss,  // with the head's products
-  embedding,
-  heads,
-  optimizer,
-  copy,  // transfers, clearing, sums of wide matrices
-};
-inline constexpr std::size_t kernel_kinds = 12;
-std::string_view name_of(KernelKind kind);
+inline constexpr std::size_t operation_kinds = static_cast<std::size_t>(OperationKind::copy) + 1;
+std::string_view name_of(OperationKind kind);
 
-struct KernelTime {
+struct OperationTime {
   double seconds = 0;
   Size calls = 0;
 };
 
-class TimedEngine final : public Engine {
+// The device of a timed engine: transfers are timed as copies, and waits are counted.
+class TimedDevice final : public Device {
  public:
   enum class Mode : std::uint8_t { idle, watching };
 
-  explicit TimedEngine(Engine& engine) : engine_(engine) {}
+  explicit TimedDevice(Device& device) : device_(device) {}
+
+  Hardware hardware() const override { return device_.hardware(); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return device_.allocate(bytes); }
+  void upload(const void* host, void* device, std::size_t bytes) override;
+  void read(const void* device, std::size_t bytes, const Use& use) override;
+  void time(const std::function<void()>& work, const UseSeconds& use) override { device_.time(work, use); }
+  void download(const void* device, void* host, std::size_t bytes) override;
+  void synchronize() override;
+  void replay(std::uint64_t key, const std::function<void()>& work) override;
+  std::size_t free_memory() const override { return device_.free_memory(); }
+  std::size_t workspace_bytes() const override { return device_.workspace_bytes(); }
 
   void set_mode(Mode mode) { mode_ = mode; }
   void reset() { times_ = {}; }
-  const KernelTime& time(KernelKind kind) const { return times_[static_cast<std::size_t>(kind)]; }
+  const OperationTime& time(OperationKind kind) const { return times_[static_cast<std::size_t>(kind)]; }
   double total_seconds() const;
+  Size waits() const { return waits_; }  // calls of synchronize and download so far
 
-  std::string name() const override { return engine_.name(); }
-  Hardware hardware() const override { return engine_.hardware(); }
-  Support support(const QuantSpec& a, const QuantSpec& b) override { return engine_.support(a, b); }
-  Format wide_format() const override { return engine_.wide_format(); }
-  Sharing sharing() const override { return engine_.sharing(); }
-  Accumulators accumulators() const override { return engine_.accumulators(); }
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return engine_.allocate(bytes); }
-  void upload(const void* host, void* device, std::size_t bytes) override;
-  void download(const void* device, void* host, std::size_t bytes) override;
-  void synchronize() override { engine_.synchronize(); }
-  std::size_t free_memory() const override { return engine_.free_memory(); }
-  std::size_t workspace_bytes() const override { return engine_.workspace_bytes(); }
-  void publish(std::span<Site* const> sites) override;
-  void collect(std::span<Site* const> sites) override;
-  void repeat(std::uint64_t key, const std::function<void()>& work) override;
-
-  void fill_zero(View x) override;
-  void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) override;
-  void sum_columns(View x, View sums) override;
-  void matmul(const Matmul& op) override;
-  void embed(const Embed& op) override;
-  void embed_backward(const EmbedBackward& op) override;
-  void add_norm(const AddNorm& op) override;
-  void add_norm_backward(const AddNormBackward& op) override;
-  void norm_add(const NormAdd& op) override;
-  void norm_add_backward(const NormAddBackward& op) override;
-  void combine(const Combine& op) override;
-  void prepare_heads(const PrepareHeads& op) override;
-  void prepare_heads_backward(const PrepareHeadsBackward& op) override;
-  void attention(const Attention& op) override;
-  void attention_backward(const AttentionBackward& op) override;
-  void activation(const Activation& op) override;
-  void activation_backward(const ActivationBackward& op) override;
-  void cross_entropy(const CrossEntropy& op) override;
-  void measure_gradients(const MeasureGradients& op) override;
-  void adamw(const AdamW& op) override;
-
- private:
-  enum class Direction : std::uint8_t { forward, backward };
-
-  KernelKind kind_of(const Matmul& op) const;
-
-  template <class Operation>
-  void timed(KernelKind kind, const Operation& operation) {
+  template <class Work>
+  void timed(OperationKind kind, const Work& work) {
     if (mode_ == Mode::idle) {
-      operation();
+      work();
       return;
     }
-    engine_.synchronize();
+    device_.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    operation();
-    engine_.synchronize();
-    KernelTime& time = times_[static_cast<std::size_t>(kind)];
+    work();
+    device_.synchronize();
+    OperationTime& time = times_[static_cast<std::size_t>(kind)];
     time.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     ++time.calls;
   }
 
-  Engine& engine_;
+ private:
+  Device& device_;
   Mode mode_ = Mode::idle;
-  Direction direction_ = Direction::forward;  // of the pass: the loss turns it round
-  std::array<KernelTime, kernel_kinds> times_{};
+  std::array<OperationTime, operation_kinds> times_{};
+  Size waits_ = 0;
+};
+
+class TimedEngine final : public RunsEach<TimedEngine, Engine> {
+ public:
+  using Mode = TimedDevice::Mode;
+
+  explicit TimedEngine(Engine& engine) : engine_(engine), device_(engine.device()) {}
+
+  void set_mode(Mode mode) { device_.set_mode(mode); }
+  void reset() { device_.reset(); }
+  const OperationTime& time(OperationKind kind) const { return device_.time(kind); }
+  double total_seconds() const { return device_.total_seconds(); }
+  Size waits() const { return device_.waits(); }
+
+  std::string name() const override { return engine_.name(); }
+  Device& device() override { return device_; }
+  Support support(const QuantSpec& a, const QuantSpec& b) override { return engine_.support(a, b); }
+  Format high_precision() const override { return engine_.high_precision(); }
+  Sharing sharing() const override { return engine_.sharing(); }
+  Accumulators accumulators() const override { return engine_.accumulators(); }
+  void upload_scales(std::span<Site* const> sites) override;
+  void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) override;
+  void peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) override;
+  bool advance_scales(const AdvanceScales& op) override;
+
+  template <class Operation>
+  void each(const Operation& op) {
+    device_.timed(kind_of(op), [&] { engine_.run(op); });
+  }
+
+ private:
+  Engine& engine_;
+  TimedDevice device_;
 };
 
 }  // namespace quaver

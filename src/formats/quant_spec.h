@@ -48,6 +48,17 @@ struct QuantSpec {
   bool operator==(const QuantSpec&) const = default;
 };
 
+// Whether the scale is given to the cast (delayed and static scaling) and not computed from the tensor.
+constexpr bool has_given_scale(const QuantSpec& spec) {
+  return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
+}
+
+// The spec of one cast: a given scale that is not known yet (0) makes the cast a current one.
+constexpr QuantSpec resolved(QuantSpec spec, float scale) {
+  if (has_given_scale(spec) && scale == 0) spec.policy = ScalePolicy::current;
+  return spec;
+}
+
 // Throws Error when the combination has no meaning (e4m3 scales with a format other than e2m1, rotation of a
 // high-precision format, a policy other than current for blocks …). `where` names the site in the message.
 void check(const QuantSpec& spec, const std::string& where);

@@ -79,6 +79,8 @@ Amax amax(const float* x, Size count);  // one thread
 // s in q = cast(x · s) for a tensor with this amax: fmt_max · 2^-margin / amax; 0 → 1; inf → FLT_MAX.
 // f32_power_of_two clears the mantissa of s.
 float tensor_scale_for(const QuantSpec& spec, float amax);
+float tensor_limit(const QuantSpec& spec);          // what an amax is scaled to
+std::uint32_t kept_scale_bits(ScaleFormat format);  // bits of s that stay
 
 // True where no tile can be cast before the whole tensor has been seen: a current scale of the whole tensor, a
 // whole-row block on the columns side, an e4m3 block scale under the tensor's.

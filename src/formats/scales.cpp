@@ -61,17 +61,19 @@ QUAVER_SIMD void quotients(float numerator, const float* __restrict stored, Size
 
 float limit_of(const QuantSpec& spec) { return std::ldexp(info(spec.format).max, -spec.margin); }
 
-// Bits of a float that a scale keeps.
-Bits kept_bits(ScaleFormat format) {
+}  // namespace
+
+float tensor_limit(const QuantSpec& spec) {
+  return spec.scale == ScaleFormat::e4m3 ? info(Format::e4m3).max * info(spec.format).max : limit_of(spec);
+}
+
+std::uint32_t kept_scale_bits(ScaleFormat format) {
   return format == ScaleFormat::f32_power_of_two ? lane::infinity_bits : lane::magnitude_mask;
 }
 
-}  // namespace
-
 float tensor_scale_for(const QuantSpec& spec, float amax) {
   if (spec.policy == ScalePolicy::none || !std::isfinite(amax) || amax <= 0) return 1.0F;
-  const float limit = spec.scale == ScaleFormat::e4m3 ? info(Format::e4m3).max * info(spec.format).max : limit_of(spec);
-  return lane::value(lane::bits(scale_for(limit, amax)) & kept_bits(spec.scale));
+  return lane::value(lane::bits(scale_for(tensor_limit(spec), amax)) & kept_scale_bits(spec.scale));
 }
 
 float stored_tensor_scale(const QuantSpec& spec, float s) { return 1.0F / (spec.shrink * s); }
@@ -83,7 +85,7 @@ void block_scales_from_amax(const QuantSpec& spec, float tensor_scale, const flo
   switch (spec.scale) {
     case ScaleFormat::f32:
     case ScaleFormat::f32_power_of_two:
-      return f32_scales(limit_of(spec), kept_bits(spec.scale), amax, count, stored);
+      return f32_scales(limit_of(spec), kept_scale_bits(spec.scale), amax, count, stored);
     case ScaleFormat::e8m0:
       return e8m0_scales(max, ~lane::infinity_bits & lane::magnitude_mask, amax, count, stored);
     case ScaleFormat::e8m0_floor:

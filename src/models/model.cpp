@@ -42,7 +42,7 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
   prepare(step);
   const auto pass = [&] { run(step, on_device, &variables->gradient_scale, loss_sum); };
   if (step.pass == Pass::calibrate) return pass();
-  step.engine.repeat(replay_key(step), pass);
+  step.engine.device().replay(replay_key(step), pass);
 }
 
 double Model::flops_per_token(Size) const {

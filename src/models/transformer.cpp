@@ -185,12 +185,12 @@ void Transformer::check_length(Size sequence) const {
 
 void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
   streams_[0] = step.saved(config_.width);
-  step.engine.embed({.tokens = tokens,
-                     .sequence = step.sequence,
-                     .table = table_.weight,
-                     .positions = positions_ != nullptr ? positions_->weight : View{},
-                     .factor = embedding_factor(),
-                     .out = streams_[0]});
+  step.engine.run(Embed{.tokens = tokens,
+                        .sequence = step.sequence,
+                        .table = table_.weight,
+                        .positions = positions_ != nullptr ? positions_->weight : View{},
+                        .factor = embedding_factor(),
+                        .out = streams_[0]});
   if (norms_after_branches()) {
     forward_norms_after(step);
   } else {
@@ -204,15 +204,15 @@ void Transformer::forward_norms_before(Step& step) {
   const auto add_norm = [&](std::size_t i, Norm& norm, QuantizedTensor& out) {
     const View before = streams_[i > 0 ? i - 1 : 0];
     if (i > 0) streams_[i] = step.saved(config_.width);
-    step.engine.add_norm({.norm = norm.parameters(),
-                          .residual = before,
-                          .branch = branch_out,
-                          .keep = joined.keep,
-                          .add = joined.add,
-                          .sum = streams_[i],
-                          .stats = norm.stats(step),
-                          .out = out,
-                          .casting = step.casting});
+    step.engine.run(AddNorm{.norm = norm.parameters(),
+                            .residual = before,
+                            .branch = branch_out,
+                            .keep = joined.keep,
+                            .add = joined.add,
+                            .sum = streams_[i],
+                            .stats = norm.stats(step),
+                            .out = out,
+                            .casting = step.casting});
   };
   const Arena::Scope scope(step.arena);
   const View out = step.scratch(config_.width);
@@ -228,29 +228,29 @@ void Transformer::forward_norms_before(Step& step) {
 
 void Transformer::forward_norms_after(Step& step) {
   View stream = streams_[0];
-  step.engine.quantize(stream, branches_[0]->first().input(step), step.casting);
+  step.engine.run(Quantize{stream, branches_[0]->first().input(step), step.casting});
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     branch_outputs_[i] = step.saved(config_.width);
     branches_[i]->forward(step, branch_outputs_[i]);
     const ResidualFactors joined = residual(static_cast<Size>(i));
     const bool last = i + 1 == branches_.size();
-    step.engine.norm_add({.norm = norms_[i]->parameters(),
-                          .residual = stream,
-                          .branch = branch_outputs_[i],
-                          .keep = joined.keep,
-                          .add = joined.add,
-                          .sum = stream,
-                          .stats = norms_[i]->stats(step),
-                          .out = last ? nullptr : &branches_[i + 1]->first().input(step),
-                          .casting = step.casting});
+    step.engine.run(NormAdd{.norm = norms_[i]->parameters(),
+                            .residual = stream,
+                            .branch = branch_outputs_[i],
+                            .keep = joined.keep,
+                            .add = joined.add,
+                            .sum = stream,
+                            .stats = norms_[i]->stats(step),
+                            .out = last ? nullptr : &branches_[i + 1]->first().input(step),
+                            .casting = step.casting});
   }
   streams_.back() = stream;
-  step.engine.add_norm({.norm = final_norm_->parameters(),
-                        .residual = stream,
-                        .sum = stream,
-                        .stats = final_norm_->stats(step),
-                        .out = head_->input(step),
-                        .casting = step.casting});
+  step.engine.run(AddNorm{.norm = final_norm_->parameters(),
+                          .residual = stream,
+                          .sum = stream,
+                          .stats = final_norm_->stats(step),
+                          .out = head_->input(step),
+                          .casting = step.casting});
 }
 
 Size Transformer::count_targets(std::span<const std::int32_t> targets) const {
@@ -296,7 +296,7 @@ void Transformer::calibrate_unit_factors(Step& step) {
   for (std::size_t i = 0; i <= count; ++i) {
     tokens[i] = static_cast<std::int32_t>(words[i] % static_cast<std::uint32_t>(config_.vocab));
   }
-  const auto loss_sum = step.engine.allocate(sizeof(double));
+  const auto loss_sum = step.engine.device().allocate(sizeof(double));
   loss(step, TokenBatch{std::span(tokens).first(count), std::span(tokens).last(count)}, 1,
        reinterpret_cast<double*>(loss_sum.get()));
   parameters().clear_gradients(step.engine);

@@ -14,12 +14,12 @@ void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, Vie
     backward_norms_before(step, gradient, head_gradient);
   }
   const float unit = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
-  step.engine.embed_backward({.tokens = tokens,
-                              .sequence = step.sequence,
-                              .gradient = gradient,
-                              .factor = unit,
-                              .table_gradient = table_.gradient,
-                              .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+  step.engine.run(EmbedBackward{.tokens = tokens,
+                                .sequence = step.sequence,
+                                .gradient = gradient,
+                                .factor = unit,
+                                .table_gradient = table_.gradient,
+                                .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
 }
 
 void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
@@ -84,31 +84,31 @@ void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
     const bool at_end = i == branches_.size();
     Norm& norm = at_end ? *final_norm_ : *norms_[i];
     if (!at_end) backward_branch(i, step, dx);
-    step.engine.add_norm_backward({.norm = norm.parameters(),
-                                   .sum = streams_[i],
-                                   .stats = norm.stats(),
-                                   .out_gradient = dx,
-                                   .next = at_end ? View{} : gradient,
-                                   .keep = at_end ? 0.0F : residual(static_cast<Size>(i)).keep,
-                                   .add = at_end ? 1.0F : join_factor(i),
-                                   .gradient = gradient,
-                                   .branch_gradient = i > 0 ? &output_gradients.of(i - 1) : nullptr,
-                                   .out = at_end ? nullptr : branches_[i]->first().requantized_input(step),
-                                   .gradients = norm.gradients(step.tokens()),
-                                   .casting = step.casting});
-    if (!at_end) branches_[i]->first().weight_gradient(step);
+    step.engine.run(AddNormBackward{.norm = norm.parameters(),
+                                    .sum = streams_[i],
+                                    .stats = norm.stats(),
+                                    .out_gradient = dx,
+                                    .next = at_end ? View{} : gradient,
+                                    .keep = at_end ? 0.0F : residual(static_cast<Size>(i)).keep,
+                                    .add = at_end ? 1.0F : join_factor(i),
+                                    .gradient = gradient,
+                                    .branch_gradient = i > 0 ? &output_gradients.of(i - 1) : nullptr,
+                                    .out = at_end ? nullptr : branches_[i]->first().requantized_input(step),
+                                    .gradients = norm.gradients(step.tokens()),
+                                    .casting = step.casting});
+    if (!at_end) branches_[i]->first().wgrad(step);
   }
 }
 
 void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
   const std::size_t mark = step.arena.mark();
-  step.engine.add_norm_backward({.norm = final_norm_->parameters(),
-                                 .sum = streams_.back(),
-                                 .stats = final_norm_->stats(),
-                                 .out_gradient = dx,
-                                 .gradient = dx,
-                                 .gradients = final_norm_->gradients(step.tokens()),
-                                 .casting = step.casting});
+  step.engine.run(AddNormBackward{.norm = final_norm_->parameters(),
+                                  .sum = streams_.back(),
+                                  .stats = final_norm_->stats(),
+                                  .out_gradient = dx,
+                                  .gradient = dx,
+                                  .gradients = final_norm_->gradients(step.tokens()),
+                                  .casting = step.casting});
   for (std::size_t i = branches_.size(); i-- > 0;) {
     const bool at_end = i + 1 == branches_.size();
     step.arena.rewind(mark);
@@ -125,19 +125,19 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
                          .branch_gradient = dy,
                          .gradients = norms_[i]->gradients(step.tokens()),
                          .casting = step.casting};
-    step.engine.norm_add_backward(join);
+    step.engine.run(join);
     if (step.pass == Pass::calibrate) {
       join.factor = entry_factors_[i] = factor_to_unit(entry_factors_[i], dy.site(), step.engine);
       join.input_gradient = gradient;  // already joined: only the branch's gradient is to be requantized
       join.next = {};
       join.add = 1;
-      step.engine.norm_add_backward(join);
+      step.engine.run(join);
     }
     backward_branch(i, step, dx);
-    branches_[i]->first().weight_gradient(step);
+    branches_[i]->first().wgrad(step);
   }
   step.arena.rewind(mark);
-  step.engine.combine({.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});
+  step.engine.run(Combine{.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});
 }
 
 }  // namespace quaver

@@ -50,48 +50,48 @@ void AttentionBranch::forward(Step& step, View out) {
   result_ = step.saved(shape_.heads * shape_.head_size);
   log_sum_ = step.arena.saved(step.batch * shape_.heads, step.sequence, Format::f32);
   qkv_.forward(step, raw_);
-  if (prepares_heads()) step.engine.prepare_heads(preparation(step));
-  step.engine.attention({.layout = heads,
-                         .qkv = ready_,
-                         .scale = shape_.logit_scale,
-                         .result = result_,
-                         .log_sum = log_sum_,
-                         .max_logit = step.max_logit});
+  if (prepares_heads()) step.engine.run(preparation(step));
+  step.engine.run(Attention{.layout = heads,
+                            .qkv = ready_,
+                            .scale = shape_.logit_scale,
+                            .result = result_,
+                            .log_sum = log_sum_,
+                            .max_logit = step.max_logit});
   QuantizedTensor& input = out_.input_from(step, result_, factors_[0]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[0] = factor_to_unit(factors_[0], input.site(), step.engine);
-    step.engine.quantize(result_, input, step.casting, factors_[0]);
+    step.engine.run(Quantize{result_, input, step.casting, factors_[0]});
   }
   out_.forward(step, out);
 }
 
 void AttentionBranch::backward(Step& step, View dx) {
   const View result_gradient = step.scratch(result_.cols);
-  out_.input_gradient(step, result_gradient);
+  out_.dgrad(step, result_gradient);
   if (QuantizedTensor* requantized = out_.requantized_input(step)) {
-    step.engine.quantize(result_, *requantized, step.casting.unobserved(), factors_[0]);
+    step.engine.run(Quantize{result_, *requantized, step.casting.unobserved(), factors_[0]});
   }
-  out_.weight_gradient(step);
+  out_.wgrad(step);
   const View qkv_gradient = step.scratch(raw_.cols);
-  step.engine.attention_backward({.layout = layout(step),
-                                  .qkv = ready_,
-                                  .result = result_,
-                                  .log_sum = log_sum_,
-                                  .result_gradient = result_gradient,
-                                  .scale = shape_.logit_scale,
-                                  .qkv_gradient = qkv_gradient});
+  step.engine.run(AttentionBackward{.layout = layout(step),
+                                    .qkv = ready_,
+                                    .result = result_,
+                                    .log_sum = log_sum_,
+                                    .result_gradient = result_gradient,
+                                    .scale = shape_.logit_scale,
+                                    .qkv_gradient = qkv_gradient});
   if (prepares_heads()) {
-    step.engine.prepare_heads_backward({.forward = preparation(step),
-                                        .gradient = qkv_gradient,
-                                        .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
-                                        .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
+    step.engine.run(PrepareHeadsBackward{.forward = preparation(step),
+                                         .gradient = qkv_gradient,
+                                         .query_gain_gradient = query_gain_ != nullptr ? query_gain_->gradient : View{},
+                                         .key_gain_gradient = key_gain_ != nullptr ? key_gain_->gradient : View{}});
   }
   QuantizedTensor& dy = qkv_.output_gradient_from(step, qkv_gradient, factors_[1]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[1] = factor_to_unit(factors_[1], dy.site(), step.engine);
-    step.engine.quantize(qkv_gradient, dy, step.casting, factors_[1]);
+    step.engine.run(Quantize{qkv_gradient, dy, step.casting, factors_[1]});
   }
-  qkv_.input_gradient(step, dx);
+  qkv_.dgrad(step, dx);
 }
 
 double AttentionBranch::propagate_ratio(double ratio, Step& step) {

@@ -28,29 +28,29 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
                 View dx) {
   const bool train = step.pass != Pass::evaluate;
   const OpFactors factor = factors(step.tokens());
-  step.engine.cross_entropy({.x = x_.tensor(),
-                             .w = layer_.weight().quantized,
-                             .logits_gradient = train ? &layer_.sites().dy : nullptr,
-                             .targets = targets,
-                             .logit_factor = factor.output,
-                             .gradient_factor = static_cast<float>(loss_gradient_ratio(step.tokens())),
-                             .gradient_scale = gradient_scale,
-                             .input_factor = factor.input_gradient,
-                             .weight_factor = factor.weight_gradient,
-                             .loss_sum = loss_sum,
-                             .x_gradient = dx,
-                             .weight_gradient = train ? layer_.weight().gradient : View{},
-                             .accumulators = step.accumulators,
-                             .casting = step.casting});
+  step.engine.run(CrossEntropy{.x = x_.tensor(),
+                               .w = layer_.weight().quantized,
+                               .logits_gradient = train ? &layer_.sites().dy : nullptr,
+                               .targets = targets,
+                               .logit_factor = factor.output,
+                               .gradient_factor = static_cast<float>(loss_gradient_ratio(step.tokens())),
+                               .gradient_scale = gradient_scale,
+                               .input_factor = factor.input_gradient,
+                               .weight_factor = factor.weight_gradient,
+                               .loss_sum = loss_sum,
+                               .x_gradient = dx,
+                               .weight_gradient = train ? layer_.weight().gradient : View{},
+                               .accumulators = step.accumulators,
+                               .casting = step.casting});
   x_.release();
 }
 
 void Head::last_logits(Step& step, View logits) {
-  step.engine.matmul({.a = {slice_rows(x_.rows().matrix, step.tokens() - 1, 1), false},
-                      .b = layer_.weight().quantized.rows(),
-                      .out = logits,
-                      .alpha = factors(step.tokens()).output,
-                      .accumulator = step.accumulators.forward});
+  step.engine.run(Gemm{.a = {slice_rows(x_.rows().matrix, step.tokens() - 1, 1), false},
+                       .b = layer_.weight().quantized.rows(),
+                       .out = logits,
+                       .alpha = factors(step.tokens()).output,
+                       .accumulator = step.accumulators.fprop});
 }
 
 double Head::propagate_ratio(Size tokens) {

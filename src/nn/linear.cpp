@@ -48,17 +48,17 @@ QuantizedTensor& Linear::input_from(Step& step, View matrix, float factor) {
     return x_.place(QuantizedTensor(sites_.x, matrix, step.one), step.columns_cast());
   }
   QuantizedTensor& x = input(step, Producer::can_requantize);
-  step.engine.quantize(matrix, x, step.casting, factor);
+  step.engine.run(Quantize{matrix, x, step.casting, factor});
   return x;
 }
 
 QuantizedTensor& Linear::output_gradient_from(Step& step, View matrix, float factor) {
   if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(sites_.dy, matrix)) {
-    if (bias_ != nullptr) step.engine.sum_columns(matrix, bias_->gradient);
+    if (bias_ != nullptr) step.engine.run(SumColumns{matrix, bias_->gradient});
     return dy_.place(QuantizedTensor(sites_.dy, matrix, step.one), ColumnsCast::with_rows);
   }
   QuantizedTensor& dy = output_gradient(step);
-  step.engine.quantize(matrix, dy, step.casting, factor);
+  step.engine.run(Quantize{matrix, dy, step.casting, factor});
   return dy;
 }
 
@@ -78,30 +78,32 @@ QuantizedTensor& Linear::output_gradient(const QuantizedTensor& dy) {
 }
 
 void Linear::forward(Step& step, View y) {
-  step.engine.matmul({.a = x_.rows(),
-                      .b = weight_.quantized.rows(),
-                      .out = y,
-                      .bias = bias_ != nullptr ? bias_->weight : View{},
-                      .alpha = factors(step.tokens()).output,
-                      .accumulator = step.accumulators.forward});
+  step.engine.run(Gemm{.a = x_.rows(),
+                       .b = weight_.quantized.rows(),
+                       .out = y,
+                       .bias = bias_ != nullptr ? bias_->weight : View{},
+                       .alpha = factors(step.tokens()).output,
+                       .accumulator = step.accumulators.fprop});
   if (!recomputes(step)) x_.drop_rows();
 }
 
-void Linear::input_gradient(Step& step, View dx) {
-  step.engine.matmul({.a = dy_.rows(),
-                      .b = weight_.quantized.columns(),
-                      .out = dx,
-                      .alpha = factors(step.tokens()).input_gradient,
-                      .accumulator = step.accumulators.input_gradient});
+void Linear::dgrad(Step& step, View dx) {
+  step.engine.run(Gemm{.pass = GemmPass::dgrad,
+                       .a = dy_.rows(),
+                       .b = weight_.quantized.columns(),
+                       .out = dx,
+                       .alpha = factors(step.tokens()).input_gradient,
+                       .accumulator = step.accumulators.dgrad});
 }
 
-void Linear::weight_gradient(Step& step) {
-  step.engine.matmul({.a = dy_.columns(),
-                      .b = x_.columns(),
-                      .out = weight_.gradient,
-                      .alpha = factors(step.tokens()).weight_gradient,
-                      .accumulate = true,
-                      .accumulator = step.accumulators.weight_gradient});
+void Linear::wgrad(Step& step) {
+  step.engine.run(Gemm{.pass = GemmPass::wgrad,
+                       .a = dy_.columns(),
+                       .b = x_.columns(),
+                       .out = weight_.gradient,
+                       .alpha = factors(step.tokens()).weight_gradient,
+                       .accumulate = true,
+                       .accumulator = step.accumulators.wgrad});
   x_.release();
   dy_.release();
 }

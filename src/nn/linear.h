@@ -45,8 +45,8 @@ class Linear {
   void forward(Step& step, View y);
   // Whether y is not kept, and forward called again in backward: before x is requantized.
   bool recomputes(const Step& step) const;
-  void input_gradient(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
-  void weight_gradient(Step& step);          // dw += dyᵀ·x, when x is there
+  void dgrad(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
+  void wgrad(Step& step);           // dw += dyᵀ·x, when x is there
 
   // Given stored over true gradient at y, notes it for the parameters and returns it at x.
   double propagate_ratio(double ratio_at_output, Size tokens);

@@ -39,12 +39,12 @@ void MlpBranch::forward(Step& step, View out) {
   const bool kept = step.pass != Pass::evaluate && !up_.recomputes(step);
   hidden_ = kept ? step.saved(up_width(shape_)) : step.scratch(up_width(shape_));
   up_.forward(step, hidden_);
-  step.engine.activation({.kind = shape_.activation,
-                          .x = hidden_,
-                          .factor = factors().output,
-                          .limit = shape_.activation_clip,
-                          .out = down_.input(step, Linear::Producer::can_requantize),
-                          .casting = step.casting});
+  step.engine.run(Activation{.kind = shape_.activation,
+                             .x = hidden_,
+                             .factor = factors().output,
+                             .limit = shape_.activation_clip,
+                             .out = down_.input(step, Linear::Producer::can_requantize),
+                             .casting = step.casting});
   down_.forward(step, out);
 }
 
@@ -54,18 +54,18 @@ void MlpBranch::backward(Step& step, View dx) {
     up_.forward(step, hidden_);
   }
   const View hidden_gradient = step.scratch(shape_.hidden);
-  down_.input_gradient(step, hidden_gradient);
-  step.engine.activation_backward({.kind = shape_.activation,
-                                   .x = hidden_,
-                                   .out_gradient = hidden_gradient,
-                                   .forward_factor = factors().output,
-                                   .factor = factors().input_gradient,
-                                   .limit = shape_.activation_clip,
-                                   .in_gradient = up_.output_gradient(step),
-                                   .out = down_.requantized_input(step),
-                                   .casting = step.casting});
-  down_.weight_gradient(step);
-  up_.input_gradient(step, dx);
+  down_.dgrad(step, hidden_gradient);
+  step.engine.run(ActivationBackward{.kind = shape_.activation,
+                                     .x = hidden_,
+                                     .out_gradient = hidden_gradient,
+                                     .forward_factor = factors().output,
+                                     .factor = factors().input_gradient,
+                                     .limit = shape_.activation_clip,
+                                     .in_gradient = up_.output_gradient(step),
+                                     .out = down_.requantized_input(step),
+                                     .casting = step.casting});
+  down_.wgrad(step);
+  up_.dgrad(step, dx);
 }
 
 double MlpBranch::propagate_ratio(double ratio, Step& step) {

@@ -83,11 +83,11 @@ void Parameters::allocate(Engine& engine, Format matrices) {
     weights += weight_bytes_of(parameter, matrices);
     gradients += gradient_bytes_of(parameter);
   }
-  weights_ = engine.allocate(static_cast<std::size_t>(weights));
-  gradients_ = engine.allocate(static_cast<std::size_t>(gradients));
-  one_ = engine.allocate(sizeof(float) * 4);
+  weights_ = engine.device().allocate(static_cast<std::size_t>(weights));
+  gradients_ = engine.device().allocate(static_cast<std::size_t>(gradients));
+  one_ = engine.device().allocate(sizeof(float) * 4);
   const float one = 1;
-  engine.upload(&one, one_.get(), sizeof(one));
+  engine.device().upload(&one, one_.get(), sizeof(one));
   Size weight_offset = 0;
   Size gradient_offset = 0;
   for (Parameter& parameter : list_) {
@@ -105,7 +105,7 @@ void Parameters::initialize(Engine& engine, std::uint64_t seed) {
     const Size pieces = (parameter.count() + initialized_at_once - 1) / initialized_at_once;
 #pragma omp parallel for schedule(dynamic) if (pieces > 1)
     for (Size piece = 0; piece < pieces; ++piece) initialize_piece(parameter, seed, piece, codes.data());
-    engine.upload(codes.data(), parameter.weight.data, codes.size());
+    engine.device().upload(codes.data(), parameter.weight.data, codes.size());
   }
 }
 
@@ -118,7 +118,7 @@ void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& c
     parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
     return;
   }
-  quantized_[index] = engine.allocate(static_cast<std::size_t>(quantized_size(parameter, engine.sharing())));
+  quantized_[index] = engine.device().allocate(static_cast<std::size_t>(quantized_size(parameter, engine.sharing())));
   Size offset = 0;
   const auto take = [&](std::size_t bytes) {
     std::byte* place = quantized_[index].get() + offset;
@@ -127,7 +127,7 @@ void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& c
   };
   parameter.quantized =
       QuantizedTensor(*parameter.site, parameter.rows, parameter.cols, Copies::both, engine.sharing(), take);
-  engine.quantize(parameter.weight, parameter.quantized, casting);
+  engine.run(Quantize{parameter.weight, parameter.quantized, casting});
 }
 
 void Parameters::quantize_all(Engine& engine, const Casting& casting) {
@@ -135,7 +135,7 @@ void Parameters::quantize_all(Engine& engine, const Casting& casting) {
 }
 
 void Parameters::clear_gradients(Engine& engine) {
-  for (Parameter& parameter : list_) engine.fill_zero(parameter.gradient);
+  for (Parameter& parameter : list_) engine.run(FillZero{parameter.gradient});
 }
 
 Size Parameters::weight_bytes() const {

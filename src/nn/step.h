@@ -40,7 +40,7 @@ struct Step {
   // At the start of a pass: what differs between micro-steps goes into engine memory, where casts find it.
   StepVariables* begin(const StepVariables& variables) {
     auto* device = reinterpret_cast<StepVariables*>(arena.take_saved(sizeof(variables)));
-    engine.upload(&variables, device, sizeof(variables));
+    engine.device().upload(&variables, device, sizeof(variables));
     casting.micro_step = &device->micro_step;
     one = &device->one;
     return device;
@@ -50,13 +50,13 @@ struct Step {
   template <class Value>
   std::span<const Value> uploaded(std::span<const Value> values) {
     std::byte* device = arena.take_saved(values.size_bytes());
-    engine.upload(values.data(), device, values.size_bytes());
+    engine.device().upload(values.data(), device, values.size_bytes());
     return {reinterpret_cast<const Value*>(device), values.size()};
   }
 
   // A wide matrix that backward reads again, and one that ends with its scope.
-  View saved(Size cols) { return arena.saved(tokens(), cols, engine.wide_format()); }
-  View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.wide_format()); }
+  View saved(Size cols) { return arena.saved(tokens(), cols, engine.high_precision()); }
+  View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.high_precision()); }
 
   auto saver() {
     return [this](std::size_t bytes) { return arena.take_saved(bytes); };
@@ -95,7 +95,7 @@ struct Step {
   void look_at(Site& site, const View& wide) {
     const Arena::Scope scope(arena);
     QuantizedTensor copy = scratch(site, wide.cols, Copies::rows_only);
-    engine.quantize(wide, copy, casting);
+    engine.run(Quantize{wide, copy, casting});
   }
 
   // Whether the columns of an operand whose producer can requantize it are made in backward.
@@ -110,7 +110,7 @@ struct Step {
 // The factor that would have given the site's tensor unit variance, from what its cast has just seen with this one.
 inline float factor_to_unit(float factor, Site& site, Engine& engine) {
   Site* const sites[] = {&site};
-  engine.collect(sites);
+  engine.wait_for_statistics(sites);
   const double deviation = site.seen.std();
   site.seen = {};
   return deviation > 0 ? static_cast<float>(factor / deviation) : factor;

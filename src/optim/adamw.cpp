@@ -35,26 +35,26 @@ void AdamWOptimizer::update_parameter(Engine& engine, OptimizerState& state, con
   Parameter& parameter = *state.parameter;
   const OptimizerStep& step = update.step;
   const double t = static_cast<double>(updates());
-  engine.adamw(
-      {.weight = parameter.weight,
-       .gradient = parameter.gradient,
-       .moment1 = state.slots[moment1].values,
-       .moment2_root = state.slots[moment2_root].values,
-       .gradient_factor = update.gradient_factor,
-       .summary = update.summary,
-       .value_limit = update.value_limit,
-       .learning_rate = static_cast<float>(step.learning_rate * state.learning_rate_factor),
-       .beta1 = static_cast<float>(config().beta1),
-       .beta2 = static_cast<float>(config().beta2),
-       .epsilon = static_cast<float>(config().epsilon),
-       .decay = static_cast<float>(step.decay * state.decay_factor),
-       .bias_correction1 = static_cast<float>(1 - std::pow(config().beta1, t)),
-       .bias_correction2 = static_cast<float>(1 - std::pow(config().beta2, t)),
-       .rounding = config().master == MasterWeights::f32 ? Rounding::nearest_even : Rounding::stochastic,
-       .random = {step.casting->seed, static_cast<std::uint32_t>(step.step), stream_of(parameter.name.c_str())},
-       .statistics = update.statistics,
-       .quantized = parameter.quantized.valid() ? &parameter.quantized : nullptr,
-       .casting = step.casting});
+  engine.run(
+      AdamW{.weight = parameter.weight,
+            .gradient = parameter.gradient,
+            .moment1 = state.slots[moment1].values,
+            .moment2_root = state.slots[moment2_root].values,
+            .gradient_factor = update.gradient_factor,
+            .summary = update.summary,
+            .value_limit = update.value_limit,
+            .learning_rate = static_cast<float>(step.learning_rate * state.learning_rate_factor),
+            .beta1 = static_cast<float>(config().beta1),
+            .beta2 = static_cast<float>(config().beta2),
+            .epsilon = static_cast<float>(config().epsilon),
+            .decay = static_cast<float>(step.decay * state.decay_factor),
+            .bias_correction1 = static_cast<float>(1 - std::pow(config().beta1, t)),
+            .bias_correction2 = static_cast<float>(1 - std::pow(config().beta2, t)),
+            .rounding = config().master == MasterWeights::f32 ? Rounding::nearest_even : Rounding::stochastic,
+            .random = {step.casting->seed, static_cast<std::uint32_t>(step.step), stream_of(parameter.name.c_str())},
+            .statistics = update.statistics,
+            .quantized = parameter.quantized.valid() ? &parameter.quantized : nullptr,
+            .casting = step.casting});
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, Parameters& parameters) {

@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include <cstring>
 #include <fmt/format.h>
 #include <map>
 
@@ -57,7 +58,7 @@ void place(OptimizerSlot& slot, std::byte*& next, Engine& engine) {
   auto* floats = reinterpret_cast<float*>(next);
   values.tensor_scale = floats;
   const float one = 1;
-  engine.upload(&one, values.tensor_scale, sizeof(one));
+  engine.device().upload(&one, values.tensor_scale, sizeof(one));
   values.block_scales = slot.scale_count() > 0 ? floats + 4 : nullptr;
   next += scale_bytes(slot);
 }
@@ -102,13 +103,13 @@ Size Optimizer::stored_bytes() const {
 }
 
 void Optimizer::allocate(Engine& engine) {
-  memory_ = engine.allocate(static_cast<std::size_t>(planned_bytes()));
+  memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes()));
   std::byte* next = memory_.get();
   for (OptimizerState& state : states_) {
     for (OptimizerSlot& slot : state.slots) place(slot, next, engine);
   }
-  statistics_ = engine.allocate(sizeof(GradientSummary) +
-                                states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
+  statistics_ = engine.device().allocate(sizeof(GradientSummary) +
+                                         states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
 }
 
 UpdateStatistics* Optimizer::device_updates() const {
@@ -119,33 +120,34 @@ double* Optimizer::device_squares() const { return reinterpret_cast<double*>(dev
 
 float* Optimizer::device_factors() const { return reinterpret_cast<float*>(device_squares() + states_.size()); }
 
-std::vector<double> Optimizer::gradient_squares(Engine& engine) const {
-  std::vector<double> squares(states_.size());
-  engine.download(device_squares(), squares.data(), squares.size() * sizeof(double));
-  return squares;
+void Optimizer::read_squares(Engine& engine, const std::function<void(std::vector<double>)>& use) const {
+  const std::size_t count = states_.size();
+  engine.device().read(device_squares(), count * sizeof(double), [use, count](const std::byte* data) {
+    const auto* squares = reinterpret_cast<const double*>(data);
+    use({squares, squares + count});
+  });
 }
 
-GradientSummary Optimizer::measure(Engine& engine, float unscale) {
+void Optimizer::measure(Engine& engine, float unscale) {
   std::vector<View> gradients;
   std::vector<float> ratios;
   for (const OptimizerState& state : states_) {
     gradients.push_back(state.parameter->gradient);
     ratios.push_back(state.parameter->gradient_ratio);
   }
-  engine.measure_gradients({.gradients = gradients,
-                            .ratios = ratios,
-                            .unscale = unscale,
-                            .clip = engine_clip(config_.clip),
-                            .limit = static_cast<float>(config_.clip_limit),
-                            .factors = device_factors(),
-                            .squares = device_squares(),
-                            .summary = device_summary()});
-  engine.download(device_summary(), &summary_, sizeof(summary_));
-  return summary_;
+  engine.run(MeasureGradients{.gradients = gradients,
+                              .ratios = ratios,
+                              .unscale = unscale,
+                              .clip = engine_clip(config_.clip),
+                              .limit = static_cast<float>(config_.clip_limit),
+                              .factors = device_factors(),
+                              .squares = device_squares(),
+                              .summary = device_summary()});
+  engine.device().read(device_summary(), sizeof(summary_),
+                       [this](const std::byte* data) { std::memcpy(&summary_, data, sizeof(summary_)); });
 }
 
 void Optimizer::update(Engine& engine, const OptimizerStep& step) {
-  if (summary_.nonfinite != 0) return;
   ++updates_;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const float ratio = states_[i].parameter->gradient_ratio;
@@ -157,9 +159,11 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
          .value_limit = config_.clip == ClipMode::value ? static_cast<float>(config_.clip_limit) * ratio : 0.0F,
          .statistics = device_updates() + i});
   }
-  std::vector<UpdateStatistics> updates(states_.size());
-  engine.download(device_updates(), updates.data(), updates.size() * sizeof(UpdateStatistics));
-  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].update = updates[i];
+  const std::size_t count = states_.size();
+  engine.device().read(device_updates(), count * sizeof(UpdateStatistics), [this, count](const std::byte* data) {
+    const auto* updates = reinterpret_cast<const UpdateStatistics*>(data);
+    for (std::size_t i = 0; i < count; ++i) states_[i].update = updates[i];
+  });
 }
 
 }  // namespace quaver

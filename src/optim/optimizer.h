@@ -47,13 +47,19 @@ class Optimizer {
 
   void allocate(Engine& engine);
 
-  // Norm of the gradients, clipping, and — where every gradient is finite — the update. The caller has the scales of
-  // the weights' sites ready by then.
-  GradientSummary measure(Engine& engine, float unscale);
+  // Both enqueue and return. measure: the norm of the gradients and the factors that clip them; summary() has it after
+  // the device's next synchronize(). update: moves the weights and casts them, for which the scales of their sites are
+  // ready on the device; where the summary there says so it does nothing, and the caller, who learns of that later,
+  // takes the count of updates back.
+  void measure(Engine& engine, float unscale);
   void update(Engine& engine, const OptimizerStep& step);
+  void take_back_update() { --updates_; }
 
-  // The squared norm of each parameter's true gradient, as last measured.
-  std::vector<double> gradient_squares(Engine& engine) const;
+  const GradientSummary& summary() const { return summary_; }
+  GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(statistics_.get()); }
+
+  // The squared norm of each parameter's true gradient, as last measured: `use` is called as Device::read calls it.
+  void read_squares(Engine& engine, const std::function<void(std::vector<double>)>& use) const;
 
   std::vector<OptimizerState>& states() { return states_; }
   Size planned_bytes() const;  // of the slots in engine memory
@@ -84,13 +90,12 @@ class Optimizer {
  private:
   OptimConfig config_;
   std::vector<OptimizerState> states_;
-  GradientSummary summary_;  // as last downloaded
+  GradientSummary summary_;  // as last read
   Size updates_ = 0;
   std::shared_ptr<std::byte> memory_;  // slots
   std::shared_ptr<std::byte>
       statistics_;  // GradientSummary, then UpdateStatistics, squares and factors of all parameters
 
-  GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(statistics_.get()); }
   UpdateStatistics* device_updates() const;
   double* device_squares() const;
   float* device_factors() const;

@@ -81,6 +81,25 @@ void ScaleBook::update_scale(ScaleEntry& entry, std::uint64_t step) {
     log_change(entry, step, before, site.spec, "amax history", ChangeCause::history);
 }
 
+std::vector<DelayedScale> ScaleBook::delayed_scales() const {
+  std::vector<DelayedScale> delayed;
+  for (const auto& entry : entries_) {
+    if (entry->site.spec.rows.policy != ScalePolicy::delayed) continue;
+    const std::deque<float>& history = entry->history;
+    const auto largest = [](auto first, auto last) { return first == last ? 0.0F : *std::max_element(first, last); };
+    DelayedScale& site = delayed.emplace_back(DelayedScale{&entry->site, 0, 0, !history.empty()});
+    if (history.empty()) continue;
+    if (rules_.rule != HistoryRule::max) {
+      site.present_amax = history.back();
+      continue;
+    }
+    const bool drops_oldest = history.size() >= static_cast<std::size_t>(rules_.history);
+    site.kept_amax = largest(history.begin() + (drops_oldest ? 1 : 0), history.end());
+    site.present_amax = largest(history.begin(), history.end());
+  }
+  return delayed;
+}
+
 void ScaleBook::take_samples() {
   for (const auto& entry : entries_) {
     entry->sampled = entry->site.seen.full ? entry->site.seen : CastStatistics{};

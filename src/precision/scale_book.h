@@ -72,6 +72,9 @@ class ScaleBook {
   // Takes what the step's casts saw into histories and totals, and sets the scales of the next step.
   void end_step(std::uint64_t step);
 
+  // What end_step will set the next scales from, beside the step's statistics: for engines that compute them first.
+  std::vector<DelayedScale> delayed_scales() const;
+
   // A step whose gradients were not finite: its amaxes are forgotten, its non-finite values counted.
   void discard_step();
 

@@ -101,27 +101,27 @@ struct TestOperand {
     std::vector<float> values(static_cast<std::size_t>(extent * extent));
     random_normals({17, 0, stream}, 0, values.data(), extent * extent);
     wide = {nullptr, format, extent, extent};
-    memory.push_back(engine.allocate(static_cast<std::size_t>(wide.bytes())));
+    memory.push_back(engine.device().allocate(static_cast<std::size_t>(wide.bytes())));
     wide.data = memory.back().get();
     std::vector<std::byte> stored(static_cast<std::size_t>(wide.bytes()));
     encode_array(wide.format, values.data(), 1.0F, extent * extent, stored.data());
-    engine.upload(stored.data(), wide.data, stored.size());
+    engine.device().upload(stored.data(), wide.data, stored.size());
     Site* const sites[] = {&site};
-    engine.publish(sites);
+    engine.upload_scales(sites);
     tensor = QuantizedTensor(site, extent, extent, Copies::rows_only, engine.sharing(), [&](std::size_t bytes) {
-      memory.push_back(engine.allocate(bytes));
+      memory.push_back(engine.device().allocate(bytes));
       return memory.back().get();
     });
-    engine.quantize(wide, tensor, {.seed = 17});
+    engine.run(Quantize{wide, tensor, {.seed = 17}});
   }
 
   // What the codes stand for, with the tensor's scale.
   std::vector<double> decoded(Engine& engine) const {
     CodeMatrix matrix = tensor.rows_matrix();
     std::vector<std::byte> codes(static_cast<std::size_t>(matrix.code_bytes()));
-    engine.download(matrix.codes, codes.data(), codes.size());
+    engine.device().download(matrix.codes, codes.data(), codes.size());
     float scale = 1;
-    engine.download(matrix.tensor_scale, &scale, sizeof(scale));
+    engine.device().download(matrix.tensor_scale, &scale, sizeof(scale));
     matrix.codes = codes.data();
     std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
     decode_rows(matrix, 0, matrix.rows, values.data(), matrix.cols);
@@ -171,15 +171,15 @@ double largest_error(const TestGemm& gemm, const std::vector<float>& expected) {
   return largest;
 }
 
-double time_gemm(Engine& engine, const Matmul& op) {
-  engine.matmul(op);
-  engine.synchronize();
+double time_gemm(Engine& engine, const Gemm& op) {
+  engine.run(op);
+  engine.device().synchronize();
   double best = 0;
   const auto start = Clock::now();
   for (int run = 0; run < 10; ++run) {
     const auto begun = Clock::now();
-    engine.matmul(op);
-    engine.synchronize();
+    engine.run(op);
+    engine.device().synchronize();
     const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
     if (run == 0 || seconds < best) best = seconds;
     if (Clock::now() - start > std::chrono::milliseconds(300)) break;
@@ -193,7 +193,7 @@ TestGemm multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
   const TestOperand a(engine, wide, "doctor/x", extent, 1);
   const TestOperand b(engine, wide, "doctor/w", extent, 2);
   View out{nullptr, Format::f32, extent, extent};
-  const auto memory = engine.allocate(static_cast<std::size_t>(out.bytes()));
+  const auto memory = engine.device().allocate(static_cast<std::size_t>(out.bytes()));
   out.data = memory.get();
   TestGemm gemm;
   gemm.extent = extent;
@@ -202,7 +202,7 @@ TestGemm multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
   gemm.a = a.decoded(engine);
   gemm.b = b.decoded(engine);
   gemm.out.resize(static_cast<std::size_t>(out.count()));
-  engine.download(out.data, gemm.out.data(), gemm.out.size() * sizeof(float));
+  engine.device().download(out.data, gemm.out.data(), gemm.out.size() * sizeof(float));
   return gemm;
 }
 
@@ -322,7 +322,7 @@ Support recipe_support(Engine& engine, const std::string& recipe) {
 GemmCheck check_gemm(Engine& engine, Size extent, double bound) {
   GemmCheck check{.engine = engine.name(), .against = "double precision", .bound = bound};
   try {
-    const TestGemm gemm = multiply(engine, engine.wide_format(), extent, Wanted::everything);
+    const TestGemm gemm = multiply(engine, engine.high_precision(), extent, Wanted::everything);
     check.error = largest_error(gemm, {});
     note_time(check, gemm);
   } catch (const Error& error) {
@@ -334,14 +334,15 @@ GemmCheck check_gemm(Engine& engine, Size extent, double bound) {
 GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound) {
   GemmCheck check{.engine = engine.name(), .against = reference.name(), .bound = bound};
   try {
-    const Format wide = engine.wide_format();
+    const Format wide = engine.high_precision();
     const TestGemm gemm = multiply(engine, wide, extent, Wanted::everything);
     const TestGemm expected = multiply(reference, wide, extent, Wanted::everything);
     check.different_values = count_different(gemm.a, expected.a) + count_different(gemm.b, expected.b);
     check.error = largest_error(gemm, expected.out);
     note_time(check, gemm);
     // A GPU shows what it can do on large GEMMs only.
-    if (engine.hardware().kind == HardwareKind::gpu) note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
+    if (engine.device().hardware().kind == HardwareKind::gpu)
+      note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
   } catch (const Error& error) {
     check.failure = error.what();
   }

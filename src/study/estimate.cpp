@@ -58,7 +58,7 @@ int vocabulary_of(const Config& config, std::vector<std::string>& notes) {
 }
 
 bool wants_gpu(const Config& config, const EstimateOptions& options) {
-  return config.train.device == Device::cuda || !options.gpu.empty() || options.gpu_memory.has_value();
+  return config.train.device == DeviceChoice::cuda || !options.gpu.empty() || options.gpu_memory.has_value();
 }
 
 // What the process holds once the mathematics library has its buffers, which it takes at the first product.
@@ -66,8 +66,8 @@ Size program_with_libraries(Engine& engine) {
   constexpr Size extent = 512;
   View out{nullptr, Format::f32, extent, extent};
   {
-    const auto memory = engine.allocate(static_cast<std::size_t>(3 * out.bytes()));
-    const auto one = engine.allocate(sizeof(float));
+    const auto memory = engine.device().allocate(static_cast<std::size_t>(3 * out.bytes()));
+    const auto one = engine.device().allocate(sizeof(float));
     out.data = memory.get();
     const auto operand = [&](Size index) {
       return Operand{{.spec = {},
@@ -76,7 +76,7 @@ Size program_with_libraries(Engine& engine) {
                       .codes = memory.get() + index * out.bytes(),
                       .tensor_scale = reinterpret_cast<float*>(one.get())}};
     };
-    engine.matmul({.a = operand(1), .b = operand(2), .out = out});
+    engine.run(Gemm{.a = operand(1), .b = operand(2), .out = out});
   }
   return process_memory().now;
 }
@@ -91,7 +91,7 @@ Target this_cpu(const Config& config) {
   target.engine = make_cpu_engine(config.train.threads);
   target.device = target.engine->name();
   target.overhead = program_with_libraries(*target.engine) + beside_tensors;
-  target.available = static_cast<Size>(target.engine->free_memory());
+  target.available = static_cast<Size>(target.engine->device().free_memory());
   target.available_how = "available on this machine";
   return target;
 }
@@ -102,12 +102,12 @@ Target present_gpu(const Config& config) {
   if (cuda.machine.devices.empty()) throw Error(cuda.problem, cuda.remedy);
   const auto before = GpuMeter(cuda.machine.devices.front().pci_bus_id).card();
   Target target;
-  target.engine = make_cuda_engine({.wide = gpu_wide_format(config.precision.recipe)});
-  target.hardware = target.engine->hardware();
+  target.engine = make_cuda_engine({.high_precision = gpu_wide_format(config.precision.recipe)});
+  target.hardware = target.engine->device().hardware();
   target.device = target.engine->name();
-  const auto after = static_cast<Size>(target.engine->free_memory());
+  const auto after = static_cast<Size>(target.engine->device().free_memory());
   // The engine's own workspace is in the plan.
-  const auto workspace = static_cast<Size>(target.engine->workspace_bytes());
+  const auto workspace = static_cast<Size>(target.engine->device().workspace_bytes());
   const Size free = before ? static_cast<Size>(before->memory_free) : after + workspace + assumed_context;
   target.overhead = std::max<Size>(0, free - after - workspace) + assumed_on_the_way;
   target.overhead_origin = before ? Origin::measured : Origin::assumed;
@@ -132,7 +132,7 @@ Target absent_gpu(const EstimateOptions& options) {
 
 Target choose_target(const Config& config, const EstimateOptions& options, std::vector<std::string>& notes) {
   const bool named = !options.gpu.empty();
-  const bool maybe_here = config.train.device != Device::cpu && !named && cuda_may_be_there();
+  const bool maybe_here = config.train.device != DeviceChoice::cpu && !named && cuda_may_be_there();
   if (maybe_here) {
     try {
       return present_gpu(config);
@@ -284,7 +284,8 @@ bool probe_fits(const Estimate& estimate, const Target& target) {
   if (!target.is_gpu()) {
     shallow.train.batch = std::clamp<Size>(probe_tokens / shallow.train.context, 1, shallow.train.batch);
   }
-  return target.needed(plan_memory(shallow, target.hardware)) <= static_cast<Size>(target.engine->free_memory());
+  return target.needed(plan_memory(shallow, target.hardware)) <=
+         static_cast<Size>(target.engine->device().free_memory());
 }
 
 void add_time(Estimate& estimate, const Target& target, const EstimateOptions& options) {

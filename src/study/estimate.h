@@ -52,7 +52,7 @@ struct FittingChange {
 struct Estimate {
   Config config;       // as resolved
   std::string device;  // in words
-  HardwareKind kind = HardwareKind::processors;
+  HardwareKind kind = HardwareKind::cpu;
   MemoryPlan plan;
   Size overhead = 0;  // program and libraries on the host; CUDA's context and libraries on a GPU
   Origin overhead_origin = Origin::measured;

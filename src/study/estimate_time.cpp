@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "data/random_tokens.h"
-#include "engine/gpu_rules.h"
+#include "engine/tensor_cores.h"
 #include "engine/timed_engine.h"
 #include "precision/recipe.h"
 #include "train/trainer.h"
@@ -38,7 +38,7 @@ Config shallow(Config config, Size layers, Size batch) {
 // On the CPU timing costs nothing, and the first steps of large models are long enough to go by. A GPU
 // captures its micro-step as a CUDA graph in the first two steps, and is slower while every operation is waited for.
 ShallowStep run_probe(const Config& config, Engine& engine) {
-  const bool gpu = engine.hardware().kind == HardwareKind::gpu;
+  const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
   TimedEngine timed(engine);
   TrainingData data;
   data.vocab = static_cast<int>(config.model.vocab);
@@ -46,10 +46,10 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
   Trainer trainer(config, data, timed, [](const std::string&) {});
   const auto one_step = [&] {
     timed.reset();
-    timed.synchronize();
+    timed.device().synchronize();
     const auto start = Clock::now();
     trainer.step();
-    timed.synchronize();
+    timed.device().synchronize();
     return seconds_since(start);
   };
   ShallowStep probe;
@@ -60,7 +60,7 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
     best = std::min(one_step(), one_step());
     timed.set_mode(TimedEngine::Mode::watching);
     one_step();
-    probe.optimizer = std::min(best, timed.time(KernelKind::optimizer).seconds);
+    probe.optimizer = std::min(best, timed.time(OperationKind::optimizer).seconds);
   } else {
     timed.set_mode(TimedEngine::Mode::watching);
     const auto start = Clock::now();
@@ -68,7 +68,7 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
       const double seconds = one_step();
       if (best != 0 && seconds >= best) continue;
       best = seconds;
-      probe.optimizer = timed.time(KernelKind::optimizer).seconds;
+      probe.optimizer = timed.time(OperationKind::optimizer).seconds;
     } while (seconds_since(start) < 0.5);
   }
   probe.micro_step = best - probe.optimizer;
@@ -78,12 +78,12 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
 // Whether tensor cores of this GPU take the recipe's operands as they lie, by the engine's own rules.
 bool runs_natively(const Config& config, const GpuModel& gpu) {
   const Recipe recipe = make_recipe(config.precision.recipe, config.precision);
-  return cuda::why_not_native(gpu.architecture, "", recipe.x.rows, recipe.w.rows).empty() &&
-         cuda::library_has_scaling(gpu.architecture, cuda::scaling_of(recipe.x.rows));
+  return why_not_native(gpu.architecture, "", recipe.x.rows, recipe.w.rows).empty() &&
+         library_has_scaling(gpu.architecture, scaling_of(recipe.x.rows));
 }
 
-Size probe_batch(const Config& config, const Engine& engine) {
-  if (engine.hardware().kind == HardwareKind::gpu) return config.train.batch;
+Size probe_batch(const Config& config, Engine& engine) {
+  if (engine.device().hardware().kind == HardwareKind::gpu) return config.train.batch;
   return std::clamp<Size>(probe_tokens / config.train.context, 1, config.train.batch);
 }
 

@@ -81,7 +81,7 @@ CastStatistics weight_statistics(Trainer& trainer, const std::string& site, cons
   });
   if (parameter == all.end()) throw Error("the model has no weight at " + site, "the plan belongs to another model");
   std::vector<std::byte> stored(static_cast<std::size_t>(parameter->weight.bytes()));
-  trainer.engine().download(parameter->weight.data, stored.data(), stored.size());
+  trainer.engine().device().download(parameter->weight.data, stored.data(), stored.size());
   std::vector<float> values(static_cast<std::size_t>(parameter->count()));
   decode_array(parameter->weight.format, stored.data(), 1, parameter->count(), values.data());
 

@@ -34,6 +34,14 @@ struct Site {
   CastStatistics seen;
 };
 
+// A site whose scale follows its amax history, and what the history brings into the next scale.
+struct DelayedScale {
+  const Site* site = nullptr;
+  float kept_amax = 0;     // the largest that the history keeps when a step's amax joins it
+  float present_amax = 0;  // that of the history as it is, for a step that adds none
+  bool has_history = false;
+};
+
 inline bool is_wide(const QuantSpec& spec) { return !is_low_precision(spec.format); }
 
 }  // namespace quaver

@@ -37,7 +37,7 @@ class HostCopy {
   std::span<const std::byte> take(const void* device, Size bytes) {
     const auto count = static_cast<std::size_t>(bytes);
     std::byte* place = memory_.data() + used_;
-    engine_.download(device, place, count);
+    engine_.device().download(device, place, count);
     used_ += count;
     return {place, count};
   }
@@ -78,7 +78,7 @@ void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string&
                             name, tensor.data.size(), tensor.dtype, bytes, dtype),
                 "the checkpoint belongs to a run of another shape: resume with that run's own config");
   }
-  engine.upload(tensor.data.data(), to, tensor.data.size());
+  engine.device().upload(tensor.data.data(), to, tensor.data.size());
 }
 
 void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& parameter, const OptimizerSlot& slot) {

@@ -12,13 +12,13 @@ Format gpu_wide_format(const std::string& recipe) {
 }
 
 std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice) {
-  const CudaOptions cuda{.device = 0, .wide = gpu_wide_format(config.precision.recipe), .notice = notice};
+  const CudaOptions cuda{.device = 0, .high_precision = gpu_wide_format(config.precision.recipe), .notice = notice};
   switch (config.train.device) {
-    case Device::cuda:
+    case DeviceChoice::cuda:
       return make_cuda_engine(cuda);
-    case Device::cpu:
+    case DeviceChoice::cpu:
       break;
-    case Device::automatic:
+    case DeviceChoice::automatic:
       if (!cuda_may_be_there()) break;
       try {
         return make_cuda_engine(cuda);

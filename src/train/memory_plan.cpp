@@ -37,7 +37,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   const auto engine = make_sizing_engine(hardware, wide);
   std::size_t counted = 0;
   const auto count = [&] {  // bytes allocated since it was last asked
-    const std::size_t now = engine->allocated_bytes();
+    const std::size_t now = engine->device().allocated_bytes();
     return static_cast<Size>(now - std::exchange(counted, now));
   };
   const std::unique_ptr<Model> built = make_model(config);
@@ -61,8 +61,8 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   memory.scratch = static_cast<Size>(arena.bytes - arena.saved);
   optimizer->measure(*engine, 1);
   optimizer->update(*engine, {.casting = &casting});
-  memory.workspace = static_cast<Size>(engine->workspace_bytes());
-  memory.transient = static_cast<Size>(engine->passing_bytes());
+  memory.workspace = static_cast<Size>(engine->device().workspace_bytes());
+  memory.transient = static_cast<Size>(engine->device().transient_bytes());
   memory.checkpoint = memory.weights + optimizer->stored_bytes();
   return memory;
 }
@@ -76,7 +76,7 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine) {
   dry_passes(model, config, engine, measure);
   const ArenaPlan plan{measure.peak(), measure.peak_saved()};
   // Once more with an address for each matrix: what an operation does depends on which of them are the same.
-  const auto addresses = engine.allocate(plan.bytes);
+  const auto addresses = engine.device().allocate(plan.bytes);
   Arena arena(addresses.get(), plan.bytes);
   dry_passes(model, config, engine, arena);
   return plan;
@@ -94,11 +94,11 @@ MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const Mod
 
 void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model) {
   const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
-                                                      : static_cast<Size>(engine.free_memory());
-  const Hardware hardware = engine.hardware();
+                                                      : static_cast<Size>(engine.device().free_memory());
+  const Hardware hardware = engine.device().hardware();
   const MemoryPlan plan = plan_memory(config, hardware, make_model);
   const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
-    return some.engine_total() - static_cast<Size>(engine.workspace_bytes());
+    return some.engine_total() - static_cast<Size>(engine.device().workspace_bytes());
   };
   const Size needed = needed_by(plan);
   if (limit == 0 || needed <= limit) return;

@@ -59,7 +59,7 @@ std::vector<SiteSpec> PrecisionControl::specs() const {
 }
 
 std::vector<SiteSpec> PrecisionControl::high_precision_specs() const {
-  const char* name = context_.engine.wide_format() == Format::f32 ? "fp32" : "bf16";
+  const char* name = context_.engine.high_precision() == Format::f32 ? "fp32" : "bf16";
   const Recipe recipe = make_recipe(name, context_.config.precision);
   std::vector<SiteSpec> all;
   for (const Site* site : context_.sites) all.push_back(recipe.of(site->role));
@@ -69,7 +69,7 @@ std::vector<SiteSpec> PrecisionControl::high_precision_specs() const {
 void PrecisionControl::set_spec(const std::string& site, const SiteSpec& spec, const std::string& reason) {
   if (context_.book().entry(site).site.spec == spec) return;
   context_.book().set_spec(site, spec, static_cast<std::uint64_t>(context_.step), reason);
-  context_.engine.publish(context_.sites);
+  context_.engine.upload_scales(context_.sites);
   cast_weight_of(site);
 }
 
@@ -105,7 +105,7 @@ std::vector<std::string> PrecisionControl::take_back(const std::string& pattern)
     const Site& site = entry->site;
     if (!matches(pattern, site.name) || !context_.book().can_roll_back(site.name)) continue;
     const std::string reason = context_.book().roll_back(site.name, static_cast<std::uint64_t>(context_.step));
-    context_.engine.publish(context_.sites);
+    context_.engine.upload_scales(context_.sites);
     cast_weight_of(site.name);
     done.push_back(
         fmt::format("{}: took back \"{}\"; stored as {} again", site.name, reason, describe(site.spec.rows)));

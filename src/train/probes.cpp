@@ -55,7 +55,7 @@ void Probes::enter_specs(std::span<const SiteSpec> specs) {
     if (site->spec != specs[i]) changed.insert(site);
     site->spec = specs[i];
   }
-  context_.engine.publish(context_.sites);
+  context_.engine.upload_scales(context_.sites);
   Parameters& parameters = context_.model.parameters();
   for (Parameter& parameter : parameters.all()) {
     if (!changed.contains(parameter.site)) continue;
@@ -71,7 +71,7 @@ ProbeResult Probes::probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat
         fmt::format("a probe names the formats of {} sites, the model has {} sites", specs.size(), sites.size()),
         "give one for each site, in their order");
   }
-  context_.engine.collect(sites);
+  context_.engine.wait_for_statistics(sites);
   std::vector<ProbedSite> before;
   std::vector<SiteSpec> own;
   for (std::size_t i = 0; i < sites.size(); ++i) {
@@ -109,14 +109,14 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
   model.loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
-  engine.collect(context_.sites);
-  ProbeResult result;
   tally_.read();
+  engine.wait_for_statistics(context_.sites);
+  ProbeResult result;
   result.loss = tally_.loss_sum() / static_cast<double>(step.tokens());
   if (!gradients) return result;
   for (const Parameter& parameter : model.parameters().all()) {
     std::vector<float>& gradient = result.gradients.emplace_back(static_cast<std::size_t>(parameter.count()));
-    engine.download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
+    engine.device().download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
     const float unscale = 1 / (loss_scale_.value() * parameter.gradient_ratio);
     for (float& value : gradient) value *= unscale;
   }

@@ -5,12 +5,12 @@
 namespace quaver {
 
 void StepMemory::plan(Model& model, const Config& config, Engine& engine) {
-  const auto sizing = make_sizing_engine(engine.hardware(), engine.wide_format());
+  const auto sizing = make_sizing_engine(engine.device().hardware(), engine.high_precision());
   const ArenaPlan plan = plan_arena(model, config, *sizing);
   begin_generation();
   if (plan.bytes <= arena_.capacity()) return;
   memory_.reset();
-  memory_ = engine.allocate(plan.bytes);
+  memory_ = engine.device().allocate(plan.bytes);
   arena_ = Arena(memory_.get(), plan.bytes);
   saved_ = plan.saved;
 }

@@ -1,6 +1,7 @@
 // What the micro-steps of a step add up in engine memory: the summed loss, and attention's largest logit.
 #pragma once
 
+#include <cstring>
 #include <limits>
 #include <memory>
 
@@ -10,14 +11,17 @@ namespace quaver {
 
 class Tally {
  public:
-  explicit Tally(Engine& engine) : engine_(engine), memory_(engine.allocate(sizeof(Sums))) {}
+  explicit Tally(Engine& engine) : engine_(engine), memory_(engine.device().allocate(sizeof(Sums))) {}
 
   void reset() {
     sums_ = {0, -std::numeric_limits<float>::infinity()};
-    engine_.upload(&sums_, memory_.get(), sizeof(sums_));
+    engine_.device().upload(&sums_, memory_.get(), sizeof(sums_));
   }
-  // Waits for the device.
-  void read() { engine_.download(memory_.get(), &sums_, sizeof(sums_)); }
+  // After the device's next synchronize() the sums are those of this moment.
+  void read() {
+    engine_.device().read(memory_.get(), sizeof(sums_),
+                          [this](const std::byte* data) { std::memcpy(&sums_, data, sizeof(sums_)); });
+  }
 
   // As last read.
   double loss_sum() const { return sums_.loss; }

@@ -68,7 +68,7 @@ Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<
       probes_(context_, *batches_, loss_scale_, tally_) {
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   require_memory(config_, engine_, make_model);
   context_.plan_memory();
   model_->parameters().allocate(engine_, master_format(config_));
@@ -99,14 +99,15 @@ void Trainer::skip_batches(Size count) {
 
 double Trainer::read_loss_sum() {
   tally_.read();
+  engine_.device().synchronize();
   return tally_.loss_sum();
 }
 
-double Trainer::micro_steps(StepReport& report) {
-  const auto start = Clock::now();
+// Enqueues them; the device may still be busy with all of it when they return.
+void Trainer::micro_steps(StepReport& report) {
   tally_.reset();
   model_->parameters().clear_gradients(engine_);
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   memory_.note_scales(sites_);
   for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
     const auto asked = Clock::now();
@@ -120,16 +121,12 @@ double Trainer::micro_steps(StepReport& report) {
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
     if (sampled) look_closely();
   }
-  engine_.collect(sites_);
-  const double sum = read_loss_sum();
-  report.micro_steps_seconds = seconds_since(start) - report.data_seconds;
-  return sum / static_cast<double>(config_.train.accumulation * config_.train.batch * config_.train.context);
 }
 
 // Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
 // Weights are cast between steps: what was seen of them stays.
 void Trainer::abandon_step() {
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   for (Site* site : sites_) {
     if (site->role != Role::w) site->seen = {};
   }
@@ -137,14 +134,15 @@ void Trainer::abandon_step() {
 
 // After the first micro-batch of a sampled step: full statistics of its casts, and its gradients' norms.
 void Trainer::look_closely() {
-  engine_.collect(sites_);
-  book_.take_samples();
+  engine_.peek_statistics(sites_, [this] { book_.take_samples(); });
   noise_.take_first({});
   if (config_.train.accumulation < 2) return;
   optimizer_->measure(engine_, 1.0F / loss_scale_.value());
-  noise_.take_first(optimizer_->gradient_squares(engine_));
+  optimizer_->read_squares(engine_, [this](std::vector<double> squares) { noise_.take_first(std::move(squares)); });
 }
 
+// The whole step is enqueued and waited for once, where the engine computes the next scales itself: whether the
+// gradients are finite is then found out after the update, which does nothing on the device where they are not.
 StepReport Trainer::step() {
   const auto start = Clock::now();
   precision_.switch_recipe_when_due();
@@ -152,54 +150,101 @@ StepReport Trainer::step() {
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
   try {
-    report.loss = micro_steps(report);
+    engine_.device().time([&] { micro_steps(report); }, [this](double seconds) { micro_steps_seconds_ = seconds; });
   } catch (...) {
     abandon_step();
     throw;
   }
-  const auto measured = Clock::now();
   const double schedule = schedule_share(config_.optim, step_, config_.train.steps);
   report.learning_rate = peak_learning_rate(config_.optim, *model_) * schedule;
-  const float unscale = 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation));
-  const GradientSummary summary = optimizer_->measure(engine_, unscale);
+  optimizer_->measure(engine_, 1.0F / (loss_scale_.value() * static_cast<float>(config_.train.accumulation)));
   if (report.sampled) {
-    noise_.take_mean(optimizer_->gradient_squares(engine_));
-    report.gradient_snr = noise_.overall();
+    optimizer_->read_squares(engine_, [this](std::vector<double> squares) { noise_.take_mean(std::move(squares)); });
   }
-  report.skipped = summary.nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
+  const bool ahead = advance_scales();
+  engine_.fetch_statistics(sites_, [] {});
+  tally_.read();
+  const double decay = decay_of(config_.optim, *model_, report.learning_rate, schedule);
+  const std::uint32_t last_cast = last_weight_cast_;
+  if (ahead) update_weights(report.learning_rate, decay);
+  engine_.device().synchronize();
+  finish_step(report);
+  if (ahead && report.skipped) take_back_update(last_cast);
+  if (!ahead && !report.skipped) {
+    engine_.upload_scales(sites_);
+    update_weights(report.learning_rate, decay);
+    engine_.device().synchronize();
+  }
+  loss_scale_.after_step(!report.skipped);
+  ++step_;
+  fill_report(report);
+  report.seconds = seconds_since(start);
+  report.micro_steps_seconds = std::max(0.0, micro_steps_seconds_ - report.data_seconds);
+  report.optimizer_seconds = std::max(0.0, report.seconds - report.data_seconds - report.micro_steps_seconds);
+  return report;
+}
+
+// Asks the engine for the next step's scales. It cannot have them where the host must look first: a weight has no scale
+// yet, or statistics that belong to the step have been fetched already.
+bool Trainer::advance_scales() {
+  for (const Site* site : sites_) {
+    if (!has_given_scale(site->spec.rows)) continue;
+    if (site->seen.count > 0 || (site->role == Role::w && site->scale == 0)) return false;
+  }
+  const std::vector<DelayedScale> delayed = book_.delayed_scales();
+  const std::vector<const Site*> watched = sites_of_loss_scale();
+  return engine_.advance_scales({.delayed = delayed,
+                                 .must_not_saturate = watched,
+                                 .loss_sum = tally_.device_loss_sum(),
+                                 .summary = optimizer_->device_summary()});
+}
+
+void Trainer::update_weights(double learning_rate, double decay) {
+  last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
+  const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
+  optimizer_->update(engine_, {.step = step_, .learning_rate = learning_rate, .decay = decay, .casting = &weights});
+}
+
+// The weights did not move, but were cast: once more as they were before, and nobody saw it.
+void Trainer::take_back_update(std::uint32_t last_cast) {
+  optimizer_->take_back_update();
+  last_weight_cast_ = last_cast;
+  engine_.wait_for_statistics(sites_);
+  for (Site* site : sites_) site->seen = {};
+  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+}
+
+// What the device found out about the step.
+void Trainer::finish_step(StepReport& report) {
+  const TrainConfig& train = config_.train;
+  report.loss = tally_.loss_sum() / static_cast<double>(train.accumulation * train.batch * train.context);
+  if (report.sampled) report.gradient_snr = noise_.overall();
+  report.skipped = optimizer_->summary().nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {
     book_.discard_step();
   } else {
     book_.end_step(static_cast<std::uint64_t>(step_ + 1));
-    engine_.publish(sites_);
-    last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
-    const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
-    optimizer_->update(engine_, {.step = step_,
-                                 .learning_rate = report.learning_rate,
-                                 .decay = decay_of(config_.optim, *model_, report.learning_rate, schedule),
-                                 .unscale = unscale,
-                                 .casting = &weights});
   }
-  loss_scale_.after_step(!report.skipped);
-  ++step_;
-  fill_report(report, summary);
-  report.optimizer_seconds = seconds_since(measured);
-  report.seconds = seconds_since(start);
-  return report;
 }
 
-// FP16 gradients beyond the format saturate, they do not become infinite: to the loss scale both mean the same.
+// FP16 gradients beyond the format saturate, they do not become infinite: to an adaptive loss scale both mean the same.
+std::vector<const Site*> Trainer::sites_of_loss_scale() const {
+  std::vector<const Site*> sites;
+  if (loss_scale_.mode() != LossScaling::adaptive) return sites;
+  for (const Site* site : sites_) {
+    if (site->role == Role::dy && site->spec.rows.format == Format::f16) sites.push_back(site);
+  }
+  return sites;
+}
+
 bool Trainer::loss_scale_overflowed() const {
-  if (loss_scale_.mode() != LossScaling::adaptive) return false;
-  return std::any_of(book_.entries().begin(), book_.entries().end(), [](const auto& entry) {
-    return entry->site.role == Role::dy && entry->site.spec.rows.format == Format::f16 &&
-           entry->site.seen.saturated > 0;
-  });
+  const std::vector<const Site*> sites = sites_of_loss_scale();
+  return std::any_of(sites.begin(), sites.end(), [](const Site* site) { return site->seen.saturated > 0; });
 }
 
-void Trainer::fill_report(StepReport& report, const GradientSummary& summary) {
+void Trainer::fill_report(StepReport& report) {
   report.step = step_;
-  report.gradient_norm = summary.norm;
+  report.gradient_norm = optimizer_->summary().norm;
   report.tokens = config_.train.accumulation * config_.train.batch * config_.train.context;
   report.max_logit = tally_.max_logit();
   for (const auto& entry : book_.entries()) {
@@ -255,9 +300,9 @@ std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> toke
   Step step = context_.make_step(Pass::evaluate);
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
-  const auto memory = engine_.allocate(logits.size() * sizeof(float));
+  const auto memory = engine_.device().allocate(logits.size() * sizeof(float));
   language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
-  engine_.download(memory.get(), logits.data(), logits.size() * sizeof(float));
+  engine_.device().download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }
 
@@ -312,7 +357,7 @@ NumericsSample Trainer::numerics() const {
 }
 
 CheckpointContent Trainer::snapshot(const WatchState& watch) {
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   CheckpointContent content;
   tensors_.copy_from(engine_, model_->parameters(), *optimizer_, content);
   content.state = to_json(TrainerState{.step = step_,
@@ -339,14 +384,14 @@ WatchState Trainer::restore(const Checkpoint& checkpoint) {
   precision_.restore(state.switched);
   loss_scale_.restore(state.loss_scale_log2, state.loss_scale_clean_steps);
   model_->set_unit_factors(state.unit_factors);
-  engine_.collect(sites_);  // what was seen before belongs to another run
+  engine_.wait_for_statistics(sites_);  // what was seen before belongs to another run
   const auto missing =
       book_.from_json(state.scale_book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
   if (!missing.empty()) {
     throw Error(fmt::format("{}: the scale book has no entry for {}", checkpoint.path().string(), missing.front()),
                 "the checkpoint belongs to another model: resume with that run's own config");
   }
-  engine_.publish(sites_);
+  engine_.upload_scales(sites_);
   context_.plan_memory();
   // Requantizing with the stored scales and random streams gives the same codes; what the casts saw is already in the
   // book, so it must not be counted twice.
@@ -363,7 +408,7 @@ void Trainer::gather_weight_statistics() {
   for (const Site* site : sites_) before.push_back(site->seen);
   for (Site* site : sites_) site->seen = {};
   model_->parameters().quantize_all(engine_, weight_casting(Detail::full));
-  engine_.collect(sites_);
+  engine_.wait_for_statistics(sites_);
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (before[i].count == 0) sites_[i]->seen = {};  // after a skipped step the weights were not cast
   }

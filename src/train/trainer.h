@@ -142,11 +142,16 @@ class Trainer {
   void gather_weight_statistics();
   double read_loss_sum();
   void add_evaluation_loss(const Batch& batch, Size index);
-  double micro_steps(StepReport& report);
+  void micro_steps(StepReport& report);
+  bool advance_scales();
+  void update_weights(double learning_rate, double decay);
+  void take_back_update(std::uint32_t last_cast);
+  void finish_step(StepReport& report);
   void abandon_step();
   void look_closely();
+  std::vector<const Site*> sites_of_loss_scale() const;
   bool loss_scale_overflowed() const;
-  void fill_report(StepReport& report, const GradientSummary& summary);
+  void fill_report(StepReport& report);
   void restart_loader();
   Size batch_index() const { return step_ * config_.train.accumulation + skipped_batches_; }
 
@@ -163,7 +168,8 @@ class Trainer {
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   Tally tally_;
-  GradientNoise noise_;  // of the last sampled step
+  double micro_steps_seconds_ = 0;  // of the latest step, on the device
+  GradientNoise noise_;             // of the last sampled step
   TrainingContext context_;
   PrecisionControl precision_;
   Probes probes_;

@@ -29,8 +29,8 @@ StepBenchmark made_up() {
   benchmark.memory.scratch = 2 << 20;
   benchmark.workspace = 1 << 20;
   benchmark.watched_seconds = 0.24;
-  benchmark.kernels[static_cast<std::size_t>(KernelKind::attention)] = {0.06, 8};
-  benchmark.kernels[static_cast<std::size_t>(KernelKind::optimizer)] = {0.12, 4};
+  benchmark.kernels[static_cast<std::size_t>(OperationKind::attention)] = {0.06, 8};
+  benchmark.kernels[static_cast<std::size_t>(OperationKind::optimizer)] = {0.12, 4};
   return benchmark;
 }
 
@@ -46,8 +46,10 @@ std::vector<double> numbers_of(const std::string& table, const std::string& name
 
 TEST(BenchTable, TimesAreThoseOfOneMicroStep) {
   const std::string table = benchmark_table(made_up());
-  EXPECT_EQ(numbers_of(table, std::string(name_of(KernelKind::attention))), (std::vector<double>{30, 25, 4})) << table;
-  EXPECT_EQ(numbers_of(table, std::string(name_of(KernelKind::optimizer))), (std::vector<double>{60, 50, 2})) << table;
+  EXPECT_EQ(numbers_of(table, std::string(name_of(OperationKind::attention))), (std::vector<double>{30, 25, 4}))
+      << table;
+  EXPECT_EQ(numbers_of(table, std::string(name_of(OperationKind::optimizer))), (std::vector<double>{60, 50, 2}))
+      << table;
   EXPECT_EQ(numbers_of(table, "between operations"), (std::vector<double>{30, 25})) << table;
   EXPECT_EQ(numbers_of(table, "one operation at a time"), (std::vector<double>{120, 100})) << table;
   EXPECT_EQ(numbers_of(table, "as trained"), (std::vector<double>{100})) << table;
@@ -76,7 +78,7 @@ TEST(BenchJson, HasSecondsOfOneMicroStepAndSharesOfTheWhole) {
   EXPECT_NEAR(object["ms_per_step"].get<double>(), 200, 1e-9);
   EXPECT_NEAR(object["micro_step"]["seconds"].get<double>(), 0.1, 1e-12);
   EXPECT_NEAR(object["micro_step"]["watched_seconds"].get<double>(), 0.12, 1e-12);
-  const auto& attention = object["micro_step"]["kernels"][static_cast<std::size_t>(KernelKind::attention)];
+  const auto& attention = object["micro_step"]["kernels"][static_cast<std::size_t>(OperationKind::attention)];
   EXPECT_NEAR(attention["seconds"].get<double>(), 0.03, 1e-12);
   EXPECT_NEAR(attention["share"].get<double>(), 0.25, 1e-12);
   EXPECT_EQ(attention["calls"], 4.0);

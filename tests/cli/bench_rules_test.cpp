@@ -75,8 +75,8 @@ TEST(BenchmarkTable, WordByWord) {
             "1 steps had gradients that were not finite: the measurements are not those of training\n"
             "\n" +
                 row("time per micro-step", "ms", "%", "calls") +
-                row(name_of(static_cast<KernelKind>(0)), "125.000", "50.0", "2") +
-                row(name_of(static_cast<KernelKind>(1)), "62.500", "25.0", "2") +
+                row(name_of(static_cast<OperationKind>(0)), "125.000", "50.0", "2") +
+                row(name_of(static_cast<OperationKind>(1)), "62.500", "25.0", "2") +
                 row("between operations", "62.500", "25.0", "") +
                 row("one operation at a time", "250.000", "100.0", "") +
                 fmt::format("{:<28}{:>10}\n", "as trained", "125.000"));
@@ -124,10 +124,10 @@ TEST(BenchmarkJson, FieldByField) {
                      "gradients": 3145728, "optimizer": 4194304, "activations": 5242880, "scratch": 6291456,
                      "workspace": 7340032},
     "micro_step": {"seconds": 0.125, "watched_seconds": 0.25}})"));
-  ASSERT_EQ(kernels.size(), kernel_kinds);
+  ASSERT_EQ(kernels.size(), operation_kinds);
   EXPECT_EQ(kernels[1],
             nlohmann::json::parse(R"({"kind": "", "seconds": 0.0625, "share": 0.25, "calls": 1.5})")
-                .patch({{{"op", "replace"}, {"path", "/kind"}, {"value", name_of(static_cast<KernelKind>(1))}}}));
+                .patch({{{"op", "replace"}, {"path", "/kind"}, {"value", name_of(static_cast<OperationKind>(1))}}}));
   EXPECT_EQ(kernels[2]["calls"], 0.0);
   StepBenchmark other = measured_by_hand();
   other.calibrated.reset();

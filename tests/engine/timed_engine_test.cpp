@@ -7,7 +7,7 @@ namespace {
 
 class TimedEngineTest : public ::testing::Test {
  protected:
-  Matmul forward() { return {.a = x_.tensor.rows(), .b = w_.tensor.rows(), .out = y_.view()}; }
+  Gemm forward() { return {.a = x_.tensor.rows(), .b = w_.tensor.rows(), .out = y_.view()}; }
 
   std::unique_ptr<Engine> cpu_ = make_cpu_engine(1);
   TimedEngine timed_{*cpu_};
@@ -19,46 +19,46 @@ class TimedEngineTest : public ::testing::Test {
 };
 
 TEST_F(TimedEngineTest, GivesTheWrappedEnginesResultsWhetherItWatchesOrNot) {
-  cpu_->quantize(in_.view(), x_.tensor, casting_);
-  cpu_->quantize(in_.view(), w_.tensor, casting_);
-  cpu_->matmul(forward());
+  cpu_->run(Quantize{in_.view(), x_.tensor, casting_});
+  cpu_->run(Quantize{in_.view(), w_.tensor, casting_});
+  cpu_->run(forward());
   const std::vector<float> expected = y_.values;
   for (const auto mode : {TimedEngine::Mode::idle, TimedEngine::Mode::watching}) {
     y_ = Matrix(32, 32);
     timed_.set_mode(mode);
-    timed_.repeat(7, [&] { timed_.matmul(forward()); });
+    timed_.device().replay(7, [&] { timed_.run(forward()); });
     EXPECT_EQ(y_.values, expected);
   }
   EXPECT_EQ(timed_.name(), cpu_->name());
 }
 
 TEST_F(TimedEngineTest, AddsTimeToTheKindOfTheOperation) {
-  const auto calls = [&](KernelKind kind) { return timed_.time(kind).calls; };
-  timed_.quantize(in_.view(), x_.tensor, casting_, 1);
-  EXPECT_EQ(calls(KernelKind::cast), 0) << "idle";
+  const auto calls = [&](OperationKind kind) { return timed_.time(kind).calls; };
+  timed_.run(Quantize{in_.view(), x_.tensor, casting_, 1});
+  EXPECT_EQ(calls(OperationKind::cast), 0) << "idle";
   timed_.set_mode(TimedEngine::Mode::watching);
-  timed_.quantize(in_.view(), x_.tensor, casting_, 1);
-  timed_.quantize(in_.view(), w_.tensor, casting_, 1);
-  EXPECT_EQ(calls(KernelKind::cast), 2);
+  timed_.run(Quantize{in_.view(), x_.tensor, casting_, 1});
+  timed_.run(Quantize{in_.view(), w_.tensor, casting_, 1});
+  EXPECT_EQ(calls(OperationKind::cast), 2);
 
-  timed_.matmul(forward());
-  EXPECT_EQ(calls(KernelKind::product_forward), 1);
-  Matmul gradient = forward();
+  timed_.run(forward());
+  EXPECT_EQ(calls(OperationKind::gemm_fprop), 1);
+  Gemm gradient = forward();
   gradient.accumulate = true;
-  timed_.matmul(gradient);
-  EXPECT_EQ(calls(KernelKind::product_weight_gradient), 1);
+  timed_.run(gradient);
+  EXPECT_EQ(calls(OperationKind::gemm_wgrad), 1);
 
   const std::vector<std::int32_t> targets(32, 3);
   double loss = 0;
-  timed_.cross_entropy({.x = x_.tensor, .w = w_.tensor, .targets = targets, .loss_sum = &loss, .casting = casting_});
-  timed_.matmul(forward());
-  EXPECT_EQ(calls(KernelKind::product_input_gradient), 1) << "behind the loss";
-  EXPECT_EQ(calls(KernelKind::loss), 1);
+  timed_.run(CrossEntropy{.x = x_.tensor, .w = w_.tensor, .targets = targets, .loss_sum = &loss, .casting = casting_});
+  timed_.run(forward());
+  EXPECT_EQ(calls(OperationKind::gemm_dgrad), 1) << "behind the loss";
+  EXPECT_EQ(calls(OperationKind::loss), 1);
 
   double sum = 0;
-  for (std::size_t kind = 0; kind < kernel_kinds; ++kind) {
-    EXPECT_FALSE(name_of(static_cast<KernelKind>(kind)).empty());
-    sum += timed_.time(static_cast<KernelKind>(kind)).seconds;
+  for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
+    EXPECT_FALSE(name_of(static_cast<OperationKind>(kind)).empty());
+    sum += timed_.time(static_cast<OperationKind>(kind)).seconds;
   }
   EXPECT_GT(sum, 0);
   EXPECT_DOUBLE_EQ(timed_.total_seconds(), sum);

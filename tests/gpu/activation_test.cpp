@@ -18,7 +18,7 @@ constexpr Function functions[] = {
 
 class ActivationTest : public WideTest {
  protected:
-  SiteSpec wide_spec() const { return both({.format = pair().gpu->wide_format()}); }
+  SiteSpec wide_spec() const { return both({.format = pair().gpu->high_precision()}); }
   static SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
 
   void forward(const Function& function, const NamedSpec& named, const Shape& shape, float limit, float factor = 1.3F) {
@@ -26,10 +26,10 @@ class ActivationTest : public WideTest {
         std::string(function.name) + " into " + named.name + ", " + text_of(shape) + ", limit " + std::to_string(limit);
     Twin x(pair(), normal_matrix(shape.rows, shape.cols * function.inputs, 1, 2));
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
-    pair().cpu->activation(
-        {.kind = function.kind, .x = x.cpu(), .factor = factor, .limit = limit, .out = out.cpu(), .casting = casting});
-    pair().gpu->activation(
-        {.kind = function.kind, .x = x.gpu(), .factor = factor, .limit = limit, .out = out.gpu(), .casting = casting});
+    pair().cpu->run(Activation{
+        .kind = function.kind, .x = x.cpu(), .factor = factor, .limit = limit, .out = out.cpu(), .casting = casting});
+    pair().gpu->run(Activation{
+        .kind = function.kind, .x = x.gpu(), .factor = factor, .limit = limit, .out = out.gpu(), .casting = casting});
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
   }
@@ -43,22 +43,22 @@ class ActivationTest : public WideTest {
     Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 2));
     TwinTensor out(pair(), named.spec, shape.rows, width, Copies::both, known_scale);
     Twin& sums = out.sum_columns(0.5F);
-    pair().cpu->activation_backward({.kind = function.kind,
-                                     .x = x.cpu(),
-                                     .out_gradient = dy.cpu(),
-                                     .forward_factor = forward_factor,
-                                     .factor = factor,
-                                     .limit = limit,
-                                     .in_gradient = out.cpu(),
-                                     .casting = casting});
-    pair().gpu->activation_backward({.kind = function.kind,
-                                     .x = x.gpu(),
-                                     .out_gradient = dy.gpu(),
-                                     .forward_factor = forward_factor,
-                                     .factor = factor,
-                                     .limit = limit,
-                                     .in_gradient = out.gpu(),
-                                     .casting = casting});
+    pair().cpu->run(ActivationBackward{.kind = function.kind,
+                                       .x = x.cpu(),
+                                       .out_gradient = dy.cpu(),
+                                       .forward_factor = forward_factor,
+                                       .factor = factor,
+                                       .limit = limit,
+                                       .in_gradient = out.cpu(),
+                                       .casting = casting});
+    pair().gpu->run(ActivationBackward{.kind = function.kind,
+                                       .x = x.gpu(),
+                                       .out_gradient = dy.gpu(),
+                                       .forward_factor = forward_factor,
+                                       .factor = factor,
+                                       .limit = limit,
+                                       .in_gradient = out.gpu(),
+                                       .casting = casting});
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
     expect_near(what + ", column sums", sums, wide_bound(pair()), std::sqrt(static_cast<double>(shape.rows)));
@@ -115,20 +115,16 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
           TwinTensor first(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
           TwinTensor again(pair(), named.spec, shape.rows, shape.cols, Copies::columns_only, known_scale);
           TwinTensor gradient(pair(), gradient_spec, shape.rows, width, Copies::both, known_scale, "gradient/dy");
-          gpu.activation({.kind = function.kind,
-                          .x = x.gpu(),
-                          .factor = 1.3F,
-                          .limit = 2,
-                          .out = first.gpu(),
-                          .casting = casting});
-          gpu.activation_backward({.kind = function.kind,
-                                   .x = x.gpu(),
-                                   .out_gradient = dy.gpu(),
-                                   .forward_factor = 1.3F,
-                                   .limit = 2,
-                                   .in_gradient = gradient.gpu(),
-                                   .out = &again.gpu(),
-                                   .casting = casting});
+          gpu.run(Activation{
+              .kind = function.kind, .x = x.gpu(), .factor = 1.3F, .limit = 2, .out = first.gpu(), .casting = casting});
+          gpu.run(ActivationBackward{.kind = function.kind,
+                                     .x = x.gpu(),
+                                     .out_gradient = dy.gpu(),
+                                     .forward_factor = 1.3F,
+                                     .limit = 2,
+                                     .in_gradient = gradient.gpu(),
+                                     .out = &again.gpu(),
+                                     .casting = casting});
           expect_same(what, first.gpu_columns(), again.gpu_columns());
           EXPECT_TRUE(again.margins_are_intact()) << what;
           EXPECT_EQ(again.take_gpu_seen().count, 0U) << what << ": observed a second time";

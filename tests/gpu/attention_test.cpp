@@ -61,8 +61,8 @@ TEST_P(AttentionTest, ForwardAndBackward) {
     Twin result(pair(), layout.tokens(), out, 99);
     Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 99, Kept::f32);
     Cells<float> max_logit(pair(), {-1e30F});
-    pair().cpu->attention({layout, qkv.cpu(), scale, result.cpu(), log_sum.cpu(), max_logit.cpu()});
-    pair().gpu->attention({layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), max_logit.gpu()});
+    pair().cpu->run(Attention{layout, qkv.cpu(), scale, result.cpu(), log_sum.cpu(), max_logit.cpu()});
+    pair().gpu->run(Attention{layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), max_logit.gpu()});
     const double limit = products_bound(pair());
     expect_near(what + ", result", result, limit, 0.05);
     expect_near(what + ", log sum", log_sum, limit, 0.1);
@@ -72,8 +72,8 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
     Twin gradient(pair(), layout.tokens(), layout.width(), 99);
-    pair().cpu->attention_backward({layout, qkv.cpu(), result.cpu(), log_sum.cpu(), dy.cpu(), scale, gradient.cpu()});
-    pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
+    pair().cpu->run(AttentionBackward{layout, qkv.cpu(), result.cpu(), log_sum.cpu(), dy.cpu(), scale, gradient.cpu()});
+    pair().gpu->run(AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
     expect_near_parts(what + ", backward", layout, gradient, limit);
   }
 }
@@ -84,7 +84,7 @@ TEST_P(AttentionTest, MaxLogitIsRaisedNeverLowered) {
   Twin result(pair(), layout.tokens(), 128, 0);
   Twin log_sum(pair(), 2, 33, 0, Kept::f32);
   Cells<float> max_logit(pair(), {1e6F});
-  pair().gpu->attention({layout, qkv.gpu(), 0.125F, result.gpu(), log_sum.gpu(), max_logit.gpu()});
+  pair().gpu->run(Attention{layout, qkv.gpu(), 0.125F, result.gpu(), log_sum.gpu(), max_logit.gpu()});
   EXPECT_EQ(max_logit.from_gpu()[0], 1e6F);
 }
 
@@ -95,8 +95,8 @@ TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
   Twin log_sum(pair(), 2, 70, 0, Kept::f32);
   Twin dy(pair(), normal_matrix(layout.tokens(), 128, 2));
   Twin gradient(pair(), layout.tokens(), layout.width(), 99);
-  pair().gpu->attention({layout, qkv.gpu(), 1, result.gpu(), log_sum.gpu(), nullptr});
-  pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 1, gradient.gpu()});
+  pair().gpu->run(Attention{layout, qkv.gpu(), 1, result.gpu(), log_sum.gpu(), nullptr});
+  pair().gpu->run(AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 1, gradient.gpu()});
   for (const Twin* twin : {&result, &log_sum, &gradient}) {
     for (const float value : twin->from_gpu().values) ASSERT_TRUE(std::isfinite(value));
   }
@@ -117,8 +117,9 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
       Twin result(pair(), layout.tokens(), out, 0);
       Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 0, Kept::f32);
       Twin gradient(pair(), layout.tokens(), layout.width(), static_cast<float>(turn));
-      pair().gpu->attention({layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu(), nullptr});
-      pair().gpu->attention_backward({layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 0.1F, gradient.gpu()});
+      pair().gpu->run(Attention{layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu(), nullptr});
+      pair().gpu->run(
+          AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 0.1F, gradient.gpu()});
       std::vector<std::byte> bytes = gradient.gpu_bytes();
       for (const Twin* twin : {&result, &log_sum}) {
         const std::vector<std::byte> more = twin->gpu_bytes();

@@ -21,8 +21,8 @@ class CalibrationTest : public GpuTest {
 };
 
 TEST_F(CalibrationTest, FindsTheRangesThatTheCpuFinds) {
-  const Calibration cpu = calibrated_on(Device::cpu);
-  const Calibration gpu = calibrated_on(is_rehearsal() ? Device::cpu : Device::cuda);
+  const Calibration cpu = calibrated_on(DeviceChoice::cpu);
+  const Calibration gpu = calibrated_on(is_rehearsal() ? DeviceChoice::cpu : DeviceChoice::cuda);
   ASSERT_EQ(gpu.sites.size(), cpu.sites.size());
   bool saw_logits = false;
   for (std::size_t i = 0; i < cpu.sites.size(); ++i) {

@@ -234,7 +234,7 @@ void expect_statistics(const std::string& what, const Pair& pair, TwinTensor& te
   const CastStatistics expected = tensor.take_cpu_seen();
   const CastStatistics actual = tensor.take_gpu_seen();
   const Format format = tensor.gpu_site().spec.rows.format;
-  const bool as_it_is = format == Format::f32 || format == pair.gpu->wide_format();
+  const bool as_it_is = format == Format::f32 || format == pair.gpu->high_precision();
   if (as_it_is && detail == Detail::counts && actual.count == 0) return;
   EXPECT_EQ(expected.count, actual.count) << what << ": count";
   EXPECT_EQ(expected.nonfinite, actual.nonfinite) << what << ": nonfinite";

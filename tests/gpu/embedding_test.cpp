@@ -37,18 +37,18 @@ TEST_P(EmbeddingTest, Forward) {
         Twin table(pair(), normal_matrix(size.vocab, size.width, 1), kept);
         Twin positions(pair(), normal_matrix(size.sequence + 3, size.width, 2), kept);
         Twin out(pair(), size.batch * size.sequence, size.width, 99);
-        pair().cpu->embed({.tokens = tokens.cpu_span(),
-                           .sequence = size.sequence,
-                           .table = table.cpu(),
-                           .positions = has_positions ? positions.cpu() : View{},
-                           .factor = 1.3F,
-                           .out = out.cpu()});
-        pair().gpu->embed({.tokens = tokens.gpu_span(),
-                           .sequence = size.sequence,
-                           .table = table.gpu(),
-                           .positions = has_positions ? positions.gpu() : View{},
-                           .factor = 1.3F,
-                           .out = out.gpu()});
+        pair().cpu->run(Embed{.tokens = tokens.cpu_span(),
+                              .sequence = size.sequence,
+                              .table = table.cpu(),
+                              .positions = has_positions ? positions.cpu() : View{},
+                              .factor = 1.3F,
+                              .out = out.cpu()});
+        pair().gpu->run(Embed{.tokens = tokens.gpu_span(),
+                              .sequence = size.sequence,
+                              .table = table.gpu(),
+                              .positions = has_positions ? positions.gpu() : View{},
+                              .factor = 1.3F,
+                              .out = out.gpu()});
         expect_near(what, out, wide_bound(pair()));
       }
     }
@@ -63,18 +63,18 @@ TEST_P(EmbeddingTest, Backward) {
       Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 1));
       Twin table(pair(), size.vocab, size.width, 0.5F, Kept::f32);
       Twin positions(pair(), size.sequence, size.width, 0.25F, Kept::f32);
-      pair().cpu->embed_backward({.tokens = tokens.cpu_span(),
-                                  .sequence = size.sequence,
-                                  .gradient = gradient.cpu(),
-                                  .factor = 1.3F,
-                                  .table_gradient = table.cpu(),
-                                  .positions_gradient = has_positions ? positions.cpu() : View{}});
-      pair().gpu->embed_backward({.tokens = tokens.gpu_span(),
-                                  .sequence = size.sequence,
-                                  .gradient = gradient.gpu(),
-                                  .factor = 1.3F,
-                                  .table_gradient = table.gpu(),
-                                  .positions_gradient = has_positions ? positions.gpu() : View{}});
+      pair().cpu->run(EmbedBackward{.tokens = tokens.cpu_span(),
+                                    .sequence = size.sequence,
+                                    .gradient = gradient.cpu(),
+                                    .factor = 1.3F,
+                                    .table_gradient = table.cpu(),
+                                    .positions_gradient = has_positions ? positions.cpu() : View{}});
+      pair().gpu->run(EmbedBackward{.tokens = tokens.gpu_span(),
+                                    .sequence = size.sequence,
+                                    .gradient = gradient.gpu(),
+                                    .factor = 1.3F,
+                                    .table_gradient = table.gpu(),
+                                    .positions_gradient = has_positions ? positions.gpu() : View{}});
       // Sums of FP32 products whatever the gradient is stored in.
       expect_near(what + ", table", table, bound::wide_f32);
       expect_near(what + ", positions", positions, bound::wide_f32);
@@ -103,25 +103,25 @@ class HeadsTest : public WideTest {
                            in.cpu(), out.cpu()};
     const PrepareHeads gpu{layout,   theta,    optional(query_gain.gpu()), optional(key_gain.gpu()), 1e-5F,
                            in.gpu(), out.gpu()};
-    pair().cpu->prepare_heads(cpu);
-    pair().gpu->prepare_heads(gpu);
+    pair().cpu->run(cpu);
+    pair().gpu->run(gpu);
     expect_near(what, out, wide_bound(pair()), 0.1);
-    pair().cpu->prepare_heads_backward({.forward = cpu,
-                                        .gradient = gradient.cpu(),
-                                        .query_gain_gradient = optional(query_gradient.cpu()),
-                                        .key_gain_gradient = optional(key_gradient.cpu()),
-                                        .factor = 1.5F});
-    pair().gpu->prepare_heads_backward({.forward = gpu,
-                                        .gradient = gradient.gpu(),
-                                        .query_gain_gradient = optional(query_gradient.gpu()),
-                                        .key_gain_gradient = optional(key_gradient.gpu()),
-                                        .factor = 1.5F});
+    pair().cpu->run(PrepareHeadsBackward{.forward = cpu,
+                                         .gradient = gradient.cpu(),
+                                         .query_gain_gradient = optional(query_gradient.cpu()),
+                                         .key_gain_gradient = optional(key_gradient.cpu()),
+                                         .factor = 1.5F});
+    pair().gpu->run(PrepareHeadsBackward{.forward = gpu,
+                                         .gradient = gradient.gpu(),
+                                         .query_gain_gradient = optional(query_gradient.gpu()),
+                                         .key_gain_gradient = optional(key_gradient.gpu()),
+                                         .factor = 1.5F});
     expect_near(what + ", backward", gradient, wide_bound(pair()), 0.1);
     const double floor = std::sqrt(static_cast<double>(layout.tokens() * layout.heads));
     expect_near(what + ", query gain", query_gradient, wide_bound(pair()), floor);
     expect_near(what + ", key gain", key_gradient, wide_bound(pair()), floor);
-    pair().cpu->prepare_heads({layout, theta, cpu.query_gain, cpu.key_gain, 1e-5F, in.cpu(), in.cpu()});
-    pair().gpu->prepare_heads({layout, theta, gpu.query_gain, gpu.key_gain, 1e-5F, in.gpu(), in.gpu()});
+    pair().cpu->run(PrepareHeads{layout, theta, cpu.query_gain, cpu.key_gain, 1e-5F, in.cpu(), in.cpu()});
+    pair().gpu->run(PrepareHeads{layout, theta, gpu.query_gain, gpu.key_gain, 1e-5F, in.gpu(), in.gpu()});
     expect_near(what + ", in place", in, wide_bound(pair()), 0.1);
   }
 };

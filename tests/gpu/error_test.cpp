@@ -22,8 +22,8 @@ TEST_P(ErrorTest, AnAccumulatorThatOnlyTheCpuHasIsAnErrorWithARemedy) {
   Twin out(pair(), 16, 16, 0);
   for (const Accumulator accumulator : {Accumulator::fp16, Accumulator::fp8}) {
     try {
-      pair().gpu->matmul(
-          {.a = tensor.gpu().rows(), .b = tensor.gpu().rows(), .out = out.gpu(), .accumulator = accumulator});
+      pair().gpu->run(
+          Gemm{.a = tensor.gpu().rows(), .b = tensor.gpu().rows(), .out = out.gpu(), .accumulator = accumulator});
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_NE(error.remedy().find("precision.accumulator"), std::string::npos) << error.what();
@@ -39,12 +39,12 @@ TEST_P(ErrorTest, TooWideARowForTheNormsIsAnErrorWithARemedy) {
   Twin stats(pair(), 2, 2, 0, Kept::f32);
   TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::none}), 2, width);
   try {
-    pair().gpu->add_norm({.norm = {NormKind::rms, gain.gpu()},
-                          .residual = x.gpu(),
-                          .sum = x.gpu(),
-                          .stats = stats.gpu(),
-                          .out = out.gpu(),
-                          .casting = casting});
+    pair().gpu->run(AddNorm{.norm = {NormKind::rms, gain.gpu()},
+                            .residual = x.gpu(),
+                            .sum = x.gpu(),
+                            .stats = stats.gpu(),
+                            .out = out.gpu(),
+                            .casting = casting});
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("9000"), std::string::npos) << error.what();
@@ -83,11 +83,11 @@ TEST_F(NoticeTest, AShapeThatTensorCoresDoNotTakeIsToldOnceWhateverItsLength) {
     TwinTensor tensor(own, spec, length, 32);
     store(own, x, tensor);
     Twin out(own, length, 16, 0);
-    own.gpu->matmul({.a = tensor.gpu().rows(), .b = weight.gpu().rows(), .out = out.gpu()});
+    own.gpu->run(Gemm{.a = tensor.gpu().rows(), .b = weight.gpu().rows(), .out = out.gpu()});
   }
-  own.gpu->synchronize();
+  own.gpu->device().synchronize();
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_NE(told[0].find("FP8 products of 1 × 16 × 32"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("FP8 GEMMs of 1 × 16 × 32"), std::string::npos) << told[0];
   EXPECT_NE(told[0].find("multiples of 16"), std::string::npos) << told[0];
 }
 

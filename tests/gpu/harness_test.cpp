@@ -50,7 +50,7 @@ TEST_P(HarnessTest, AStepToTheNextCodeIsCloseAndMoreIsNot) {
   TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::current}), 64, 96);
   store(pair(), x, out);
   expect_close("the same", pair(), out);
-  pair().gpu->quantize(other.gpu(), out.gpu(), {});
+  pair().gpu->run(Quantize{other.gpu(), out.gpu(), {}});
   testing::TestPartResultArray failures;
   {
     const testing::ScopedFakeTestPartResultReporter reporter(
@@ -65,7 +65,7 @@ TEST_P(HarnessTest, WritingBeyondAMatrixIsNoticed) {
   Twin x(pair(), normal_matrix(3, 5, 1));
   EXPECT_TRUE(x.margins_are_intact());
   const View beyond{x.gpu().row_data(3), x.gpu().format, 1, 1};
-  pair().gpu->fill_zero(beyond);
+  pair().gpu->run(FillZero{beyond});
   EXPECT_FALSE(x.margins_are_intact());
 }
 

@@ -68,20 +68,20 @@ class LossTest : public WideTest {
     Twin x_gradient(pair(), problem.tokens, problem.width, 99);
     Twin w_gradient(pair(), problem.vocab, problem.width, 0.25F, Kept::f32);
     const auto run = [&](Engine& engine, auto pick) {
-      engine.cross_entropy({.x = pick(tx.cpu(), tx.gpu()),
-                            .w = pick(tw.cpu(), tw.gpu()),
-                            .logits_gradient = train ? &pick(tdy.cpu_site(), tdy.gpu_site()) : nullptr,
-                            .targets = pick(targets.cpu_span(), targets.gpu_span()),
-                            .logit_factor = f.logit,
-                            .gradient_factor = f.gradient,
-                            .gradient_scale = f.scale != 0 ? pick(scale.cpu(), scale.gpu()) : nullptr,
-                            .input_factor = f.input,
-                            .weight_factor = f.weight,
-                            .z_loss = f.z_loss,
-                            .loss_sum = pick(loss.cpu(), loss.gpu()),
-                            .x_gradient = train ? pick(x_gradient.cpu(), x_gradient.gpu()) : View{},
-                            .weight_gradient = train ? pick(w_gradient.cpu(), w_gradient.gpu()) : View{},
-                            .casting = casting});
+      engine.run(CrossEntropy{.x = pick(tx.cpu(), tx.gpu()),
+                              .w = pick(tw.cpu(), tw.gpu()),
+                              .logits_gradient = train ? &pick(tdy.cpu_site(), tdy.gpu_site()) : nullptr,
+                              .targets = pick(targets.cpu_span(), targets.gpu_span()),
+                              .logit_factor = f.logit,
+                              .gradient_factor = f.gradient,
+                              .gradient_scale = f.scale != 0 ? pick(scale.cpu(), scale.gpu()) : nullptr,
+                              .input_factor = f.input,
+                              .weight_factor = f.weight,
+                              .z_loss = f.z_loss,
+                              .loss_sum = pick(loss.cpu(), loss.gpu()),
+                              .x_gradient = train ? pick(x_gradient.cpu(), x_gradient.gpu()) : View{},
+                              .weight_gradient = train ? pick(w_gradient.cpu(), w_gradient.gpu()) : View{},
+                              .casting = casting});
     };
     run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
     run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
@@ -161,15 +161,15 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   Cells<double> loss(pair(), {0});
   Twin x_gradient(pair(), 32, 16, 99);
   Twin w_gradient(pair(), 32, 16, 0, Kept::f32);
-  pair().gpu->cross_entropy({.x = tx.gpu(),
-                             .w = tx.gpu(),
-                             .logits_gradient = &tdy.gpu_site(),
-                             .targets = targets.gpu_span(),
-                             .logit_factor = huge.logit,
-                             .loss_sum = loss.gpu(),
-                             .x_gradient = x_gradient.gpu(),
-                             .weight_gradient = w_gradient.gpu(),
-                             .casting = casting});
+  pair().gpu->run(CrossEntropy{.x = tx.gpu(),
+                               .w = tx.gpu(),
+                               .logits_gradient = &tdy.gpu_site(),
+                               .targets = targets.gpu_span(),
+                               .logit_factor = huge.logit,
+                               .loss_sum = loss.gpu(),
+                               .x_gradient = x_gradient.gpu(),
+                               .weight_gradient = w_gradient.gpu(),
+                               .casting = casting});
   EXPECT_TRUE(std::isfinite(loss.from_gpu()[0]));
   for (const float value : x_gradient.from_gpu().values) EXPECT_TRUE(std::isfinite(value));
 }

@@ -8,7 +8,7 @@ namespace {
 const Casting casting{.seed = 21, .step = 4};
 constexpr float known_scale = 32;
 
-SiteSpec wide_spec(const Pair& pair) { return both({.format = pair.gpu->wide_format()}); }
+SiteSpec wide_spec(const Pair& pair) { return both({.format = pair.gpu->high_precision()}); }
 SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
 
 // What every norm operation reads, on both engines.
@@ -87,24 +87,24 @@ class NormTest : public WideTest {
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, known_scale);
     const bool has_branch = branching != Branching::none;
     Twin& sum = branching == Branching::in_place ? in.x : in.sum;
-    pair().cpu->add_norm({.norm = in.cpu_norm(),
-                          .residual = in.x.cpu(),
-                          .branch = has_branch ? in.branch.cpu() : View{},
-                          .keep = factors.keep,
-                          .add = factors.add,
-                          .sum = sum.cpu(),
-                          .stats = in.stats.cpu(),
-                          .out = out.cpu(),
-                          .casting = casting});
-    pair().gpu->add_norm({.norm = in.gpu_norm(),
-                          .residual = in.x.gpu(),
-                          .branch = has_branch ? in.branch.gpu() : View{},
-                          .keep = factors.keep,
-                          .add = factors.add,
-                          .sum = sum.gpu(),
-                          .stats = in.stats.gpu(),
-                          .out = out.gpu(),
-                          .casting = casting});
+    pair().cpu->run(AddNorm{.norm = in.cpu_norm(),
+                            .residual = in.x.cpu(),
+                            .branch = has_branch ? in.branch.cpu() : View{},
+                            .keep = factors.keep,
+                            .add = factors.add,
+                            .sum = sum.cpu(),
+                            .stats = in.stats.cpu(),
+                            .out = out.cpu(),
+                            .casting = casting});
+    pair().gpu->run(AddNorm{.norm = in.gpu_norm(),
+                            .residual = in.x.gpu(),
+                            .branch = has_branch ? in.branch.gpu() : View{},
+                            .keep = factors.keep,
+                            .add = factors.add,
+                            .sum = sum.gpu(),
+                            .stats = in.stats.gpu(),
+                            .out = out.gpu(),
+                            .casting = casting});
     expect_near(what + ", sum", sum, wide_bound(pair()));
     expect_near(what + ", stats", in.stats, wide_bound(pair()));
     expect_close(what, pair(), out);
@@ -123,28 +123,28 @@ class NormTest : public WideTest {
     Twin& sums = branch.sum_columns(0.5F);
     NormGradientTwins gradients(pair(), shape.cols);
     // In place where there is something behind it, as the model does.
-    pair().cpu->add_norm_backward({.norm = in.cpu_norm(),
-                                   .sum = in.x.cpu(),
-                                   .stats = in.stats.cpu(),
-                                   .out_gradient = dy.cpu(),
-                                   .next = has_next ? next.cpu() : View{},
-                                   .keep = factors.keep,
-                                   .add = factors.add,
-                                   .gradient = has_next ? next.cpu() : gradient.cpu(),
-                                   .branch_gradient = branch_spec != nullptr ? &branch.cpu() : nullptr,
-                                   .gradients = gradients.cpu(),
-                                   .casting = casting});
-    pair().gpu->add_norm_backward({.norm = in.gpu_norm(),
-                                   .sum = in.x.gpu(),
-                                   .stats = in.stats.gpu(),
-                                   .out_gradient = dy.gpu(),
-                                   .next = has_next ? next.gpu() : View{},
-                                   .keep = factors.keep,
-                                   .add = factors.add,
-                                   .gradient = has_next ? next.gpu() : gradient.gpu(),
-                                   .branch_gradient = branch_spec != nullptr ? &branch.gpu() : nullptr,
-                                   .gradients = gradients.gpu(),
-                                   .casting = casting});
+    pair().cpu->run(AddNormBackward{.norm = in.cpu_norm(),
+                                    .sum = in.x.cpu(),
+                                    .stats = in.stats.cpu(),
+                                    .out_gradient = dy.cpu(),
+                                    .next = has_next ? next.cpu() : View{},
+                                    .keep = factors.keep,
+                                    .add = factors.add,
+                                    .gradient = has_next ? next.cpu() : gradient.cpu(),
+                                    .branch_gradient = branch_spec != nullptr ? &branch.cpu() : nullptr,
+                                    .gradients = gradients.cpu(),
+                                    .casting = casting});
+    pair().gpu->run(AddNormBackward{.norm = in.gpu_norm(),
+                                    .sum = in.x.gpu(),
+                                    .stats = in.stats.gpu(),
+                                    .out_gradient = dy.gpu(),
+                                    .next = has_next ? next.gpu() : View{},
+                                    .keep = factors.keep,
+                                    .add = factors.add,
+                                    .gradient = has_next ? next.gpu() : gradient.gpu(),
+                                    .branch_gradient = branch_spec != nullptr ? &branch.gpu() : nullptr,
+                                    .gradients = gradients.gpu(),
+                                    .casting = casting});
     const double limit = wide_bound(pair());
     expect_near(what + ", gradient", has_next ? next : gradient, limit, 0.1);
     gradients.compare(what, limit, shape.rows);
@@ -249,23 +249,23 @@ TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
         Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 7));
         Twin gradient(pair(), shape.rows, shape.cols, 0);
         NormGradientTwins gradients(pair(), shape.cols);
-        gpu.add_norm({.norm = in.gpu_norm(),
-                      .residual = in.x.gpu(),
-                      .branch = in.branch.gpu(),
-                      .sum = in.sum.gpu(),
-                      .stats = in.stats.gpu(),
-                      .out = forward.gpu(),
-                      .casting = casting});
+        gpu.run(AddNorm{.norm = in.gpu_norm(),
+                        .residual = in.x.gpu(),
+                        .branch = in.branch.gpu(),
+                        .sum = in.sum.gpu(),
+                        .stats = in.stats.gpu(),
+                        .out = forward.gpu(),
+                        .casting = casting});
         forward.take_gpu_seen();
-        gpu.add_norm_backward({.norm = in.gpu_norm(),
-                               .sum = in.sum.gpu(),
-                               .stats = in.stats.gpu(),
-                               .out_gradient = dy.gpu(),
-                               .gradient = gradient.gpu(),
-                               .branch_gradient = &branch.gpu(),
-                               .out = &again.gpu(),
-                               .gradients = gradients.gpu(),
-                               .casting = casting});
+        gpu.run(AddNormBackward{.norm = in.gpu_norm(),
+                                .sum = in.sum.gpu(),
+                                .stats = in.stats.gpu(),
+                                .out_gradient = dy.gpu(),
+                                .gradient = gradient.gpu(),
+                                .branch_gradient = &branch.gpu(),
+                                .out = &again.gpu(),
+                                .gradients = gradients.gpu(),
+                                .casting = casting});
         expect_same(what, forward.gpu_columns(), again.gpu_columns());
         EXPECT_TRUE(again.margins_are_intact()) << what;
         EXPECT_EQ(again.take_gpu_seen().count, 0U) << what << ": observed a second time";
@@ -282,24 +282,24 @@ TEST_P(NormTest, NormAdd) {
         NormInputs in(pair(), shape, kind.kind, kind.has_shift);
         TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
         const bool writes = named.name != "delayed e5m2";  // the end of the stack has no site
-        pair().cpu->norm_add({.norm = in.cpu_norm(),
-                              .residual = in.x.cpu(),
-                              .branch = in.branch.cpu(),
-                              .keep = 0.8F,
-                              .add = 0.6F,
-                              .sum = in.sum.cpu(),
-                              .stats = in.stats.cpu(),
-                              .out = writes ? &out.cpu() : nullptr,
-                              .casting = casting});
-        pair().gpu->norm_add({.norm = in.gpu_norm(),
-                              .residual = in.x.gpu(),
-                              .branch = in.branch.gpu(),
-                              .keep = 0.8F,
-                              .add = 0.6F,
-                              .sum = in.sum.gpu(),
-                              .stats = in.stats.gpu(),
-                              .out = writes ? &out.gpu() : nullptr,
-                              .casting = casting});
+        pair().cpu->run(NormAdd{.norm = in.cpu_norm(),
+                                .residual = in.x.cpu(),
+                                .branch = in.branch.cpu(),
+                                .keep = 0.8F,
+                                .add = 0.6F,
+                                .sum = in.sum.cpu(),
+                                .stats = in.stats.cpu(),
+                                .out = writes ? &out.cpu() : nullptr,
+                                .casting = casting});
+        pair().gpu->run(NormAdd{.norm = in.gpu_norm(),
+                                .residual = in.x.gpu(),
+                                .branch = in.branch.gpu(),
+                                .keep = 0.8F,
+                                .add = 0.6F,
+                                .sum = in.sum.gpu(),
+                                .stats = in.stats.gpu(),
+                                .out = writes ? &out.gpu() : nullptr,
+                                .casting = casting});
         expect_near(what + ", sum", in.sum, wide_bound(pair()), 0.1);
         expect_near(what + ", stats", in.stats, wide_bound(pair()));
         if (writes) expect_close(what, pair(), out);
@@ -322,30 +322,30 @@ TEST_P(NormTest, NormAddBackward) {
           Twin gradient(pair(), shape.rows, shape.cols, 0);
           TwinTensor branch(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
           NormGradientTwins gradients(pair(), shape.cols);
-          pair().cpu->norm_add_backward({.norm = in.cpu_norm(),
-                                         .branch = in.x.cpu(),
-                                         .stats = in.stats.cpu(),
-                                         .input_gradient = dy.cpu(),
-                                         .next = has_next ? next.cpu() : View{},
-                                         .keep = 0.9F,
-                                         .add = 0.4F,
-                                         .factor = 0.7F,
-                                         .gradient = has_next ? next.cpu() : gradient.cpu(),
-                                         .branch_gradient = branch.cpu(),
-                                         .gradients = gradients.cpu(),
-                                         .casting = casting});
-          pair().gpu->norm_add_backward({.norm = in.gpu_norm(),
-                                         .branch = in.x.gpu(),
-                                         .stats = in.stats.gpu(),
-                                         .input_gradient = dy.gpu(),
-                                         .next = has_next ? next.gpu() : View{},
-                                         .keep = 0.9F,
-                                         .add = 0.4F,
-                                         .factor = 0.7F,
-                                         .gradient = has_next ? next.gpu() : gradient.gpu(),
-                                         .branch_gradient = branch.gpu(),
-                                         .gradients = gradients.gpu(),
-                                         .casting = casting});
+          pair().cpu->run(NormAddBackward{.norm = in.cpu_norm(),
+                                          .branch = in.x.cpu(),
+                                          .stats = in.stats.cpu(),
+                                          .input_gradient = dy.cpu(),
+                                          .next = has_next ? next.cpu() : View{},
+                                          .keep = 0.9F,
+                                          .add = 0.4F,
+                                          .factor = 0.7F,
+                                          .gradient = has_next ? next.cpu() : gradient.cpu(),
+                                          .branch_gradient = branch.cpu(),
+                                          .gradients = gradients.cpu(),
+                                          .casting = casting});
+          pair().gpu->run(NormAddBackward{.norm = in.gpu_norm(),
+                                          .branch = in.x.gpu(),
+                                          .stats = in.stats.gpu(),
+                                          .input_gradient = dy.gpu(),
+                                          .next = has_next ? next.gpu() : View{},
+                                          .keep = 0.9F,
+                                          .add = 0.4F,
+                                          .factor = 0.7F,
+                                          .gradient = has_next ? next.gpu() : gradient.gpu(),
+                                          .branch_gradient = branch.gpu(),
+                                          .gradients = gradients.gpu(),
+                                          .casting = casting});
           expect_near(what + ", gradient", has_next ? next : gradient, wide_bound(pair()));
           gradients.compare(what, wide_bound(pair()), shape.rows);
           // The rounding of a gradient in BF16 is multiplied by 1/std, which a row of few elements makes large.
@@ -361,13 +361,13 @@ TEST_P(NormTest, Combine) {
     Twin x(pair(), normal_matrix(shape.rows, shape.cols, 1));
     Twin y(pair(), normal_matrix(shape.rows, shape.cols, 2));
     Twin out(pair(), shape.rows, shape.cols, 99);
-    pair().cpu->combine({.x = x.cpu(), .y = y.cpu(), .keep = 0.7F, .add = -1.5F, .out = out.cpu()});
-    pair().gpu->combine({.x = x.gpu(), .y = y.gpu(), .keep = 0.7F, .add = -1.5F, .out = out.gpu()});
+    pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 0.7F, .add = -1.5F, .out = out.cpu()});
+    pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 0.7F, .add = -1.5F, .out = out.gpu()});
     expect_near("combine " + text_of(shape), out, wide_bound(pair()));
-    pair().cpu->combine({.x = x.cpu(), .y = y.cpu(), .keep = 2, .add = 0.5F, .out = x.cpu()});
-    pair().gpu->combine({.x = x.gpu(), .y = y.gpu(), .keep = 2, .add = 0.5F, .out = x.gpu()});
+    pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 2, .add = 0.5F, .out = x.cpu()});
+    pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 2, .add = 0.5F, .out = x.gpu()});
     expect_near("combine in place " + text_of(shape), x, wide_bound(pair()));
-    pair().gpu->fill_zero(out.gpu());
+    pair().gpu->run(FillZero{out.gpu()});
     for (const float value : out.from_gpu().values) EXPECT_EQ(value, 0) << "fill_zero " << text_of(shape);
   }
 }

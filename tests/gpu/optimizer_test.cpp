@@ -23,8 +23,8 @@ class MeasureTest : public WideTest {
     Cells<float> factors(pair(), std::vector<float>(values.size(), -1));
     Cells<double> squares(pair(), std::vector<double>(values.size(), -1));
     Cells<GradientSummary> summary(pair(), std::vector<GradientSummary>(1));
-    pair().cpu->measure_gradients({cpu, ratios, unscale, clip, limit, factors.cpu(), squares.cpu(), summary.cpu()});
-    pair().gpu->measure_gradients({gpu, ratios, unscale, clip, limit, factors.gpu(), squares.gpu(), summary.gpu()});
+    pair().cpu->run(MeasureGradients{cpu, ratios, unscale, clip, limit, factors.cpu(), squares.cpu(), summary.cpu()});
+    pair().gpu->run(MeasureGradients{gpu, ratios, unscale, clip, limit, factors.gpu(), squares.gpu(), summary.gpu()});
     const GradientSummary want = summary.from_cpu()[0];
     const GradientSummary got = summary.from_gpu()[0];
     EXPECT_EQ(want.nonfinite, got.nonfinite) << what;
@@ -154,7 +154,7 @@ class AdamWTest : public WideTest {
       op.summary = summary.cpu();
       op.statistics = statistics.cpu();
       op.quantized = quantized != nullptr ? &quantized->cpu() : nullptr;
-      pair.cpu->adamw(op);
+      pair.cpu->run(op);
       op.weight = weight.gpu();
       op.gradient = gradient.gpu();
       op.moment1 = moment1.gpu().rows_matrix();
@@ -163,7 +163,7 @@ class AdamWTest : public WideTest {
       op.summary = summary.gpu();
       op.statistics = statistics.gpu();
       op.quantized = quantized != nullptr ? &quantized->gpu() : nullptr;
-      pair.gpu->adamw(op);
+      pair.gpu->run(op);
     }
 
     Storage storage;
@@ -221,7 +221,7 @@ TEST_P(AdamWTest, CastsTheNewWeightIntoItsSite) {
       TwinTensor apart(pair(), named.spec, 129, 257, Copies::both, 64);
       trained.step(pair(), 1, 0, &quantized, &casting);
       expect_close(what, pair(), quantized);
-      pair().gpu->quantize(trained.weight.gpu(), apart.gpu(), casting);
+      pair().gpu->run(Quantize{trained.weight.gpu(), apart.gpu(), casting});
       expect_same_bytes(what + ", against a cast of the weight", apart.gpu_bytes(), quantized.gpu_bytes());
     }
   }
@@ -230,7 +230,7 @@ TEST_P(AdamWTest, CastsTheNewWeightIntoItsSite) {
 TEST_P(AdamWTest, GradientsThatAreNotFiniteMoveNothing) {
   for (const Storage& storage : storages) {
     Trained trained(pair(), storage, {17, 33});
-    trained.summary.set({GradientSummary{.norm = 1, .nonfinite = 2}});
+    trained.summary.set({GradientSummary{.norm = 1, .nonfinite = 2, .skip = 2}});
     const std::vector<std::byte> weight = trained.weight.gpu_bytes();
     const std::vector<std::byte> m = trained.moment1.gpu_bytes();
     const std::vector<std::byte> v = trained.moment2.gpu_bytes();

@@ -115,9 +115,9 @@ Pair& pair_of(Format wide, AttentionBy attention) {
 }
 
 Buffer::Buffer(Engine& engine, std::size_t bytes)
-    : engine_(&engine), bytes_(bytes), memory_(engine.allocate(bytes + 2 * margin)) {
+    : engine_(&engine), bytes_(bytes), memory_(engine.device().allocate(bytes + 2 * margin)) {
   const std::vector<std::byte> whole(bytes + 2 * margin, margin_value);
-  engine.upload(whole.data(), memory_.get(), whole.size());
+  engine.device().upload(whole.data(), memory_.get(), whole.size());
   fill(undefined_value);
 }
 
@@ -126,17 +126,17 @@ void Buffer::fill(std::byte value) {
   upload(contents.data());
 }
 
-void Buffer::upload(const void* host) { engine_->upload(host, data(), bytes_); }
+void Buffer::upload(const void* host) { engine_->device().upload(host, data(), bytes_); }
 
 std::vector<std::byte> Buffer::download() const {
   std::vector<std::byte> contents(bytes_);
-  engine_->download(data(), contents.data(), bytes_);
+  engine_->device().download(data(), contents.data(), bytes_);
   return contents;
 }
 
 bool Buffer::margins_are_intact() const {
   std::vector<std::byte> whole(bytes_ + 2 * margin);
-  engine_->download(memory_.get(), whole.data(), whole.size());
+  engine_->device().download(memory_.get(), whole.data(), whole.size());
   const auto is_margin = [](std::byte value) { return value == margin_value; };
   return std::all_of(whole.begin(), whole.begin() + margin, is_margin) &&
          std::all_of(whole.end() - margin, whole.end(), is_margin);
@@ -150,7 +150,7 @@ Twin::Twin(Pair& pair, Matrix values, Kept kept)
             : kept == Kept::f32 ? Format::f32
                                 : pair.wide),
       cpu_format_(kept == Kept::bf16 ? Format::bf16 : Format::f32),
-      gpu_format_(kept == Kept::wide ? pair.gpu->wide_format() : cpu_format_),
+      gpu_format_(kept == Kept::wide ? pair.gpu->high_precision() : cpu_format_),
       cpu_(index(bytes_of(cpu_format_, rows_ * cols_))),
       gpu_(*pair.gpu, index(bytes_of(gpu_format_, rows_ * cols_))) {
   set(values);
@@ -166,7 +166,7 @@ void Twin::set(const Matrix& values) {
   encode_array(cpu_format_, held.data(), 1, rows_ * cols_, cpu_.data());
   std::vector<std::byte> encoded(gpu_.bytes());
   encode_array(gpu_format_, held.data(), 1, rows_ * cols_, encoded.data());
-  gpu_.upload(encoded.data());
+  gpu_.device().upload(encoded.data());
 }
 
 Matrix Twin::from_cpu() const {
@@ -177,7 +177,7 @@ Matrix Twin::from_cpu() const {
 
 Matrix Twin::from_gpu() const {
   Matrix values(rows_, cols_);
-  const std::vector<std::byte> bytes = gpu_.download();
+  const std::vector<std::byte> bytes = gpu_.device().download();
   decode_array(gpu_format_, bytes.data(), 1, rows_ * cols_, values.values.data());
   return values;
 }
@@ -220,11 +220,11 @@ HostSide HostSide::transposed() const {
 HostSide side_of(Engine& engine, const CodeMatrix& matrix) {
   HostSide side{.spec = matrix.spec, .rows = matrix.rows, .cols = matrix.cols};
   std::vector<std::byte> bytes(index(matrix.code_bytes()));
-  engine.download(matrix.codes, bytes.data(), bytes.size());
-  engine.download(matrix.tensor_scale, &side.tensor_scale, sizeof(float));
+  engine.device().download(matrix.codes, bytes.data(), bytes.size());
+  engine.device().download(matrix.tensor_scale, &side.tensor_scale, sizeof(float));
   if (matrix.has_block_scales()) {
     side.block_scales.resize(index(matrix.scale_rows() * matrix.scale_cols()));
-    engine.download(matrix.block_scales, side.block_scales.data(), side.block_scales.size() * sizeof(float));
+    engine.device().download(matrix.block_scales, side.block_scales.data(), side.block_scales.size() * sizeof(float));
   }
   side.codes.resize(index(side.rows * side.cols));
   for (Size r = 0; r < side.rows; ++r) {
@@ -319,8 +319,8 @@ Matrix normal_matrix(Size rows, Size cols, std::uint32_t stream, float std, floa
 }
 
 void store(Pair& pair, Twin& values, TwinTensor& tensor, const Casting& casting) {
-  pair.cpu->quantize(values.cpu(), tensor.cpu(), casting);
-  pair.gpu->quantize(values.gpu(), tensor.gpu(), casting);
+  pair.cpu->run(Quantize{values.cpu(), tensor.cpu(), casting});
+  pair.gpu->run(Quantize{values.gpu(), tensor.gpu(), casting});
 }
 
 std::string text_of(const Shape& shape) { return std::to_string(shape.rows) + " × " + std::to_string(shape.cols); }

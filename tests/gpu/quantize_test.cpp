@@ -26,8 +26,8 @@ class QuantizeTest : public WideTest {
     const std::string what = "quantize " + named.name + ", " + text_of(shape);
     Twin x(pair(), std::move(values), options.source);
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, options.copies, options.scale);
-    pair().cpu->quantize(x.cpu(), out.cpu(), options.how, options.factor);
-    pair().gpu->quantize(x.gpu(), out.gpu(), options.how, options.factor);
+    pair().cpu->run(Quantize{x.cpu(), out.cpu(), options.how, options.factor});
+    pair().gpu->run(Quantize{x.gpu(), out.gpu(), options.how, options.factor});
     expect_same(what, out);
     if (!options.how.observe) {
       EXPECT_EQ(out.take_gpu_seen().count, 0U) << what << ": seen though not observed";
@@ -144,8 +144,8 @@ TEST_P(QuantizeTest, ColumnSumsAreAdded) {
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
       TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
       Twin& sums = out.sum_columns(0.5F);
-      pair().cpu->quantize(x.cpu(), out.cpu(), casting, 0.7F);
-      pair().gpu->quantize(x.gpu(), out.gpu(), casting, 0.7F);
+      pair().cpu->run(Quantize{x.cpu(), out.cpu(), casting, 0.7F});
+      pair().gpu->run(Quantize{x.gpu(), out.gpu(), casting, 0.7F});
       const std::string what = "column sums " + named.name + ", " + text_of(shape);
       expect_near(what, sums, reordered, 0.8 * static_cast<double>(shape.rows));
       expect_same(what, out);
@@ -165,14 +165,14 @@ TEST_P(QuantizeTest, MicroStepsChangeStochasticCodesAsStepsDo) {
     TwinTensor by_micro(pair(), named.spec, 64, 96);
     TwinTensor before(pair(), named.spec, 64, 96);
     const auto cast_gpu = [&](TwinTensor& out, std::uint32_t step, const std::uint32_t* counter) {
-      pair().gpu->quantize(x.gpu(), out.gpu(), {.seed = 3, .step = step, .micro_step = counter});
+      pair().gpu->run(Quantize{x.gpu(), out.gpu(), {.seed = 3, .step = step, .micro_step = counter}});
     };
     cast_gpu(by_step, 105, nullptr);
     cast_gpu(by_micro, 100, micro.gpu());
     cast_gpu(before, 100, nullptr);
     expect_same_bytes("micro step of " + named.name, by_step.gpu_bytes(), by_micro.gpu_bytes());
     EXPECT_NE(before.gpu_bytes(), by_micro.gpu_bytes()) << named.name;
-    pair().cpu->quantize(x.cpu(), by_micro.cpu(), {.seed = 3, .step = 100, .micro_step = micro.cpu()});
+    pair().cpu->run(Quantize{x.cpu(), by_micro.cpu(), {.seed = 3, .step = 100, .micro_step = micro.cpu()}});
     expect_same("micro step of " + named.name, by_micro);
   }
 }
@@ -184,7 +184,7 @@ TEST_P(QuantizeTest, AScaleChangedOnTheHostIsUsedByTheNextCast) {
   for (const float scale : {4.0F, 16.0F, 0.0F, 2.0F}) {
     out.set_scale(scale);
     Site* const sites[] = {&out.gpu_site()};
-    pair().gpu->publish(sites);
+    pair().gpu->upload_scales(sites);
     store(pair(), x, out);
     expect_same("scale " + std::to_string(scale), out);
   }

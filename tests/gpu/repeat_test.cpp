@@ -40,7 +40,7 @@ TEST_P(RepeatTest, RepetitionsGiveWhatADirectRunGives) {
     ++key;
     for (std::uint32_t seed = 1; seed <= turns; ++seed) {
       bench.fill(seed);
-      pair().gpu->repeat(key, run);
+      pair().gpu->device().replay(key, run);
       expect_same_bytes(scenario.name + ", turn " + std::to_string(seed), direct[seed - 1], bench.results());
     }
   }
@@ -51,22 +51,22 @@ TEST_P(RepeatTest, ARecordingUsesThePublishedScales) {
   const View x = bench.input(64, 96);
   QuantizedTensor& out = bench.tensor(both({.format = Format::e4m3, .policy = ScalePolicy::delayed}), 64, 96, 4);
   const Casting casting{.seed = 1};
-  const std::function<void()> run = [&] { bench.engine().quantize(x, out, casting); };
+  const std::function<void()> run = [&] { bench.engine().run(Quantize{x, out, casting}); };
   Site* const sites[] = {&out.site()};
   std::vector<std::vector<std::byte>> direct;
   const std::vector<float> scales{4, 8, 2, 64};
   for (const float scale : scales) {
     bench.fill(1);
     out.site().scale = scale;
-    pair().gpu->publish(sites);
+    pair().gpu->upload_scales(sites);
     run();
     direct.push_back(bench.results());
   }
   for (std::size_t i = 0; i < scales.size(); ++i) {
     bench.fill(1);
     out.site().scale = scales[i];
-    pair().gpu->publish(sites);
-    pair().gpu->repeat(0x8000, run);
+    pair().gpu->upload_scales(sites);
+    pair().gpu->device().replay(0x8000, run);
     expect_same_bytes("scale " + std::to_string(scales[i]), direct[i], bench.results());
   }
 }

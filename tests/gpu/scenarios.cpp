@@ -20,7 +20,7 @@ Run quantize(Workbench& bench, const SiteSpec& spec, Detail detail) {
   QuantizedTensor& out = bench.tensor(spec, 130, 272, 16);
   out.column_sums = bench.output(1, 272, Format::f32);
   const auto casting = casting_of(bench, detail);
-  return [=, &bench, &out] { bench.engine().quantize(x, out, *casting, 0.9F); };
+  return [=, &bench, &out] { bench.engine().run(Quantize{x, out, *casting, 0.9F}); };
 }
 
 NormParameters norm_of(Workbench& bench, Size width) {
@@ -49,23 +49,23 @@ Run norms(Workbench& bench, const SiteSpec& x_spec, const SiteSpec& dy_spec) {
   const NormGradients gradients = norm_gradients_of(bench, width);
   const auto casting = casting_of(bench);
   return [=, &bench, &out, &branch_gradient]() mutable {
-    bench.engine().add_norm({.norm = norm,
-                             .residual = residual,
-                             .branch = branch,
-                             .sum = sum,
-                             .stats = stats,
-                             .out = out,
-                             .casting = *casting});
-    bench.engine().add_norm_backward({.norm = norm,
-                                      .sum = sum,
-                                      .stats = stats,
-                                      .out_gradient = dy,
-                                      .next = next,
-                                      .gradient = next,
-                                      .branch_gradient = &branch_gradient,
-                                      .out = &again,
-                                      .gradients = gradients,
-                                      .casting = *casting});
+    bench.engine().run(AddNorm{.norm = norm,
+                               .residual = residual,
+                               .branch = branch,
+                               .sum = sum,
+                               .stats = stats,
+                               .out = out,
+                               .casting = *casting});
+    bench.engine().run(AddNormBackward{.norm = norm,
+                                       .sum = sum,
+                                       .stats = stats,
+                                       .out_gradient = dy,
+                                       .next = next,
+                                       .gradient = next,
+                                       .branch_gradient = &branch_gradient,
+                                       .out = &again,
+                                       .gradients = gradients,
+                                       .casting = *casting});
   };
 }
 
@@ -84,22 +84,22 @@ Run norms_behind(Workbench& bench) {
   const NormGradients gradients = norm_gradients_of(bench, width);
   const auto casting = casting_of(bench);
   return [=, &bench, &out, &branch_gradient] {
-    bench.engine().norm_add({.norm = norm,
-                             .residual = residual,
-                             .branch = branch,
-                             .sum = sum,
-                             .stats = stats,
-                             .out = &out,
-                             .casting = *casting});
-    bench.engine().norm_add_backward({.norm = norm,
-                                      .branch = branch,
-                                      .stats = stats,
-                                      .input_gradient = dy,
-                                      .gradient = gradient,
-                                      .branch_gradient = branch_gradient,
-                                      .gradients = gradients,
-                                      .casting = *casting});
-    bench.engine().combine({.x = gradient, .y = sum, .keep = 0.5F, .add = 2, .out = gradient});
+    bench.engine().run(NormAdd{.norm = norm,
+                               .residual = residual,
+                               .branch = branch,
+                               .sum = sum,
+                               .stats = stats,
+                               .out = &out,
+                               .casting = *casting});
+    bench.engine().run(NormAddBackward{.norm = norm,
+                                       .branch = branch,
+                                       .stats = stats,
+                                       .input_gradient = dy,
+                                       .gradient = gradient,
+                                       .branch_gradient = branch_gradient,
+                                       .gradients = gradients,
+                                       .casting = *casting});
+    bench.engine().run(Combine{.x = gradient, .y = sum, .keep = 0.5F, .add = 2, .out = gradient});
   };
 }
 
@@ -115,14 +115,14 @@ Run activations(Workbench& bench, ActivationKind kind, const SiteSpec& x_spec, c
   gradient.column_sums = bench.output(1, inputs, Format::f32);
   const auto casting = casting_of(bench);
   return [=, &bench, &out, &gradient]() mutable {
-    bench.engine().activation({.kind = kind, .x = x, .limit = 3, .out = out, .casting = *casting});
-    bench.engine().activation_backward({.kind = kind,
-                                        .x = x,
-                                        .out_gradient = dy,
-                                        .limit = 3,
-                                        .in_gradient = gradient,
-                                        .out = &again,
-                                        .casting = *casting});
+    bench.engine().run(Activation{.kind = kind, .x = x, .limit = 3, .out = out, .casting = *casting});
+    bench.engine().run(ActivationBackward{.kind = kind,
+                                          .x = x,
+                                          .out_gradient = dy,
+                                          .limit = 3,
+                                          .in_gradient = gradient,
+                                          .out = &again,
+                                          .casting = *casting});
   };
 }
 
@@ -134,13 +134,13 @@ Run embedding(Workbench& bench) {
   const View table_gradient = bench.output(50, 96, Format::f32);
   const View positions_gradient = bench.output(37, 96, Format::f32);
   return [=, &bench] {
-    bench.engine().fill_zero(table_gradient);
-    bench.engine().embed({.tokens = tokens, .sequence = 37, .table = table, .positions = positions, .out = out});
-    bench.engine().embed_backward({.tokens = tokens,
-                                   .sequence = 37,
-                                   .gradient = out,
-                                   .table_gradient = table_gradient,
-                                   .positions_gradient = positions_gradient});
+    bench.engine().run(FillZero{table_gradient});
+    bench.engine().run(Embed{.tokens = tokens, .sequence = 37, .table = table, .positions = positions, .out = out});
+    bench.engine().run(EmbedBackward{.tokens = tokens,
+                                     .sequence = 37,
+                                     .gradient = out,
+                                     .table_gradient = table_gradient,
+                                     .positions_gradient = positions_gradient});
   };
 }
 
@@ -162,11 +162,11 @@ Run heads_and_attention(Workbench& bench) {
   const View key_gain = bench.output(1, 64, Format::f32);
   float* max_logit = bench.figure(-1e30F);
   return [=, &bench] {
-    bench.engine().prepare_heads(prepare);
-    bench.engine().attention({layout, qkv, 0.125F, result, log_sum, max_logit});
-    bench.engine().attention_backward({layout, qkv, result, log_sum, dy, 0.125F, gradient});
-    bench.engine().prepare_heads_backward(
-        {.forward = prepare, .gradient = gradient, .query_gain_gradient = query_gain, .key_gain_gradient = key_gain});
+    bench.engine().run(prepare);
+    bench.engine().run(Attention{layout, qkv, 0.125F, result, log_sum, max_logit});
+    bench.engine().run(AttentionBackward{layout, qkv, result, log_sum, dy, 0.125F, gradient});
+    bench.engine().run(PrepareHeadsBackward{
+        .forward = prepare, .gradient = gradient, .query_gain_gradient = query_gain, .key_gain_gradient = key_gain});
   };
 }
 
@@ -193,22 +193,22 @@ Run products(Workbench& bench, const Recipe& recipe) {
   const auto casting = casting_of(bench);
   return [=, &bench, &tx, &tw, &tdy, &logits] {
     Engine& engine = bench.engine();
-    engine.quantize(x, tx, *casting);
-    engine.quantize(w, tw, *casting);
-    engine.quantize(dy, tdy, *casting);
-    engine.matmul({.a = tx.rows(), .b = tw.rows(), .out = y, .bias = bias});
-    engine.matmul({.a = tdy.rows(), .b = tw.columns(), .out = dx});
-    engine.matmul({.a = tdy.columns(), .b = tx.columns(), .out = dw, .accumulate = true});
-    engine.cross_entropy({.x = tx,
-                          .w = tw,
-                          .logits_gradient = &logits,
-                          .targets = targets,
-                          .gradient_scale = scale,
-                          .z_loss = 0.01F,
-                          .loss_sum = loss,
-                          .x_gradient = head_dx,
-                          .weight_gradient = dw,
-                          .casting = *casting});
+    engine.run(Quantize{x, tx, *casting});
+    engine.run(Quantize{w, tw, *casting});
+    engine.run(Quantize{dy, tdy, *casting});
+    engine.run(Gemm{.a = tx.rows(), .b = tw.rows(), .out = y, .bias = bias});
+    engine.run(Gemm{.a = tdy.rows(), .b = tw.columns(), .out = dx});
+    engine.run(Gemm{.a = tdy.columns(), .b = tx.columns(), .out = dw, .accumulate = true});
+    engine.run(CrossEntropy{.x = tx,
+                            .w = tw,
+                            .logits_gradient = &logits,
+                            .targets = targets,
+                            .gradient_scale = scale,
+                            .z_loss = 0.01F,
+                            .loss_sum = loss,
+                            .x_gradient = head_dx,
+                            .weight_gradient = dw,
+                            .casting = *casting});
   };
 }
 
@@ -230,27 +230,27 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   const auto ratios = std::make_shared<std::vector<float>>(1, 1.0F);
   return [=, &bench, &m, &v, &quantized] {
     Engine& engine = bench.engine();
-    engine.quantize(zeros, m, *casting);
-    engine.quantize(zeros, v, *casting);
-    engine.measure_gradients({*gradients, *ratios, 1, Clip::global_norm, 1, factors, squares, summary});
-    engine.adamw({.weight = weight,
-                  .gradient = gradient,
-                  .moment1 = m.rows_matrix(),
-                  .moment2_root = v.rows_matrix(),
-                  .gradient_factor = factors,
-                  .summary = summary,
-                  .learning_rate = 0.01F,
-                  .beta1 = 0.9F,
-                  .beta2 = 0.95F,
-                  .epsilon = 1e-8F,
-                  .decay = 1e-3F,
-                  .bias_correction1 = 0.1F,
-                  .bias_correction2 = 0.05F,
-                  .rounding = weight_format == Format::f32 ? Rounding::nearest_even : Rounding::stochastic,
-                  .random = {7, 1, 3},
-                  .statistics = statistics,
-                  .quantized = &quantized,
-                  .casting = casting.get()});
+    engine.run(Quantize{zeros, m, *casting});
+    engine.run(Quantize{zeros, v, *casting});
+    engine.run(MeasureGradients{*gradients, *ratios, 1, Clip::global_norm, 1, factors, squares, summary});
+    engine.run(AdamW{.weight = weight,
+                     .gradient = gradient,
+                     .moment1 = m.rows_matrix(),
+                     .moment2_root = v.rows_matrix(),
+                     .gradient_factor = factors,
+                     .summary = summary,
+                     .learning_rate = 0.01F,
+                     .beta1 = 0.9F,
+                     .beta2 = 0.95F,
+                     .epsilon = 1e-8F,
+                     .decay = 1e-3F,
+                     .bias_correction1 = 0.1F,
+                     .bias_correction2 = 0.05F,
+                     .rounding = weight_format == Format::f32 ? Rounding::nearest_even : Rounding::stochastic,
+                     .random = {7, 1, 3},
+                     .statistics = statistics,
+                     .quantized = &quantized,
+                     .casting = casting.get()});
   };
 }
 

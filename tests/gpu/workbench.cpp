@@ -20,7 +20,7 @@ Workbench::~Workbench() {
   try {
     for (const auto& site : sites_) {
       Site* const one[] = {site.get()};
-      engine_.collect(one);
+      engine_.wait_for_statistics(one);
     }
   } catch (const std::exception& error) {
     ADD_FAILURE() << "collecting statistics: " << error.what();
@@ -101,7 +101,7 @@ std::vector<std::byte> Workbench::results() {
   }
   for (const auto& site : sites_) {
     Site* const one[] = {site.get()};
-    engine_.collect(one);
+    engine_.wait_for_statistics(one);
     const CastStatistics seen = std::exchange(site->seen, {});
     const double figures[] = {static_cast<double>(seen.count),
                               static_cast<double>(seen.nonfinite),

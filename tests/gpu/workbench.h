@@ -18,7 +18,7 @@ class Workbench {
   Workbench& operator=(const Workbench&) = delete;
 
   Engine& engine() { return engine_; }
-  Format wide() const { return engine_.wide_format(); }
+  Format wide() const { return engine_.high_precision(); }
 
   // Normal numbers around `mean`, other ones for each seed. What an operation changes in place belongs here too.
   View input(Size rows, Size cols, Format format, float std = 1, float mean = 0);

@@ -43,7 +43,7 @@ class DenseClassifier final : public Model {
   void run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) override {
     const auto& rows = std::get<FeatureBatch>(batch);
     const View features{const_cast<float*>(rows.features.data()), Format::f32, step.batch, shape_.features};
-    step.engine.quantize(features, up_.input(step), step.casting);
+    step.engine.run(Quantize{features, up_.input(step), step.casting});
     const View first = dense(step, up_, down_.input(step));
     const View second = dense(step, down_, head_.input(step));
     const bool train = step.pass != Pass::evaluate;
@@ -51,10 +51,10 @@ class DenseClassifier final : public Model {
     head_.loss(step, rows.classes, gradient_scale, loss_sum, gradient);
     if (!train) return;
     dense_backward(step, down_, second, gradient);
-    down_.input_gradient(step, gradient);
-    down_.weight_gradient(step);
+    down_.dgrad(step, gradient);
+    down_.wgrad(step);
     dense_backward(step, up_, first, gradient);
-    up_.weight_gradient(step);
+    up_.wgrad(step);
   }
 
  private:
@@ -63,16 +63,16 @@ class DenseClassifier final : public Model {
   View dense(Step& step, Linear& layer, QuantizedTensor& out) const {
     const View y = step.saved(shape_.hidden);
     layer.forward(step, y);
-    step.engine.activation({.kind = relu, .x = y, .out = out, .casting = step.casting});
+    step.engine.run(Activation{.kind = relu, .x = y, .out = out, .casting = step.casting});
     return y;
   }
 
   static void dense_backward(Step& step, Linear& layer, View y, View gradient) {
-    step.engine.activation_backward({.kind = relu,
-                                     .x = y,
-                                     .out_gradient = gradient,
-                                     .in_gradient = layer.output_gradient(step),
-                                     .casting = step.casting});
+    step.engine.run(ActivationBackward{.kind = relu,
+                                       .x = y,
+                                       .out_gradient = gradient,
+                                       .in_gradient = layer.output_gradient(step),
+                                       .casting = step.casting});
   }
 
   DenseShape shape_;

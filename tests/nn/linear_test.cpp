@@ -58,13 +58,13 @@ class Pass4x8 : public testing::Test {
   }
 
   View matrix(Size cols) { return step.saved(cols); }
-  void put_x(Linear::Producer producer) { engine->quantize(matrix(4), layer.input(step, producer), step.casting); }
-  void put_dy() { engine->quantize(matrix(8), layer.output_gradient(step), step.casting); }
+  void put_x(Linear::Producer producer) { engine->run(Quantize{matrix(4), layer.input(step, producer), step.casting}); }
+  void put_dy() { engine->run(Quantize{matrix(8), layer.output_gradient(step), step.casting}); }
 
   Registry registry;
   Linear layer{registry, {.name = "layer", .in = 4, .out = 8}};
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
-  std::shared_ptr<std::byte> memory = engine->allocate(1 << 20);
+  std::shared_ptr<std::byte> memory = engine->device().allocate(1 << 20);
   Arena arena{memory.get(), 1 << 20};
   Step step{*engine, arena, 1, 16};
 };
@@ -73,9 +73,9 @@ TEST_F(Pass4x8, RunsInItsOrder) {
   put_x(Linear::Producer::casts_once);
   layer.forward(step, matrix(8));
   put_dy();
-  layer.input_gradient(step, matrix(4));
+  layer.dgrad(step, matrix(4));
   EXPECT_EQ(layer.requantized_input(step), nullptr);
-  layer.weight_gradient(step);
+  layer.wgrad(step);
 }
 
 // Which sides of x can be read, in the states that an operand goes through where columns are stored apart.
@@ -100,15 +100,15 @@ using Pass4x8DeathTest = Pass4x8;
 TEST_F(Pass4x8DeathTest, NoGemmReadsAnOperandThatIsNotThere) {
   EXPECT_DEATH(layer.forward(step, matrix(8)), "state_");
   put_x(Linear::Producer::casts_once);
-  EXPECT_DEATH(layer.input_gradient(step, matrix(4)), "state_");
-  EXPECT_DEATH(layer.weight_gradient(step), "state_");
+  EXPECT_DEATH(layer.dgrad(step, matrix(4)), "state_");
+  EXPECT_DEATH(layer.wgrad(step), "state_");
 }
 
 TEST_F(Pass4x8DeathTest, APassEndsWithTheWeightGradient) {
   put_x(Linear::Producer::casts_once);
   put_dy();
-  layer.weight_gradient(step);
-  EXPECT_DEATH(layer.weight_gradient(step), "state_");
+  layer.wgrad(step);
+  EXPECT_DEATH(layer.wgrad(step), "state_");
   EXPECT_DEATH(layer.forward(step, matrix(8)), "state_");
 }
 
@@ -120,7 +120,7 @@ TEST_F(Pass4x8DeathTest, TheRowsOfXEndWithForwardUnlessItIsRecomputed) {
   registry.parameters().allocate(*engine, Format::f32);
   registry.parameters().quantize_all(*engine, {});
   step.memory = Memory::small;
-  engine->quantize(matrix(4), other.input(step), step.casting);
+  engine->run(Quantize{matrix(4), other.input(step), step.casting});
   other.forward(step, matrix(8));
   other.forward(step, matrix(8));
 }
@@ -129,7 +129,7 @@ TEST_F(Pass4x8DeathTest, AnEvaluatingPassHasNoColumns) {
   step.pass = Pass::evaluate;
   put_x(Linear::Producer::casts_once);
   put_dy();
-  EXPECT_DEATH(layer.weight_gradient(step), "state_");
+  EXPECT_DEATH(layer.wgrad(step), "state_");
 }
 
 TEST_F(Pass4x8DeathTest, ColumnsAreReadOnlyOnceTheyAreRequantized) {

@@ -31,7 +31,7 @@ TEST(EstimatedWork, IsThatOfTheStepsOfTheRun) {
   const Estimate result = estimate_for({"train.device=cpu", "train.accumulation=3"});
   EXPECT_EQ(result.tokens_per_step, 6 * 3 * 64);
   EXPECT_DOUBLE_EQ(result.total_flops(), result.flops_per_token * 6 * 3 * 64 * 10);
-  EXPECT_EQ(result.kind, HardwareKind::processors);
+  EXPECT_EQ(result.kind, HardwareKind::cpu);
   EXPECT_EQ(result.available_how, "available on this machine");
   EXPECT_EQ(result.time_missing, "not asked for");
 }
@@ -162,7 +162,7 @@ TEST(EstimateJson, HasEveryFieldOfMemoryAndChange) {
   EXPECT_TRUE(json.at("time").is_null());
   made_up.available.reset();
   made_up.change.reset();
-  made_up.kind = HardwareKind::processors;
+  made_up.kind = HardwareKind::cpu;
   made_up.time = TimeEstimate{.seconds_per_step = 2, .origin = Origin::assumed, .how = "by a table"};
   made_up.tokens_per_step = 105;
   const auto unknown = nlohmann::json::parse(estimate_json(made_up));

@@ -54,7 +54,7 @@ void expect_as_trained(const Flags& flags) {
   trainer.step();
   const MemoryUse use = trainer.memory();
   const MemoryPlan plan = memory_of(flags).plan;
-  EXPECT_EQ(plan.workspace, static_cast<Size>(engine->workspace_bytes()));
+  EXPECT_EQ(plan.workspace, static_cast<Size>(engine->device().workspace_bytes()));
   EXPECT_EQ(plan.weights, use.weights);
   EXPECT_EQ(plan.activations, use.activations);
   EXPECT_EQ(plan.scratch, use.scratch);

@@ -28,7 +28,7 @@ class AskedEngine final : public test::IdleEngine {
     asked.emplace_back(a, b);
     return {SupportLevel::emulated, asked.size() == different ? "otherwise" : "alike"};
   }
-  void matmul(const Matmul&) override {
+  void matmul(const Gemm&) override {
     if (fails) throw Error("no product today");
   }
 

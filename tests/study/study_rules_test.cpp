@@ -17,16 +17,20 @@ class SpoilingEngine final : public Engine {
   SpoilingEngine(Size place, float value) : place_(place), value_(value) {}
 
   std::string name() const override { return "spoiling"; }
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return engine_->allocate(bytes); }
-  void upload(const void* host, void* device, std::size_t bytes) override { engine_->upload(host, device, bytes); }
-  void download(const void* device, void* host, std::size_t bytes) override { engine_->download(device, host, bytes); }
-  std::size_t free_memory() const override { return engine_->free_memory(); }
-  std::size_t workspace_bytes() const override { return engine_->workspace_bytes(); }
-  void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) override {
-    engine_->quantize(x, out, casting, factor);
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return engine_->device().allocate(bytes); }
+  void upload(const void* host, void* device, std::size_t bytes) override {
+    engine_->device().upload(host, device, bytes);
   }
-  void matmul(const Matmul& op) override {
-    engine_->matmul(op);
+  void download(const void* device, void* host, std::size_t bytes) override {
+    engine_->device().download(device, host, bytes);
+  }
+  std::size_t free_memory() const override { return engine_->device().free_memory(); }
+  std::size_t workspace_bytes() const override { return engine_->device().workspace_bytes(); }
+  void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) override {
+    engine_->run(Quantize{x, out, casting, factor});
+  }
+  void matmul(const Gemm& op) override {
+    engine_->run(op);
     op.out.f32()[place_] = value_;
   }
   void fill_zero(View) override {}

@@ -15,7 +15,7 @@ class IdleEngine : public SizingEngine {
  public:
   IdleEngine() : SizingEngine(Format::f32, Sharing::where_exact) {}
 
-  void matmul(const Matmul&) override {}
+  void matmul(const Gemm&) override {}
   void quantize(View, QuantizedTensor&, const Casting&, float) override {}
   void add_norm(const AddNorm&) override {}
   void add_norm_backward(const AddNormBackward&) override {}

@@ -19,7 +19,7 @@ struct SmallModel {
     transformer->parameters().initialize(*engine, 11);
     const Casting casting{.seed = 3};
     transformer->parameters().quantize_all(*engine, casting);
-    const auto sizing = make_sizing_engine(engine->hardware(), engine->wide_format());
+    const auto sizing = make_sizing_engine(engine->device().hardware(), engine->high_precision());
     Arena measure;
     Step dry{*sizing, measure, batch, sequence};
     inputs.assign(static_cast<std::size_t>(batch * sequence), 0);
@@ -29,7 +29,7 @@ struct SmallModel {
       dry.casting.detail = detail;
       transformer->loss(dry, TokenBatch{inputs, targets}, 1, &ignored);
     }
-    memory = engine->allocate(measure.peak());
+    memory = engine->device().allocate(measure.peak());
     arena = std::make_unique<Arena>(memory.get(), measure.peak());
     if (config.parametrization != Parametrization::standard) {
       Step calibration{*engine, *arena, batch, sequence};

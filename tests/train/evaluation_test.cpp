@@ -168,7 +168,7 @@ Moved moved_by_step(OwnTrainer& own, StepReport& report) {
     for (const Parameter& parameter : own.trainer.model().parameters().all()) {
       if (parameter.kind == ParameterKind::vector) continue;
       std::vector<float> values(static_cast<std::size_t>(parameter.count()));
-      own.engine->download(parameter.weight.data, values.data(), values.size() * sizeof(float));
+      own.engine->device().download(parameter.weight.data, values.data(), values.size() * sizeof(float));
       all.insert(all.end(), values.begin(), values.end());
     }
     return all;

@@ -23,7 +23,7 @@ class ProbeTest : public ::testing::TestWithParam<const char*> {
   };
   static Config config_of(const std::string& recipe) {
     Config config = small_config(recipe, "unused");
-    config.train.device = Device::cpu;
+    config.train.device = DeviceChoice::cpu;
     return config;
   }
 };

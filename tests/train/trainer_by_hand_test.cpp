@@ -275,7 +275,7 @@ TEST(MemoryOfATrainer, AddsUpInBytes) {
   EXPECT_EQ(use.total(),
             use.weights + use.quantized_weights + use.gradients + use.optimizer + use.activations + use.scratch);
   const auto engine = make_cpu_engine(1);
-  const MemoryPlan plan = plan_memory(own.trainer.config(), engine->hardware());
+  const MemoryPlan plan = plan_memory(own.trainer.config(), engine->device().hardware());
   EXPECT_EQ(plan.activations, use.activations);
   EXPECT_EQ(plan.scratch, use.scratch);
   EXPECT_NEAR(static_cast<double>(plan.gradients), static_cast<double>(use.gradients), 16384);

@@ -79,7 +79,7 @@ constexpr float unlimited = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-void CpuEngine::activation(const Activation& op) {
+void CpuEngine::run(const Activation& op) {
   const Size n = op.out.cols_count();
   SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
     for (Size r = 0; r < rows; ++r) {
@@ -101,7 +101,7 @@ void CpuEngine::activation(const Activation& op) {
   });
 }
 
-void CpuEngine::activation_backward(const ActivationBackward& op) {
+void CpuEngine::run(const ActivationBackward& op) {
   const Size n = op.out_gradient.cols;
   const Size width = op.x.cols;
   const float limit = op.limit > 0 ? op.limit : unlimited;
@@ -128,9 +128,13 @@ void CpuEngine::activation_backward(const ActivationBackward& op) {
     }
   });
   if (op.out == nullptr) return;
-  const Casting again = op.casting.unobserved();
-  activation(
-      {.kind = op.kind, .x = op.x, .factor = op.forward_factor, .limit = op.limit, .out = *op.out, .casting = again});
+  const Casting unobserved = op.casting.unobserved();
+  run(Activation{.kind = op.kind,
+                 .x = op.x,
+                 .factor = op.forward_factor,
+                 .limit = op.limit,
+                 .out = *op.out,
+                 .casting = unobserved});
 }
 
 }  // namespace quaver

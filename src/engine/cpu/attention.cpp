@@ -7,19 +7,38 @@
 
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/vector_math.h"
+#include "engine/cpu/workspace_sizes.h"
 #include "formats/simd.h"
 
 namespace quaver {
 
 namespace {
 
-constexpr Size query_rows = 64;
+// A row-major matrix within another: [rows × cols], its rows `stride` elements apart.
+template <class T>
+struct Part {
+  T* data;
+  Size rows;
+  Size cols;
+  Size stride;
+};
+using Input = Part<const float>;
+using Output = Part<float>;
 
-// Row-major out = alpha · op(a)·op(b) + beta · out with leading dimensions, on the calling thread.
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Size m, Size n, Size k, float alpha, const float* a, Size lda,
-          const float* b, Size ldb, float beta, float* out, Size ldo) {
-  cblas_sgemm(CblasRowMajor, ta, tb, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a,
-              static_cast<int>(lda), b, static_cast<int>(ldb), beta, out, static_cast<int>(ldo));
+enum class As : std::uint8_t { stored, transposed };
+
+struct Factor {
+  Input part;
+  As as = As::stored;
+};
+
+// out = alpha · a·b + beta · out, on the calling thread.
+void multiply(const Factor& a, const Factor& b, float alpha, float beta, const Output& out) {
+  const auto of = [](As as) { return as == As::stored ? CblasNoTrans : CblasTrans; };
+  const Size k = a.as == As::stored ? a.part.cols : a.part.rows;
+  cblas_sgemm(CblasRowMajor, of(a.as), of(b.as), static_cast<int>(out.rows), static_cast<int>(out.cols),
+              static_cast<int>(k), alpha, a.part.data, static_cast<int>(a.part.stride), b.part.data,
+              static_cast<int>(b.part.stride), beta, out.data, static_cast<int>(out.stride));
 }
 
 // logits[0, visible) → probabilities in place, zeros up to `width`; returns log Σ exp.
@@ -85,11 +104,12 @@ void forward_head(const Attention& op, const Head& head, float* logits) {
   for (Size first = 0; first < t; first += query_rows) {
     const Size rows = std::min(query_rows, t - first);
     const Size keys = first + rows;
-    gemm(CblasNoTrans, CblasTrans, rows, keys, e, op.scale, base + first * stride + head.query, stride, base + head.key,
-         stride, 0, logits, keys);
+    const Input query{base + first * stride + head.query, rows, e, stride};
+    const Input key{base + head.key, keys, e, stride};
+    const Input value{base + head.value, keys, e, stride};
+    multiply({query}, {key, As::transposed}, op.scale, 0, {logits, rows, keys, keys});
     for (Size r = 0; r < rows; ++r) log_sum[first + r] = softmax_row(logits + r * keys, first + r + 1, keys);
-    gemm(CblasNoTrans, CblasNoTrans, rows, e, keys, 1, logits, keys, base + head.value, stride, 0,
-         result + first * op.result.cols, op.result.cols);
+    multiply({{logits, rows, keys, keys}}, {value}, 1, 0, {result + first * op.result.cols, rows, e, op.result.cols});
   }
 }
 
@@ -106,24 +126,27 @@ void backward_head(const AttentionBackward& op, const Head& head, float beta_kv,
     const Size rows = std::min(query_rows, t - first);
     const Size keys = first + rows;
     const float beta = keys == t ? beta_kv : 1.0F;
-    const float* query = base + first * stride + head.query;
-    const float* dy = d_result + first * op.result.cols;
-    gemm(CblasNoTrans, CblasTrans, rows, keys, e, op.scale, query, stride, base + head.key, stride, 0, p, keys);
+    const Input query{base + first * stride + head.query, rows, e, stride};
+    const Input key{base + head.key, keys, e, stride};
+    const Input value{base + head.value, keys, e, stride};
+    const Input dy{d_result + first * op.result.cols, rows, e, op.result.cols};
+    const Input probabilities{p, rows, keys, keys};
+    const Input dlogits{ds, rows, keys, keys};
+    multiply({query}, {key, As::transposed}, op.scale, 0, {p, rows, keys, keys});
     for (Size r = 0; r < rows; ++r) probabilities_row(p + r * keys, first + r + 1, keys, log_sum[first + r]);
-    gemm(CblasTrans, CblasNoTrans, keys, e, rows, 1, p, keys, dy, op.result.cols, beta, gradient + head.value, stride);
-    gemm(CblasNoTrans, CblasTrans, rows, keys, e, 1, dy, op.result.cols, base + head.value, stride, 0, ds, keys);
+    multiply({probabilities, As::transposed}, {dy}, 1, beta, {gradient + head.value, keys, e, stride});
+    multiply({dy}, {value, As::transposed}, 1, 0, {ds, rows, keys, keys});
     for (Size r = 0; r < rows; ++r) softmax_row_backward(p + r * keys, ds + r * keys, first + r + 1, keys);
-    gemm(CblasNoTrans, CblasNoTrans, rows, e, keys, op.scale, ds, keys, base + head.key, stride, 0,
-         gradient + first * stride + head.query, stride);
-    gemm(CblasTrans, CblasNoTrans, keys, e, rows, op.scale, ds, keys, query, stride, beta, gradient + head.key, stride);
+    multiply({dlogits}, {key}, op.scale, 0, {gradient + first * stride + head.query, rows, e, stride});
+    multiply({dlogits, As::transposed}, {query}, op.scale, beta, {gradient + head.key, keys, e, stride});
   }
 }
 
 }  // namespace
 
-void CpuEngine::attention(const Attention& op) {
+void CpuEngine::run(const Attention& op) {
   const HeadLayout& layout = op.layout;
-  const Size block = query_rows * layout.sequence;
+  const Size block = attention_block_floats(layout);
   float* memory = workspace_.floats(Workspace::Slot::heads, block * omp_get_max_threads());
 #pragma omp parallel for collapse(2) schedule(static)
   for (Size sequence = 0; sequence < layout.batch; ++sequence) {
@@ -136,9 +159,9 @@ void CpuEngine::attention(const Attention& op) {
   *op.max_logit = std::max(*op.max_logit, *std::max_element(log_sum, log_sum + op.log_sum.count()));
 }
 
-void CpuEngine::attention_backward(const AttentionBackward& op) {
+void CpuEngine::run(const AttentionBackward& op) {
   const HeadLayout& layout = op.layout;
-  const Size block = query_rows * layout.sequence;
+  const Size block = attention_block_floats(layout);
   const Size group = layout.heads / layout.kv_heads;
   float* memory = workspace_.floats(Workspace::Slot::heads, 2 * block * omp_get_max_threads());
 #pragma omp parallel for collapse(2) schedule(static)

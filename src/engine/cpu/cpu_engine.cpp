@@ -3,46 +3,22 @@
 #include <algorithm>
 #include <cblas.h>
 #include <cstring>
-#include <fstream>
-#include <new>
 #include <omp.h>
 
-#include "engine/cpu/matmul.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/site_writer.h"
 
 namespace quaver {
 
-CpuEngine::CpuEngine(int threads) : threads_(threads > 0 ? threads : omp_get_num_procs()) {
+CpuEngine::CpuEngine(int threads)
+    : threads_(threads > 0 ? threads : omp_get_num_procs()), device_(threads_, workspace_) {
   omp_set_num_threads(threads_);
   openblas_set_num_threads(threads_);
 }
 
 std::string CpuEngine::name() const { return "cpu (" + std::to_string(threads_) + " threads)"; }
 
-std::shared_ptr<std::byte> CpuEngine::allocate(std::size_t bytes) {
-  constexpr std::align_val_t alignment{256};
-  auto* memory = static_cast<std::byte*>(::operator new(bytes + 1, alignment));
-  std::memset(memory, 0, bytes);
-  return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
-}
-
-void CpuEngine::upload(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
-
-void CpuEngine::download(const void* device, void* host, std::size_t bytes) { std::memcpy(host, device, bytes); }
-
-// What the kernel says this process may still take.
-std::size_t CpuEngine::free_memory() const {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::size_t kilobytes = 0;
-  std::string unit;
-  while (file >> key >> kilobytes >> unit) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-  }
-  return 0;
-}
-
-void CpuEngine::fill_zero(View x) { std::memset(x.data, 0, static_cast<std::size_t>(x.bytes())); }
+void CpuEngine::run(const FillZero& op) { std::memset(op.x.data, 0, static_cast<std::size_t>(op.x.bytes())); }
 
 const float* rows_as_floats(const View& x, Size first, Size count, float* buffer) {
   if (x.format == Format::f32) return x.f32() + first * x.cols;
@@ -50,18 +26,19 @@ const float* rows_as_floats(const View& x, Size first, Size count, float* buffer
   return buffer;
 }
 
-void CpuEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
-  if (out.is_own_codes()) return;
-  SiteWriter(workspace_, out, casting).write([&](Size first, Size rows, float* tile, int) {
-    const float* values = rows_as_floats(x, first, rows, tile);
-    if (values != tile || factor != 1.0F) {
-      for (Size i = 0; i < rows * x.cols; ++i) tile[i] = factor * values[i];
+void CpuEngine::run(const Quantize& op) {
+  if (op.out.is_own_codes()) return;
+  SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
+    const float* values = rows_as_floats(op.x, first, rows, tile);
+    if (values != tile || op.factor != 1.0F) {
+      for (Size i = 0; i < rows * op.x.cols; ++i) tile[i] = op.factor * values[i];
     }
   });
 }
 
 // Threads share the columns, so that the order of a sum does not depend on their number.
-void CpuEngine::sum_columns(View x, View sums) {
+void CpuEngine::run(const SumColumns& op) {
+  const View& x = op.x;
 #pragma omp parallel
   {
     const Size share = (x.cols + omp_get_num_threads() - 1) / omp_get_num_threads();
@@ -69,14 +46,14 @@ void CpuEngine::sum_columns(View x, View sums) {
     const Size last = std::min(x.cols, first + share);
     for (Size r = 0; r < x.rows; ++r) {
       const float* row = x.f32() + r * x.cols;
-      for (Size c = first; c < last; ++c) sums.f32()[c] += row[c];
+      for (Size c = first; c < last; ++c) op.sums.f32()[c] += row[c];
     }
   }
 }
 
-void CpuEngine::matmul(const Matmul& op) { cpu_matmul(workspace_, op); }
+void CpuEngine::run(const Gemm& op) { cpu_gemm(workspace_, op); }
 
-void CpuEngine::embed(const Embed& op) {
+void CpuEngine::run(const Embed& op) {
   const Size d = op.out.cols;
 #pragma omp parallel
   {
@@ -96,7 +73,7 @@ void CpuEngine::embed(const Embed& op) {
 }
 
 // Threads share the columns, not the tokens: two tokens may be the same word.
-void CpuEngine::embed_backward(const EmbedBackward& op) {
+void CpuEngine::run(const EmbedBackward& op) {
   const Size d = op.gradient.cols;
 #pragma omp parallel
   {

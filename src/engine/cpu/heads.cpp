@@ -29,12 +29,12 @@ struct RotaryTable {
   std::vector<float> sine;
 };
 
-enum class Turn : std::uint8_t { forward, back };
+enum class Direction : std::uint8_t { forward, backward };
 
-void rotate_head(const RotaryTable& table, Size position, Turn turn, float* head) {
+void rotate_head(const RotaryTable& table, Size position, Direction direction, float* head) {
   const float* cosine = table.cosine.data() + position * table.half;
   const float* sine = table.sine.data() + position * table.half;
-  const float sign = turn == Turn::forward ? 1.0F : -1.0F;
+  const float sign = direction == Direction::forward ? 1.0F : -1.0F;
   for (Size i = 0; i < table.half; ++i) {
     const float a = head[i];
     const float b = head[table.half + i];
@@ -69,38 +69,38 @@ const float* gain_of(const PrepareHeads& op, Size head) {
 
 }  // namespace
 
-void CpuEngine::prepare_heads(const PrepareHeads& op) {
+void CpuEngine::run(const PrepareHeads& op) {
   const Size e = op.layout.head_size;
-  const Size turned = op.layout.heads + op.layout.kv_heads;
+  const Size rotated = op.layout.heads + op.layout.kv_heads;
   const RotaryTable table(op.theta > 0 ? op.layout.sequence : 0, e, op.theta);
 #pragma omp parallel for schedule(static)
   for (Size row = 0; row < op.in.rows; ++row) {
     const float* in = op.in.f32() + row * op.in.cols;
     float* out = op.out.f32() + row * op.in.cols;
     if (out != in) std::copy_n(in, op.in.cols, out);
-    for (Size head = 0; head < turned; ++head) {
+    for (Size head = 0; head < rotated; ++head) {
       float* x = out + head * e;
       if (const float* gain = gain_of(op, head)) {
         const float r = inverse_rms(x, e, op.eps);
         for (Size i = 0; i < e; ++i) x[i] *= r * gain[i];
       }
-      if (op.theta > 0) rotate_head(table, row % op.layout.sequence, Turn::forward, x);
+      if (op.theta > 0) rotate_head(table, row % op.layout.sequence, Direction::forward, x);
     }
   }
 }
 
-void CpuEngine::prepare_heads_backward(const PrepareHeadsBackward& op) {
+void CpuEngine::run(const PrepareHeadsBackward& op) {
   const PrepareHeads& forward = op.forward;
   const Size e = forward.layout.head_size;
-  const Size turned = forward.layout.heads + forward.layout.kv_heads;
+  const Size rotated = forward.layout.heads + forward.layout.kv_heads;
   const RotaryTable table(forward.theta > 0 ? forward.layout.sequence : 0, e, forward.theta);
   const int threads = omp_get_max_threads();
   std::vector<float> sums(static_cast<std::size_t>(2 * e * threads), 0.0F);
 #pragma omp parallel for schedule(static)
   for (Size row = 0; row < op.gradient.rows; ++row) {
-    for (Size head = 0; head < turned; ++head) {
+    for (Size head = 0; head < rotated; ++head) {
       float* dy = op.gradient.f32() + row * op.gradient.cols + head * e;
-      if (forward.theta > 0) rotate_head(table, row % forward.layout.sequence, Turn::back, dy);
+      if (forward.theta > 0) rotate_head(table, row % forward.layout.sequence, Direction::backward, dy);
       if (const float* gain = gain_of(forward, head)) {
         float* of_thread = sums.data() + 2 * e * omp_get_thread_num() + (head < forward.layout.heads ? 0 : e);
         norm_head_backward(forward.in.f32() + row * forward.in.cols + head * e, gain, forward.eps, e, dy, of_thread);

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu/cpu_engine.h"
-#include "engine/cpu/matmul.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/site_writer.h"
 #include "engine/cpu/vector_math.h"
 #include "formats/simd.h"
@@ -45,14 +46,23 @@ RowLoss row_loss(const float* logits, Size vocab, std::int32_t target, float z_l
   return {log_sum, static_cast<double>(log_sum) - logits[target] + z};
 }
 
-// One chunk's gradients: dlogits into its site, then both products.
-void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy& op, Size first, const float* logits,
-                    const std::vector<float>& log_sums, const Operand& x_columns, std::vector<std::byte>& memory) {
-  const auto rows = static_cast<Size>(log_sums.size());
+// Rows of tokens whose logits exist at once.
+struct Chunk {
+  Size first;
+  const float* logits;
+  std::vector<float> log_sums;  // one per row
+  Operand x_columns;
+  std::vector<std::byte>& codes;  // memory for those of dlogits
+};
+
+// One chunk's gradients: dlogits into its site, then both GEMMs.
+void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy& op, const Chunk& chunk) {
+  const auto rows = static_cast<Size>(chunk.log_sums.size());
+  const Size first = chunk.first;
   const Size vocab = op.w.rows_count();
   std::size_t used = 0;
   const auto take = [&](std::size_t bytes) {
-    std::byte* place = memory.data() + used;
+    std::byte* place = chunk.codes.data() + used;
     used += (bytes + 63) / 64 * 64;
     return place;
   };
@@ -68,46 +78,44 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
         std::fill_n(out, vocab, 0.0F);
         continue;
       }
-      const float log_sum = log_sums[static_cast<std::size_t>(start + r)];
+      const float log_sum = chunk.log_sums[static_cast<std::size_t>(start + r)];
       const float factor = gradient_factor * (1 + 2 * op.z_loss * log_sum);
-      scaled_softmax(logits + (start + r) * vocab, vocab, log_sum, factor, out);
+      scaled_softmax(chunk.logits + (start + r) * vocab, vocab, log_sum, factor, out);
       out[target] -= gradient_factor;
     }
   });
-  engine.matmul({.a = gradient.rows(),
-                 .b = op.w.columns(),
-                 .out = op.x_gradient.row_range(first, rows),
-                 .alpha = op.input_factor,
-                 .accumulator = op.accumulators.head_input_gradient});
-  engine.matmul({.a = gradient.columns(),
-                 .b = x_columns,
-                 .out = op.weight_gradient,
-                 .alpha = op.weight_factor,
-                 .accumulate = true,
-                 .accumulator = op.accumulators.weight_gradient});
+  engine.run(Gemm{.pass = GemmPass::dgrad,
+                  .a = gradient.rows(),
+                  .b = op.w.columns(),
+                  .out = op.x_gradient.row_range(first, rows),
+                  .alpha = op.input_factor,
+                  .accumulator = op.accumulators.head_dgrad});
+  engine.run(Gemm{.pass = GemmPass::wgrad,
+                  .a = gradient.columns(),
+                  .b = chunk.x_columns,
+                  .out = op.weight_gradient,
+                  .alpha = op.weight_factor,
+                  .accumulate = true,
+                  .accumulator = op.accumulators.wgrad});
 }
-
-// Room for the codes and scales of a chunk of dlogits: at most four bytes and a scale of four an element, twice.
-std::size_t chunk_bytes(Size rows, Size vocab) { return static_cast<std::size_t>(rows * vocab * 16 + 4096); }
 
 }  // namespace
 
-void CpuEngine::cross_entropy(const CrossEntropy& op) {
+void CpuEngine::run(const CrossEntropy& op) {
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
-  // A transposed copy cannot be cut along its columns, so then the chunk is everything.
-  const Size chunk = train && op.x.has_own_columns() ? tokens : std::min<Size>(tokens, 1024);
+  const Size chunk = logits_chunk(op);
   float* logits = workspace_.floats(Workspace::Slot::logits, chunk * vocab);
-  std::vector<std::byte> memory(train ? chunk_bytes(chunk, vocab) : 0);
+  std::vector<std::byte> codes(static_cast<std::size_t>(logits_codes_bytes(op)));
   for (Size first = 0; first < tokens; first += chunk) {
     const Size rows = std::min(chunk, tokens - first);
     const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, rows);
-    matmul({.a = {x_rows, false},
-            .b = op.w.rows(),
-            .out = {logits, Format::f32, rows, vocab},
-            .alpha = op.logit_factor,
-            .accumulator = op.accumulators.forward});
+    run(Gemm{.a = {x_rows, false},
+             .b = op.w.rows(),
+             .out = {logits, Format::f32, rows, vocab},
+             .alpha = op.logit_factor,
+             .accumulator = op.accumulators.fprop});
     std::vector<float> log_sums(static_cast<std::size_t>(rows));
     std::vector<double> losses(static_cast<std::size_t>(rows), 0.0);
 #pragma omp parallel for schedule(static)
@@ -121,7 +129,7 @@ void CpuEngine::cross_entropy(const CrossEntropy& op) {
     for (const double loss : losses) *op.loss_sum += loss;
     if (!train) continue;
     const Operand x_columns = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true};
-    chunk_backward(*this, workspace_, op, first, logits, log_sums, x_columns, memory);
+    chunk_backward(*this, workspace_, op, {first, logits, std::move(log_sums), x_columns, codes});
   }
 }
 

@@ -40,10 +40,33 @@ QUAVER_SIMD void normalize_row(const float* x, RowStats stats, const float* gain
   }
 }
 
+// One row's part in the backward pass.
+struct RowBackward {
+  const float* x;
+  RowStats stats;
+  const float* dy;
+  const float* next;  // may be null
+  float keep;
+  float add;
+  float* out;
+};
+
+struct RowSums {
+  float* gain;
+  float* shift;
+};
+
 // out = keep · next + add · (d norm/d x)ᵀ · dy; gain and shift gradients are added to the thread's sums.
-QUAVER_SIMD void normalize_row_backward(const float* x, RowStats stats, const float* gain, const float* dy,
-                                        NormKind kind, const float* next, float keep, float add, Size d, float* out,
-                                        float* gain_sums, float* shift_sums) {
+QUAVER_SIMD void normalize_row_backward(const NormParameters& norm, const RowBackward& row, Size d, RowSums sums) {
+  const float* x = row.x;
+  const float* dy = row.dy;
+  const float* next = row.next;
+  const float* gain = norm.gain.f32();
+  const RowStats stats = row.stats;
+  const float keep = row.keep;
+  float* out = row.out;
+  float* gain_sums = sums.gain;
+  float* shift_sums = sums.shift;
   float dot = 0;
   float mean = 0;
 #pragma omp simd reduction(+ : dot, mean)
@@ -54,8 +77,8 @@ QUAVER_SIMD void normalize_row_backward(const float* x, RowStats stats, const fl
     mean += g;
   }
   dot /= static_cast<float>(d);
-  mean = kind == NormKind::layer ? mean / static_cast<float>(d) : 0.0F;
-  const float factor = add * stats.inverse_std;
+  mean = norm.kind == NormKind::layer ? mean / static_cast<float>(d) : 0.0F;
+  const float factor = row.add * stats.inverse_std;
 #pragma omp simd
   for (Size c = 0; c < d; ++c) {
     const float y = (x[c] - stats.mean) * stats.inverse_std;
@@ -66,18 +89,21 @@ QUAVER_SIMD void normalize_row_backward(const float* x, RowStats stats, const fl
   }
 }
 
-// Sums over tokens of the gain's and the shift's gradient, one pair of rows a thread, added up in a fixed order.
+// Sums over tokens of the gain's and the shift's gradient, one pair of rows per thread, added up in a fixed order.
 class NormSums {
  public:
   explicit NormSums(Size d) : d_(d), sums_(static_cast<std::size_t>(2 * d * omp_get_max_threads()), 0.0F) {}
 
-  float* gain(int thread) { return sums_.data() + 2 * d_ * thread; }
-  float* shift(int thread) { return gain(thread) + d_; }
+  RowSums of(int thread) {
+    float* gain = sums_.data() + 2 * d_ * thread;
+    return {gain, gain + d_};
+  }
 
   void add_to(const NormGradients& gradients) {
     for (int thread = 0; thread < omp_get_max_threads(); ++thread) {
-      add(gain(thread), gradients.gain, gradients.factor);
-      add(shift(thread), gradients.shift, gradients.factor);
+      const RowSums sums = of(thread);
+      add(sums.gain, gradients.gain, gradients.factor);
+      add(sums.shift, gradients.shift, gradients.factor);
     }
   }
 
@@ -97,7 +123,7 @@ RowStats* stats_of(const View& stats) { return reinterpret_cast<RowStats*>(stats
 
 }  // namespace
 
-void CpuEngine::add_norm(const AddNorm& op) {
+void CpuEngine::run(const AddNorm& op) {
   const Size d = op.residual.cols;
   RowStats* stats = stats_of(op.stats);
   SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
@@ -116,15 +142,20 @@ void CpuEngine::add_norm(const AddNorm& op) {
   });
 }
 
-void CpuEngine::add_norm_backward(const AddNormBackward& op) {
+void CpuEngine::run(const AddNormBackward& op) {
   const Size d = op.sum.cols;
   const RowStats* stats = stats_of(op.stats);
   NormSums sums(d);
   const auto row_backward = [&](Size row, int thread) {
-    const float* next = op.next.empty() ? nullptr : op.next.f32() + row * d;
-    normalize_row_backward(op.sum.f32() + row * d, stats[row], op.norm.gain.f32(), op.out_gradient.f32() + row * d,
-                           op.norm.kind, next, op.keep, op.add, d, op.gradient.f32() + row * d, sums.gain(thread),
-                           sums.shift(thread));
+    normalize_row_backward(op.norm,
+                           {.x = op.sum.f32() + row * d,
+                            .stats = stats[row],
+                            .dy = op.out_gradient.f32() + row * d,
+                            .next = op.next.empty() ? nullptr : op.next.f32() + row * d,
+                            .keep = op.keep,
+                            .add = op.add,
+                            .out = op.gradient.f32() + row * d},
+                           d, sums.of(thread));
   };
   if (op.branch_gradient == nullptr) {
 #pragma omp parallel for schedule(static)
@@ -137,8 +168,8 @@ void CpuEngine::add_norm_backward(const AddNormBackward& op) {
   }
   sums.add_to(op.gradients);
   if (op.out == nullptr) return;
-  const Casting again = op.casting.unobserved();
-  SiteWriter(workspace_, *op.out, again).write([&](Size first, Size rows, float* tile, int) {
+  const Casting unobserved = op.casting.unobserved();
+  SiteWriter(workspace_, *op.out, unobserved).write([&](Size first, Size rows, float* tile, int) {
     for (Size r = 0; r < rows; ++r) {
       normalize_row(op.sum.f32() + (first + r) * d, stats[first + r], op.norm.gain.f32(), optional_row(op.norm.shift),
                     d, tile + r * d);
@@ -146,7 +177,7 @@ void CpuEngine::add_norm_backward(const AddNormBackward& op) {
   });
 }
 
-void CpuEngine::norm_add(const NormAdd& op) {
+void CpuEngine::run(const NormAdd& op) {
   const Size d = op.residual.cols;
   RowStats* stats = stats_of(op.stats);
   const auto row_forward = [&](Size row, float* normed) {
@@ -169,7 +200,7 @@ void CpuEngine::norm_add(const NormAdd& op) {
   });
 }
 
-void CpuEngine::combine(const Combine& op) {
+void CpuEngine::run(const Combine& op) {
   const Size d = op.x.cols;
 #pragma omp parallel for schedule(static)
   for (Size row = 0; row < op.x.rows; ++row) {
@@ -177,7 +208,7 @@ void CpuEngine::combine(const Combine& op) {
   }
 }
 
-void CpuEngine::norm_add_backward(const NormAddBackward& op) {
+void CpuEngine::run(const NormAddBackward& op) {
   const Size d = op.branch.cols;
   const RowStats* stats = stats_of(op.stats);
   NormSums sums(d);
@@ -190,8 +221,15 @@ void CpuEngine::norm_add_backward(const NormAddBackward& op) {
       } else {
         combine_row(op.next.f32() + row * d, op.input_gradient.f32() + row * d, op.keep, op.add, d, gradient);
       }
-      normalize_row_backward(op.branch.f32() + row * d, stats[row], op.norm.gain.f32(), gradient, op.norm.kind, nullptr,
-                             0, op.factor, d, tile + r * d, sums.gain(thread), sums.shift(thread));
+      normalize_row_backward(op.norm,
+                             {.x = op.branch.f32() + row * d,
+                              .stats = stats[row],
+                              .dy = gradient,
+                              .next = nullptr,
+                              .keep = 0,
+                              .add = op.factor,
+                              .out = tile + r * d},
+                             d, sums.of(thread));
     }
   });
   sums.add_to(op.gradients);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/cpu/cpu_engine.h"
+#include "engine/cpu/workspace_sizes.h"
 #include "formats/simd.h"
 
 namespace quaver {
@@ -143,7 +144,7 @@ RandomKey other_stream(RandomKey key, std::uint32_t which) {
 
 }  // namespace
 
-void CpuEngine::measure_gradients(const MeasureGradients& op) {
+void CpuEngine::run(const MeasureGradients& op) {
   double total = 0;
   std::uint64_t nonfinite = 0;
   for (std::size_t i = 0; i < op.gradients.size(); ++i) {
@@ -157,13 +158,14 @@ void CpuEngine::measure_gradients(const MeasureGradients& op) {
   }
   op.summary->norm = std::sqrt(total) * op.unscale;
   op.summary->nonfinite = nonfinite;
+  op.summary->skip = nonfinite;
   if (op.clip != Clip::global_norm) return;
   const float factor = clip_factor(op.summary->norm, op.limit);
   for (std::size_t i = 0; i < op.gradients.size(); ++i) op.factors[i] *= factor;
 }
 
-void CpuEngine::adamw(const AdamW& op) {
-  if (op.summary->nonfinite != 0) return;
+void CpuEngine::run(const AdamW& op) {
+  if (op.summary->skip != 0) return;
   const float limit = op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity();
   const Update update{*op.gradient_factor,
                       limit,
@@ -177,13 +179,13 @@ void CpuEngine::adamw(const AdamW& op) {
   const Size cols = op.weight.cols;
   const Size tiles = (op.weight.rows + tile_rows - 1) / tile_rows;
   std::vector<UpdateStatistics> statistics(static_cast<std::size_t>(tiles));
-  const Size tile_floats = tile_rows * cols;
-  float* memory = workspace_.floats(Workspace::Slot::tiles, 4 * tile_floats * omp_get_max_threads());
+  const Size tile_floats = adamw_tile_floats(op);
+  float* memory = workspace_.floats(Workspace::Slot::tiles, adamw_tiles * tile_floats * omp_get_max_threads());
 #pragma omp parallel for schedule(static)
   for (Size tile = 0; tile < tiles; ++tile) {
     const Size first = tile * tile_rows;
     const Size rows = std::min(tile_rows, op.weight.rows - first);
-    float* before = memory + 4 * tile_floats * omp_get_thread_num();
+    float* before = memory + adamw_tiles * tile_floats * omp_get_thread_num();
     float* weight = before + tile_floats;
     const float* stored = rows_as_floats(op.weight, first, rows, weight);
     std::copy_n(stored, rows * cols, before);
@@ -209,7 +211,7 @@ void CpuEngine::adamw(const AdamW& op) {
       op.statistics->count += part.count;
     }
   }
-  if (op.quantized != nullptr) quantize(op.weight, *op.quantized, *op.casting);
+  if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
 }
 
 }  // namespace quaver

@@ -4,14 +4,10 @@ namespace quaver {
 
 namespace {
 
-// A delayed or fixed scale that is not known yet makes this one cast a current one.
 CodeMatrix with_resolved_policy(CodeMatrix matrix, float scale) {
-  const bool waits = matrix.spec.policy == ScalePolicy::delayed || matrix.spec.policy == ScalePolicy::fixed;
-  if (waits && scale == 0) matrix.spec.policy = ScalePolicy::current;
+  matrix.spec = resolved(matrix.spec, scale);
   return matrix;
 }
-
-bool stored_as_is(const QuantSpec& spec) { return spec.format == Format::f32; }
 
 void add_rows(const float* values, Size rows, Size cols, float* sums) {
   for (Size r = 0; r < rows; ++r) {
@@ -23,30 +19,17 @@ void add_rows(const float* values, Size rows, Size cols, float* sums) {
 
 SiteWriter::SiteWriter(Workspace& workspace, QuantizedTensor& out, const Casting& casting)
     : out_(out), casting_(casting), rows_(out.rows_count()), cols_(out.cols_count()), scale_(out.site().scale) {
-  bool whole = false;
-  if (out.has_rows()) {
-    rows_matrix_ = with_resolved_policy(out.rows_matrix(), scale_);
-    whole = needs_whole_tensor(rows_matrix_.spec, Side::rows);
-  }
-  if (out.has_own_columns()) {
-    columns_matrix_ = with_resolved_policy(out.columns_matrix(), scale_);
-    whole = whole || needs_whole_tensor(columns_matrix_.spec, Side::columns);
-  }
+  if (out.has_rows()) rows_matrix_ = with_resolved_policy(out.rows_matrix(), scale_);
+  if (out.has_own_columns()) columns_matrix_ = with_resolved_policy(out.columns_matrix(), scale_);
   const int threads = omp_get_max_threads();
   seen_.resize(static_cast<std::size_t>(threads));
-  if (out.has_rows() && stored_as_is(rows_matrix_.spec) && !out.has_own_columns()) {
-    mode_ = Mode::direct;
-  } else {
-    mode_ = whole ? Mode::staged : Mode::tile_by_tile;
-    memory_ = whole ? workspace.floats(Workspace::Slot::staging, rows_ * cols_)
-                    : workspace.floats(Workspace::Slot::tiles, tile_rows * cols_ * threads);
-  }
-  if (mode_ != Mode::staged) {
-    prepare(nullptr);
-  }
-  if (!out.column_sums.empty()) {
-    sums_ = workspace.floats(Workspace::Slot::reductions, cols_ * threads);
-    std::fill_n(sums_, cols_ * threads, 0.0F);
+  const SiteWritePlan plan(out, threads);
+  mode_ = plan.mode;
+  if (plan.floats > 0) memory_ = workspace.floats(slot_of(mode_), plan.floats);
+  if (mode_ != Mode::staged) prepare(nullptr);
+  if (plan.sums_floats > 0) {
+    sums_ = workspace.floats(Workspace::Slot::reductions, plan.sums_floats);
+    std::fill_n(sums_, plan.sums_floats, 0.0F);
   }
 }
 

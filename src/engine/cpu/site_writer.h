@@ -8,12 +8,17 @@
 #include <vector>
 
 #include "engine/cpu/workspace.h"
-#include "engine/engine.h"
+#include "engine/cpu/workspace_sizes.h"
 
 namespace quaver {
 
 inline RandomKey key_of(const Casting& casting, const Site& site) {
   return {casting.seed, casting.step + (casting.micro_step != nullptr ? *casting.micro_step : 0), site.stream};
+}
+
+// Where a tensor that is not written directly is kept until it is cast.
+constexpr Workspace::Slot slot_of(SiteWritePlan::Mode mode) {
+  return mode == SiteWritePlan::Mode::staged ? Workspace::Slot::staging : Workspace::Slot::tiles;
 }
 
 class SiteWriter {
@@ -40,7 +45,7 @@ class SiteWriter {
   }
 
  private:
-  enum class Mode : std::uint8_t { direct, tile_by_tile, staged };
+  using Mode = SiteWritePlan::Mode;
 
   void prepare(const float* values);
   float* tile_memory(Size first, int thread);
@@ -58,8 +63,8 @@ class SiteWriter {
   CodeMatrix rows_matrix_;  // as out's, with the policy of this very cast
   CodeMatrix columns_matrix_;
   float* memory_ = nullptr;
-  float* sums_ = nullptr;             // column sums, one row a thread
-  std::vector<CastStatistics> seen_;  // one a thread
+  float* sums_ = nullptr;             // column sums, one row per thread
+  std::vector<CastStatistics> seen_;  // one per thread
 };
 
 }  // namespace quaver

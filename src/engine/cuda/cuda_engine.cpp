@@ -2,59 +2,36 @@
 
 #include <algorithm>
 
-#include "engine/cuda/activation.h"
-#include "engine/cuda/combine.h"
-#include "engine/cuda/embedding.h"
-#include "engine/cuda/loss_kernels.h"
-#include "engine/cuda/norm.h"
-#include "engine/gpu_rules.h"
+#include "engine/cuda/elementwise/activation.h"
+#include "engine/cuda/elementwise/combine.h"
+#include "engine/cuda/norm/norm.h"
+#include "engine/cuda/vocabulary/embedding.h"
+#include "engine/cuda/vocabulary/loss.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
 
 CudaEngine::CudaEngine(const CudaOptions& options)
-    : wide_(options.wide),
+    : high_(options.high_precision),
       logits_limit_(options.logits_limit),
       gpu_(options.device, options.notice),
-      sites_(gpu_),
-      uploads_(gpu_),
-      recordings_(gpu_),
-      products_(gpu_),
+      device_(gpu_),
+      sites_(gpu_, device_),
+      gemms_(gpu_),
       attention_(gpu_) {
-  one_ = allocate(4 * sizeof(float));
+  one_ = device_.allocate(4 * sizeof(float));
   const float one = 1;
-  upload(&one, one_.get(), sizeof(one));
+  device_.upload(&one, one_.get(), sizeof(one));
 }
 
 CudaEngine::~CudaEngine() = default;
 
 std::string CudaEngine::name() const {
-  return gpu_.name() + " (" + products_.describe() + ", " + attention_.describe() + ")";
-}
-
-std::shared_ptr<std::byte> CudaEngine::allocate(std::size_t bytes) {
-  std::byte* memory = nullptr;
-  check(cudaMalloc(reinterpret_cast<void**>(&memory), std::max<std::size_t>(bytes, 1)), "allocating memory");
-  check(cudaMemsetAsync(memory, 0, bytes, gpu_.stream()), "clearing memory");
-  return {memory, [](std::byte* p) { cudaFree(p); }};
-}
-
-void CudaEngine::upload(const void* host, void* device, std::size_t bytes) { uploads_.copy(host, device, bytes); }
-
-void CudaEngine::download(const void* device, void* host, std::size_t bytes) {
-  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gpu_.stream()), "downloading");
-  gpu_.synchronize();
-}
-
-std::size_t CudaEngine::free_memory() const {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for free memory");
-  return free;
+  return gpu_.name() + " (" + gemms_.describe() + ", " + attention_.describe() + ")";
 }
 
 bool CudaEngine::can_fuse(const QuantizedTensor& out, const Casting& casting) const {
-  return cuda::can_fuse(out, casting, wide_);
+  return cuda::can_fuse(out, casting, high_);
 }
 
 FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& casting) {
@@ -66,7 +43,7 @@ FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& 
   target.rows_scale = out.rows_matrix().tensor_scale;
   target.columns = out.columns_matrix().codes;
   target.columns_scale = out.columns_matrix().tensor_scale;
-  target.scale = waits_for_scale(site.spec.rows) ? slot.scale : nullptr;
+  target.scale = has_given_scale(site.spec.rows) ? slot.scale : nullptr;
   target.statistics = slot.statistics;
   target.column_sums = out.column_sums.empty() ? nullptr : out.column_sums.f32();
   return target;
@@ -86,8 +63,15 @@ CastTarget CudaEngine::cast_target(const QuantizedTensor& out, const Casting& ca
   return target;
 }
 
+FusedTarget CudaEngine::high_precision_target(View matrix) const {
+  FusedTarget target;
+  target.format = high_;
+  target.rows = static_cast<std::byte*>(matrix.data);
+  return target;
+}
+
 View CudaEngine::staging(Size rows, Size cols) {
-  View view{nullptr, wide_, rows, cols};
+  View view{nullptr, high_, rows, cols};
   view.data = gpu_.workspace(Slot::large, static_cast<std::size_t>(view.bytes()));
   return view;
 }
@@ -96,38 +80,35 @@ template <class Produce>
 void CudaEngine::write(QuantizedTensor& out, const Casting& casting, bool fuse, Produce&& produce) {
   if (fuse) return produce(fused_target(out, casting));
   const View staged = staging(out.rows_count(), out.cols_count());
-  FusedTarget wide;
-  wide.format = wide_;
-  wide.rows = static_cast<std::byte*>(staged.data);
-  produce(wide);
+  produce(high_precision_target(staged));
   cast(gpu_, staged, 1, cast_target(out, casting));
 }
 
-void CudaEngine::fill_zero(View x) {
-  check(cudaMemsetAsync(x.data, 0, static_cast<std::size_t>(x.bytes()), gpu_.stream()), "clearing a matrix");
+void CudaEngine::run(const FillZero& op) {
+  check(cudaMemsetAsync(op.x.data, 0, static_cast<std::size_t>(op.x.bytes()), gpu_.stream()), "clearing a matrix");
 }
 
-void CudaEngine::quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) {
-  if (out.is_own_codes()) return;
-  const bool fp8 = is_low_precision(out.site().spec.rows.format);
-  if (can_fuse(out, casting) && (fp8 || x.format == wide_)) {
-    return cast_fused(gpu_, x, factor, fused_target(out, casting));
+void CudaEngine::run(const Quantize& op) {
+  if (op.out.is_own_codes()) return;
+  const bool fp8 = is_low_precision(op.out.site().spec.rows.format);
+  if (can_fuse(op.out, op.casting) && (fp8 || op.x.format == high_)) {
+    return cast_fused(gpu_, op.x, op.factor, fused_target(op.out, op.casting));
   }
-  cast(gpu_, x, factor, cast_target(out, casting));
+  cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
 }
 
-void CudaEngine::sum_columns(View x, View sums) {
-  FusedTarget nowhere;
-  nowhere.format = x.format;
-  nowhere.column_sums = sums.f32();
-  cast_fused(gpu_, x, 1, nowhere);
+void CudaEngine::run(const SumColumns& op) {
+  FusedTarget sums_alone;
+  sums_alone.format = op.x.format;
+  sums_alone.column_sums = op.sums.f32();
+  cast_fused(gpu_, op.x, 1, sums_alone);
 }
 
-void CudaEngine::matmul(const Matmul& op) { products_.matmul(op); }
+void CudaEngine::run(const Gemm& op) { gemms_.run(op); }
 
-void CudaEngine::embed(const Embed& op) { cuda::embed(gpu_, op); }
+void CudaEngine::run(const Embed& op) { cuda::embed(gpu_, op); }
 
-void CudaEngine::embed_backward(const EmbedBackward& op) { cuda::embed_backward(gpu_, op); }
+void CudaEngine::run(const EmbedBackward& op) { cuda::embed_backward(gpu_, op); }
 
 bool CudaEngine::norm_has_room(Size width, int targets) {
   if (norm_can_write_columns(gpu_, width, targets)) return true;
@@ -136,43 +117,36 @@ bool CudaEngine::norm_has_room(Size width, int targets) {
   return false;
 }
 
-void CudaEngine::add_norm(const AddNorm& op) {
+void CudaEngine::run(const AddNorm& op) {
   const bool fuse = can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_has_room(op.residual.cols, 1));
   write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
 }
 
-void CudaEngine::add_norm_backward(const AddNormBackward& op) {
+void CudaEngine::run(const AddNormBackward& op) {
   const Size width = op.sum.cols;
   FusedTarget branch;
-  FusedTarget again;
-  const Casting again_casting = op.casting.unobserved();
+  FusedTarget requantized;
+  const Casting unobserved = op.casting.unobserved();
   const bool fuse_branch = op.branch_gradient != nullptr && can_fuse(*op.branch_gradient, op.casting) &&
                            (!op.branch_gradient->has_own_columns() || norm_has_room(width, 1));
   if (fuse_branch) branch = fused_target(*op.branch_gradient, op.casting);
   if (branch.rows == static_cast<std::byte*>(op.gradient.data)) branch.rows = nullptr;  // written as the gradient
   const bool alongside = !branch || branch.is_fp8();  // one kernel writes both, or neither, in FP8
-  const bool fuse_again = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, again_casting) &&
-                          alongside && norm_has_room(width, 2);
-  if (fuse_again) again = fused_target(*op.out, again_casting);
-  cuda::add_norm_backward(gpu_, op, branch, again);
+  const bool fuse_out = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, unobserved) && alongside &&
+                        norm_has_room(width, 2);
+  if (fuse_out) requantized = fused_target(*op.out, unobserved);
+  cuda::add_norm_backward(gpu_, op, branch, requantized);
   if (op.branch_gradient != nullptr && !fuse_branch) {
     cast(gpu_, op.gradient, 1, cast_target(*op.branch_gradient, op.casting));
   }
-  if (op.out != nullptr && !fuse_again) {
-    add_norm({.norm = op.norm,
-              .residual = op.sum,
-              .sum = op.sum,
-              .stats = op.stats,
-              .out = *op.out,
-              .casting = again_casting});
+  if (op.out != nullptr && !fuse_out) {
+    run(AddNorm{
+        .norm = op.norm, .residual = op.sum, .sum = op.sum, .stats = op.stats, .out = *op.out, .casting = unobserved});
   }
 }
 
-void CudaEngine::norm_add(const NormAdd& op) {
+void CudaEngine::run(const NormAdd& op) {
   const View normed = staging(op.branch.rows, op.branch.cols);
-  FusedTarget wide;
-  wide.format = wide_;
-  wide.rows = static_cast<std::byte*>(normed.data);
   QuantizedTensor unused;
   cuda::add_norm(gpu_,
                  {.norm = op.norm,
@@ -181,68 +155,66 @@ void CudaEngine::norm_add(const NormAdd& op) {
                   .stats = op.stats,
                   .out = unused,
                   .casting = op.casting},
-                 wide);
-  combine({.x = op.residual, .y = normed, .keep = op.keep, .add = op.add, .out = op.sum});
-  if (op.out != nullptr) quantize(op.sum, *op.out, op.casting);
+                 high_precision_target(normed));
+  run(Combine{.x = op.residual, .y = normed, .keep = op.keep, .add = op.add, .out = op.sum});
+  if (op.out != nullptr) run(Quantize{op.sum, *op.out, op.casting});
 }
 
-void CudaEngine::norm_add_backward(const NormAddBackward& op) {
+void CudaEngine::run(const NormAddBackward& op) {
   if (op.next.empty()) {
-    combine({.x = op.input_gradient, .y = op.input_gradient, .keep = op.add, .add = 0, .out = op.gradient});
+    run(Combine{.x = op.input_gradient, .y = op.input_gradient, .keep = op.add, .add = 0, .out = op.gradient});
   } else {
-    combine({.x = op.next, .y = op.input_gradient, .keep = op.keep, .add = op.add, .out = op.gradient});
+    run(Combine{.x = op.next, .y = op.input_gradient, .keep = op.keep, .add = op.add, .out = op.gradient});
   }
-  add_norm_backward({.norm = op.norm,
-                     .sum = op.branch,
-                     .stats = op.stats,
-                     .out_gradient = op.gradient,
-                     .keep = 0,
-                     .add = op.factor,
-                     .gradient = staging(op.branch.rows, op.branch.cols),
-                     .branch_gradient = &op.branch_gradient,
-                     .gradients = op.gradients,
-                     .casting = op.casting});
+  run(AddNormBackward{.norm = op.norm,
+                      .sum = op.branch,
+                      .stats = op.stats,
+                      .out_gradient = op.gradient,
+                      .keep = 0,
+                      .add = op.factor,
+                      .gradient = staging(op.branch.rows, op.branch.cols),
+                      .branch_gradient = &op.branch_gradient,
+                      .gradients = op.gradients,
+                      .casting = op.casting});
 }
 
-void CudaEngine::combine(const Combine& op) { cuda::combine(gpu_, op); }
+void CudaEngine::run(const Combine& op) { cuda::combine(gpu_, op); }
 
-void CudaEngine::prepare_heads(const PrepareHeads& op) { cuda::prepare_heads(gpu_, rotary_, op); }
+void CudaEngine::run(const PrepareHeads& op) { cuda::prepare_heads(gpu_, rotary_, op); }
 
-void CudaEngine::prepare_heads_backward(const PrepareHeadsBackward& op) {
-  cuda::prepare_heads_backward(gpu_, rotary_, op);
-}
+void CudaEngine::run(const PrepareHeadsBackward& op) { cuda::prepare_heads_backward(gpu_, rotary_, op); }
 
-void CudaEngine::attention(const Attention& op) { attention_.forward(op); }
+void CudaEngine::run(const Attention& op) { attention_.forward(op); }
 
-void CudaEngine::attention_backward(const AttentionBackward& op) { attention_.backward(op); }
+void CudaEngine::run(const AttentionBackward& op) { attention_.backward(op); }
 
-void CudaEngine::activation(const Activation& op) {
+void CudaEngine::run(const Activation& op) {
   const CastTarget tiles = cast_target(op.out, op.casting);
   if (!can_fuse(op.out, op.casting) && can_cast_activation(op.x, {}, tiles)) return cast_activation(gpu_, op, tiles);
   write(op.out, op.casting, can_fuse(op.out, op.casting),
         [&](const FusedTarget& target) { cuda::activation(gpu_, op, target); });
 }
 
-void CudaEngine::activation_backward(const ActivationBackward& op) {
-  const Casting again_casting = op.casting.unobserved();
+void CudaEngine::run(const ActivationBackward& op) {
+  const Casting unobserved = op.casting.unobserved();
   const bool fuse = can_fuse(op.in_gradient, op.casting);
   const bool fp8 = fuse && is_low_precision(op.in_gradient.site().spec.rows.format);
-  const bool fuse_again = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, again_casting);
-  const FusedTarget again = fuse_again ? fused_target(*op.out, again_casting) : FusedTarget{};
+  const bool fuse_out = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, unobserved);
+  const FusedTarget requantized = fuse_out ? fused_target(*op.out, unobserved) : FusedTarget{};
   const CastTarget tiles = cast_target(op.in_gradient, op.casting);
   if (!fuse && can_cast_activation(op.x, op.out_gradient, tiles)) {
     cast_activation_backward(gpu_, op, tiles);
   } else {
     write(op.in_gradient, op.casting, fuse,
-          [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, again); });
+          [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, requantized); });
   }
-  if (op.out == nullptr || fuse_again) return;
-  activation({.kind = op.kind,
-              .x = op.x,
-              .factor = op.forward_factor,
-              .limit = op.limit,
-              .out = *op.out,
-              .casting = again_casting});
+  if (op.out == nullptr || fuse_out) return;
+  run(Activation{.kind = op.kind,
+                 .x = op.x,
+                 .factor = op.forward_factor,
+                 .limit = op.limit,
+                 .out = *op.out,
+                 .casting = unobserved});
 }
 
 void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns) {
@@ -253,27 +225,29 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
     std::byte* next = gpu_.workspace(Slot::logits_codes, static_cast<std::size_t>(bytes));
     gradient = QuantizedTensor(site, logits.rows, logits.cols, Copies::both, sharing(), [&](std::size_t piece) {
       std::byte* const taken = next;
-      next += part_bytes(static_cast<Size>(piece));
+      next += round_up_256(static_cast<Size>(piece));
       return taken;
     });
     Casting casting = op.casting;
     casting.step += static_cast<std::uint32_t>(first) * 2654435761U;  // chunks must not share random words
-    quantize(logits, gradient, casting);
+    run(Quantize{logits, gradient, casting});
   }
-  matmul({.a = gradient.rows(),
-          .b = op.w.columns(),
-          .out = op.x_gradient.row_range(first, logits.rows),
-          .alpha = op.input_factor,
-          .accumulator = op.accumulators.head_input_gradient});
-  matmul({.a = gradient.columns(),
-          .b = x_columns,
-          .out = op.weight_gradient,
-          .alpha = op.weight_factor,
-          .accumulate = true,
-          .accumulator = op.accumulators.weight_gradient});
+  run(Gemm{.pass = GemmPass::dgrad,
+           .a = gradient.rows(),
+           .b = op.w.columns(),
+           .out = op.x_gradient.row_range(first, logits.rows),
+           .alpha = op.input_factor,
+           .accumulator = op.accumulators.head_dgrad});
+  run(Gemm{.pass = GemmPass::wgrad,
+           .a = gradient.columns(),
+           .b = x_columns,
+           .out = op.weight_gradient,
+           .alpha = op.weight_factor,
+           .accumulate = true,
+           .accumulator = op.accumulators.wgrad});
 }
 
-// The part of a transposed copy that belongs to a chunk of tokens, as a matrix of its own: the library reads codes with
+// The part of a transposed copy that belongs to a chunk of tokens, as a matrix of its own: cuBLASLt reads codes with
 // a stride, but not scales.
 CodeMatrix CudaEngine::cut_columns(const CodeMatrix& matrix, Size first, Size count) {
   if (count == matrix.cols) return matrix;
@@ -288,27 +262,27 @@ CodeMatrix CudaEngine::cut_columns(const CodeMatrix& matrix, Size first, Size co
   const Size bits = info(matrix.spec.format).storage_bits;
   copy(part.codes, part.row_bytes(), matrix.codes + first * bits / 8, matrix.row_bytes(), matrix.rows);
   if (!scales_are_cut(matrix)) return part;
-  part.block_scales = reinterpret_cast<float*>(part.codes + part_bytes(part.code_bytes()));
+  part.block_scales = reinterpret_cast<float*>(part.codes + round_up_256(part.code_bytes()));
   copy(part.block_scales, part.scale_cols() * 4, matrix.block_scales + first / matrix.spec.block.cols,
        matrix.scale_cols() * 4, matrix.scale_rows());
   return part;
 }
 
-void CudaEngine::cross_entropy(const CrossEntropy& op) {
+void CudaEngine::run(const CrossEntropy& op) {
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
-  const Size row_bytes = vocab * info(wide_).storage_bits / 8;
-  const Size chunk = logits_chunk(tokens, vocab, wide_, op.logits_gradient, logits_limit_);
+  const Size row_bytes = vocab * info(high_).storage_bits / 8;
+  const Size chunk = logits_chunk(tokens, vocab, high_, op.logits_gradient, logits_limit_);
   auto* memory = gpu_.workspace(Slot::large, static_cast<std::size_t>(chunk * row_bytes));
   for (Size first = 0; first < tokens; first += chunk) {
-    const View logits{memory, wide_, std::min(chunk, tokens - first), vocab};
+    const View logits{memory, high_, std::min(chunk, tokens - first), vocab};
     const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, logits.rows);
-    matmul({.a = {x_rows, false},
-            .b = op.w.rows(),
-            .out = logits,
-            .alpha = op.logit_factor,
-            .accumulator = op.accumulators.forward});
+    run(Gemm{.a = {x_rows, false},
+             .b = op.w.rows(),
+             .out = logits,
+             .alpha = op.logit_factor,
+             .accumulator = op.accumulators.fprop});
     softmax_loss(gpu_, {.logits = logits,
                         .targets = op.targets.data() + first,
                         .gradient = train ? LossGradient::in_place : LossGradient::none,
@@ -324,11 +298,11 @@ void CudaEngine::cross_entropy(const CrossEntropy& op) {
   }
 }
 
-void CudaEngine::measure_gradients(const MeasureGradients& op) { meter_.measure(gpu_, op); }
+void CudaEngine::run(const MeasureGradients& op) { meter_.measure(gpu_, op); }
 
-void CudaEngine::adamw(const AdamW& op) {
+void CudaEngine::run(const AdamW& op) {
   cuda::adamw(gpu_, op);
-  if (op.quantized != nullptr) quantize(op.weight, *op.quantized, *op.casting);
+  if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
 }
 
 }  // namespace quaver::cuda

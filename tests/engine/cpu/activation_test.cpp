@@ -58,12 +58,12 @@ TEST_P(Activations, ForwardAgreesWithTheFormula) {
   for (const auto& [rows, n] : activation_shapes) {
     Matrix x = random_matrix(rows, input_width(n), 1, 2);
     Stored out(both({}), rows, n);
-    engine->activation({.kind = GetParam().kind,
-                        .x = x.view(),
-                        .factor = static_cast<float>(factor),
-                        .limit = GetParam().limit,
-                        .out = out.tensor,
-                        .casting = casting});
+    engine->run(Activation{.kind = GetParam().kind,
+                           .x = x.view(),
+                           .factor = static_cast<float>(factor),
+                           .limit = GetParam().limit,
+                           .out = out.tensor,
+                           .casting = casting});
     expect_close(values_of(out.tensor.rows()), reference(GetParam(), x.doubles(), rows, n), 1e-6, "forward");
   }
 }
@@ -74,14 +74,14 @@ TEST_P(Activations, BackwardIsTheDerivative) {
     Matrix x = random_matrix(rows, input_width(n), 1, 2);
     Matrix dy = random_matrix(rows, n, 2);
     Stored out(both({}), rows, input_width(n));
-    engine->activation_backward({.kind = GetParam().kind,
-                                 .x = x.view(),
-                                 .out_gradient = dy.view(),
-                                 .forward_factor = static_cast<float>(factor),
-                                 .factor = static_cast<float>(3 * factor),
-                                 .limit = GetParam().limit,
-                                 .in_gradient = out.tensor,
-                                 .casting = casting});
+    engine->run(ActivationBackward{.kind = GetParam().kind,
+                                   .x = x.view(),
+                                   .out_gradient = dy.view(),
+                                   .forward_factor = static_cast<float>(factor),
+                                   .factor = static_cast<float>(3 * factor),
+                                   .limit = GetParam().limit,
+                                   .in_gradient = out.tensor,
+                                   .casting = casting});
     Doubles want = gradient(
         [&](const Doubles& values) { return dot(reference(GetParam(), values, rows, n), dy.doubles()); }, x.doubles());
     for (double& value : want) value *= 3;  // the gradient's own factor is three times the forward one
@@ -94,12 +94,12 @@ TEST_P(Activations, AgreesOverTheWholeRangeOfOrdinaryInputs) {
   Matrix x(1, input_width(n), 1);  // swiglu: up = 1
   for (Size i = 0; i < n; ++i) x(0, i) = static_cast<float>(i - 2000) / 50.0F;
   Stored out(both({}), 1, n);
-  engine->activation({.kind = GetParam().kind,
-                      .x = x.view(),
-                      .factor = static_cast<float>(factor),
-                      .limit = GetParam().limit,
-                      .out = out.tensor,
-                      .casting = casting});
+  engine->run(Activation{.kind = GetParam().kind,
+                         .x = x.view(),
+                         .factor = static_cast<float>(factor),
+                         .limit = GetParam().limit,
+                         .out = out.tensor,
+                         .casting = casting});
   const Doubles want = reference(GetParam(), x.doubles(), 1, n);
   const Doubles got = values_of(out.tensor.rows());
   for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6 * (1 + std::abs(want[i])));
@@ -109,8 +109,8 @@ TEST_P(Activations, NotANumberStaysVisible) {
   Matrix x = random_matrix(2, input_width(4), 1);
   x(1, 2) = std::numeric_limits<float>::quiet_NaN();
   Stored out(both({}), 2, 4);
-  engine->activation(
-      {.kind = GetParam().kind, .x = x.view(), .limit = GetParam().limit, .out = out.tensor, .casting = casting});
+  engine->run(Activation{
+      .kind = GetParam().kind, .x = x.view(), .limit = GetParam().limit, .out = out.tensor, .casting = casting});
   EXPECT_TRUE(std::isnan(values_of(out.tensor.rows())[6]));
 }
 

@@ -39,23 +39,23 @@ struct Trained {
 
   void step(Engine& engine, Matrix& gradient, const Settings& s, const GradientSummary& summary = {}) {
     ++t;
-    engine.adamw({.weight = weight,
-                  .gradient = gradient.view(),
-                  .moment1 = m.tensor.rows_matrix(),
-                  .moment2_root = v.tensor.rows_matrix(),
-                  .gradient_factor = &s.gradient_factor,
-                  .summary = &summary,
-                  .value_limit = s.value_limit,
-                  .learning_rate = s.learning_rate,
-                  .beta1 = s.beta1,
-                  .beta2 = s.beta2,
-                  .epsilon = s.epsilon,
-                  .decay = s.decay,
-                  .bias_correction1 = static_cast<float>(1 - std::pow(static_cast<double>(s.beta1), t)),
-                  .bias_correction2 = static_cast<float>(1 - std::pow(static_cast<double>(s.beta2), t)),
-                  .rounding = rounding,
-                  .random = {7, static_cast<std::uint32_t>(t), stream_of("weight")},
-                  .statistics = &statistics});
+    engine.run(AdamW{.weight = weight,
+                     .gradient = gradient.view(),
+                     .moment1 = m.tensor.rows_matrix(),
+                     .moment2_root = v.tensor.rows_matrix(),
+                     .gradient_factor = &s.gradient_factor,
+                     .summary = &summary,
+                     .value_limit = s.value_limit,
+                     .learning_rate = s.learning_rate,
+                     .beta1 = s.beta1,
+                     .beta2 = s.beta2,
+                     .epsilon = s.epsilon,
+                     .decay = s.decay,
+                     .bias_correction1 = static_cast<float>(1 - std::pow(static_cast<double>(s.beta1), t)),
+                     .bias_correction2 = static_cast<float>(1 - std::pow(static_cast<double>(s.beta2), t)),
+                     .rounding = rounding,
+                     .random = {7, static_cast<std::uint32_t>(t), stream_of("weight")},
+                     .statistics = &statistics});
   }
 
   std::vector<float> values() const {
@@ -158,7 +158,7 @@ TEST(AdamW, DoesNothingWhenAGradientWasNotFinite) {
     const std::vector<std::byte> m = bytes_of(trained.m.tensor);
     const std::vector<std::byte> v = bytes_of(trained.v.tensor);
     gradient(1, 1) = std::numeric_limits<float>::quiet_NaN();
-    trained.step(*engine, gradient, {.decay = 0.1F}, {.norm = 1, .nonfinite = 1});
+    trained.step(*engine, gradient, {.decay = 0.1F}, {.norm = 1, .nonfinite = 1, .skip = 1});
     EXPECT_EQ(trained.values(), before);
     EXPECT_EQ(bytes_of(trained.m.tensor), m);
     EXPECT_EQ(bytes_of(trained.v.tensor), v);
@@ -236,23 +236,23 @@ TEST(AdamW, CastsTheNewWeightIntoItsSite) {
     const Casting casting{.seed = 3, .step = 2};
     const float one = 1;
     const GradientSummary summary;
-    engine->adamw({.weight = weight.view(),
-                   .gradient = gradient.view(),
-                   .moment1 = m.tensor.rows_matrix(),
-                   .moment2_root = v.tensor.rows_matrix(),
-                   .gradient_factor = &one,
-                   .summary = &summary,
-                   .learning_rate = 0.01F,
-                   .beta1 = 0.9F,
-                   .beta2 = 0.95F,
-                   .epsilon = 1e-8F,
-                   .decay = 0,
-                   .bias_correction1 = 0.1F,
-                   .bias_correction2 = 0.05F,
-                   .random = {},
-                   .quantized = &fused.tensor,
-                   .casting = &casting});
-    engine->quantize(weight.view(), apart.tensor, casting);
+    engine->run(AdamW{.weight = weight.view(),
+                      .gradient = gradient.view(),
+                      .moment1 = m.tensor.rows_matrix(),
+                      .moment2_root = v.tensor.rows_matrix(),
+                      .gradient_factor = &one,
+                      .summary = &summary,
+                      .learning_rate = 0.01F,
+                      .beta1 = 0.9F,
+                      .beta2 = 0.95F,
+                      .epsilon = 1e-8F,
+                      .decay = 0,
+                      .bias_correction1 = 0.1F,
+                      .bias_correction2 = 0.05F,
+                      .random = {},
+                      .quantized = &fused.tensor,
+                      .casting = &casting});
+    engine->run(Quantize{weight.view(), apart.tensor, casting});
     EXPECT_EQ(bytes_of(fused.tensor), bytes_of(apart.tensor)) << specs.name;
   }
 }

@@ -67,12 +67,12 @@ struct Attended {
       : layout(layout_),
         result(layout.tokens(), layout.heads * layout.head_size, 99),
         log_sum(layout.batch * layout.heads, layout.sequence) {
-    engine->attention({.layout = layout,
-                       .qkv = qkv.view(),
-                       .scale = static_cast<float>(scale),
-                       .result = result.view(),
-                       .log_sum = log_sum.view(),
-                       .max_logit = &max_logit});
+    engine->run(Attention{.layout = layout,
+                          .qkv = qkv.view(),
+                          .scale = static_cast<float>(scale),
+                          .result = result.view(),
+                          .log_sum = log_sum.view(),
+                          .max_logit = &max_logit});
   }
   HeadLayout layout;
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
@@ -101,13 +101,13 @@ TEST_P(AttentionCases, BackwardIsTheDerivative) {
   Attended run(layout, qkv);
   Matrix dy = random_matrix(layout.tokens(), layout.heads * layout.head_size, 2);
   Matrix gradient(layout.tokens(), layout.width(), 99);  // set, not added to
-  run.engine->attention_backward({.layout = layout,
-                                  .qkv = qkv.view(),
-                                  .result = run.result.view(),
-                                  .log_sum = run.log_sum.view(),
-                                  .result_gradient = dy.view(),
-                                  .scale = static_cast<float>(scale),
-                                  .qkv_gradient = gradient.view()});
+  run.engine->run(AttentionBackward{.layout = layout,
+                                    .qkv = qkv.view(),
+                                    .result = run.result.view(),
+                                    .log_sum = run.log_sum.view(),
+                                    .result_gradient = dy.view(),
+                                    .scale = static_cast<float>(scale),
+                                    .qkv_gradient = gradient.view()});
   Doubles x = qkv.doubles();
   const Doubles weights = dy.doubles();
   const auto loss = [&](const Doubles& values) { return dot(attend(layout, values).result, weights); };
@@ -147,11 +147,11 @@ TEST(Attention, MaxLogitIsRaisedNeverLowered) {
   Matrix qkv = random_matrix(3, layout.width(), 1);
   Attended run(layout, qkv);
   run.max_logit = 1e6F;
-  run.engine->attention({.layout = layout,
-                         .qkv = qkv.view(),
-                         .result = run.result.view(),
-                         .log_sum = run.log_sum.view(),
-                         .max_logit = &run.max_logit});
+  run.engine->run(Attention{.layout = layout,
+                            .qkv = qkv.view(),
+                            .result = run.result.view(),
+                            .log_sum = run.log_sum.view(),
+                            .max_logit = &run.max_logit});
   EXPECT_EQ(run.max_logit, 1e6F);
 }
 

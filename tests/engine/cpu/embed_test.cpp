@@ -36,13 +36,13 @@ TEST(Embed, AddsTableAndPositionTimesTheFactor) {
         decode_array(format, narrow_table.data(), 1, table.view().count(), table.values.data());
         decode_array(format, narrow_positions.data(), 1, positions.view().count(), positions.values.data());
         Matrix out(tokens, c.width, 77);
-        engine->embed(
-            {.tokens = ids,
-             .sequence = c.sequence,
-             .table = {narrow_table.data(), format, 11, c.width},
-             .positions = with_positions ? View{narrow_positions.data(), format, positions.rows, c.width} : View{},
-             .factor = 0.7F,
-             .out = out.view()});
+        engine->run(
+            Embed{.tokens = ids,
+                  .sequence = c.sequence,
+                  .table = {narrow_table.data(), format, 11, c.width},
+                  .positions = with_positions ? View{narrow_positions.data(), format, positions.rows, c.width} : View{},
+                  .factor = 0.7F,
+                  .out = out.view()});
         for (Size t = 0; t < tokens; ++t) {
           for (Size i = 0; i < c.width; ++i) {
             const float position = with_positions ? positions(t % c.sequence, i) : 0.0F;
@@ -70,12 +70,12 @@ TEST(Embed, GradientSumsOverEveryUseOfATokenAndAccumulates) {
         want_positions[index(t % c.sequence * c.width + i)] += 1.25 * gradient(t, i);
       }
     }
-    engine->embed_backward({.tokens = ids,
-                            .sequence = c.sequence,
-                            .gradient = gradient.view(),
-                            .factor = 1.25F,
-                            .table_gradient = table.view(),
-                            .positions_gradient = positions.view()});
+    engine->run(EmbedBackward{.tokens = ids,
+                              .sequence = c.sequence,
+                              .gradient = gradient.view(),
+                              .factor = 1.25F,
+                              .table_gradient = table.view(),
+                              .positions_gradient = positions.view()});
     expect_close(table.values, want_table, 1e-6, "table");
     expect_close(positions.values, want_positions, 1e-6, "positions");
   }
@@ -86,7 +86,7 @@ TEST(Embed, GradientWithoutPositionsTouchesTheTableOnly) {
   const std::vector<std::int32_t> ids{2, 2, 0};
   Matrix gradient(3, 2, 1);
   Matrix table(3, 2, 0);
-  engine->embed_backward({.tokens = ids, .sequence = 3, .gradient = gradient.view(), .table_gradient = table.view()});
+  engine->run(EmbedBackward{.tokens = ids, .sequence = 3, .gradient = gradient.view(), .table_gradient = table.view()});
   EXPECT_EQ(table.values, (std::vector<float>{1, 1, 0, 0, 2, 2}));
 }
 

@@ -68,9 +68,9 @@ TEST_P(Heads, ForwardAgreesWithTheFormulas) {
   Matrix in = random_matrix(layout.tokens(), layout.width(), 3);
   const Doubles want = reference(GetParam(), in.doubles(), query_gain.doubles(), key_gain.doubles());
   Matrix out(layout.tokens(), layout.width(), 99);
-  engine->prepare_heads(op(in, out));
+  engine->run(op(in, out));
   expect_close(out.values, want, 2e-6, "heads");
-  engine->prepare_heads(op(in, in));
+  engine->run(op(in, in));
   EXPECT_EQ(in.values, out.values) << "in place";
 }
 
@@ -88,11 +88,11 @@ TEST_P(Heads, BackwardIsTheDerivative) {
   Matrix key_gradient(1, layout.head_size, -0.5F);
   Matrix unused(1, 1);
   const bool norm = GetParam().norm;
-  engine->prepare_heads_backward({.forward = op(in, unused),
-                                  .gradient = dy.view(),
-                                  .query_gain_gradient = norm ? query_gradient.view() : View{},
-                                  .key_gain_gradient = norm ? key_gradient.view() : View{},
-                                  .factor = 0.25F});
+  engine->run(PrepareHeadsBackward{.forward = op(in, unused),
+                                   .gradient = dy.view(),
+                                   .query_gain_gradient = norm ? query_gradient.view() : View{},
+                                   .key_gain_gradient = norm ? key_gradient.view() : View{},
+                                   .factor = 0.25F});
   expect_close(dy.values, by_input, 1e-5, "input");
   if (!norm) return;
   Doubles by_query = gradient([&](const Doubles& g) { return loss(in.doubles(), g, k); }, q);
@@ -114,7 +114,7 @@ TEST(Rotary, IsOrthogonalAndRelative) {
   const Matrix one = random_matrix(1, layout.width(), 5);
   for (Size t = 0; t < 9; ++t) std::copy_n(one.values.begin(), layout.width(), &in(t, 0));
   Matrix out(9, layout.width());
-  engine->prepare_heads({.layout = layout, .theta = 50, .in = in.view(), .out = out.view()});
+  engine->run(PrepareHeads{.layout = layout, .theta = 50, .in = in.view(), .out = out.view()});
   const auto inner = [&](Size t, Size from, Size u, Size to) {
     double sum = 0;
     for (Size i = 0; i < 8; ++i) sum += static_cast<double>(out(t, from + i)) * out(u, to + i);
@@ -136,8 +136,8 @@ TEST(QkNorm, GivesUnitMeanSquareWhateverTheScale) {
   for (const float scale : {0.1F, 1.0F, 1000.0F}) {
     Matrix in = random_matrix(4, layout.width(), 6, scale);
     Matrix out(4, layout.width());
-    engine->prepare_heads(
-        {.layout = layout, .query_gain = gain.view(), .key_gain = gain.view(), .in = in.view(), .out = out.view()});
+    engine->run(PrepareHeads{
+        .layout = layout, .query_gain = gain.view(), .key_gain = gain.view(), .in = in.view(), .out = out.view()});
     for (Size t = 0; t < 4; ++t) {
       for (Size head = 0; head < 3; ++head) {
         double square = 0;

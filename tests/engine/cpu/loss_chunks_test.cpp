@@ -14,22 +14,22 @@ Matrix input_gradients(Engine& engine, Rounding rounding) {
   Matrix w = random_matrix(vocab, width, 2);
   Stored stored_x(both({}), tokens, width);
   Stored stored_w(both({}), vocab, width);
-  engine.quantize(x.view(), stored_x.tensor, casting);
-  engine.quantize(w.view(), stored_w.tensor, casting);
+  engine.run(Quantize{x.view(), stored_x.tensor, casting});
+  engine.run(Quantize{w.view(), stored_w.tensor, casting});
   const std::vector<std::int32_t> targets(tokens, 3);
   Site site;
   site.spec = both({.format = Format::e5m2, .policy = ScalePolicy::current, .rounding = rounding});
   Matrix x_gradient(tokens, width, 0);
   Matrix weight_gradient(vocab, width, 0);
   double loss = 0;
-  engine.cross_entropy({.x = stored_x.tensor,
-                        .w = stored_w.tensor,
-                        .logits_gradient = &site,
-                        .targets = targets,
-                        .loss_sum = &loss,
-                        .x_gradient = x_gradient.view(),
-                        .weight_gradient = weight_gradient.view(),
-                        .casting = casting});
+  engine.run(CrossEntropy{.x = stored_x.tensor,
+                          .w = stored_w.tensor,
+                          .logits_gradient = &site,
+                          .targets = targets,
+                          .loss_sum = &loss,
+                          .x_gradient = x_gradient.view(),
+                          .weight_gradient = weight_gradient.view(),
+                          .casting = casting});
   return x_gradient;
 }
 

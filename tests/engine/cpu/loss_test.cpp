@@ -69,20 +69,20 @@ Outcome compute(Engine& engine, const Problem& p, const Factors& f, const Quanti
                 Site* gradient_site, const Accumulators& accumulators = {}) {
   Outcome outcome{.x_gradient = Matrix(p.tokens, p.width, 99), .weight_gradient = Matrix(p.vocab, p.width, initial)};
   const bool train = gradient_site != nullptr;
-  engine.cross_entropy({.x = x,
-                        .w = w,
-                        .logits_gradient = gradient_site,
-                        .targets = p.targets,
-                        .logit_factor = f.logit,
-                        .gradient_factor = f.gradient,
-                        .input_factor = f.input,
-                        .weight_factor = f.weight,
-                        .z_loss = f.z_loss,
-                        .loss_sum = &outcome.loss,
-                        .x_gradient = train ? outcome.x_gradient.view() : View{},
-                        .weight_gradient = train ? outcome.weight_gradient.view() : View{},
-                        .accumulators = accumulators,
-                        .casting = casting});
+  engine.run(CrossEntropy{.x = x,
+                          .w = w,
+                          .logits_gradient = gradient_site,
+                          .targets = p.targets,
+                          .logit_factor = f.logit,
+                          .gradient_factor = f.gradient,
+                          .input_factor = f.input,
+                          .weight_factor = f.weight,
+                          .z_loss = f.z_loss,
+                          .loss_sum = &outcome.loss,
+                          .x_gradient = train ? outcome.x_gradient.view() : View{},
+                          .weight_gradient = train ? outcome.weight_gradient.view() : View{},
+                          .accumulators = accumulators,
+                          .casting = casting});
   return outcome;
 }
 
@@ -114,8 +114,8 @@ class CrossEntropyTest : public testing::Test {
     Matrix w = random_matrix(p.vocab, p.width, 2);
     Stored sx(x_spec, p.tokens, p.width);
     Stored sw(w_spec, p.vocab, p.width);
-    engine->quantize(x.view(), sx.tensor, casting);
-    engine->quantize(w.view(), sw.tensor, casting);
+    engine->run(Quantize{x.view(), sx.tensor, casting});
+    engine->run(Quantize{w.view(), sw.tensor, casting});
     Site gradient_site;
     gradient_site.spec = gradient_spec;
     const Outcome got = compute(*engine, p, f, sx.tensor, sw.tensor, &gradient_site);
@@ -146,8 +146,8 @@ TEST_F(CrossEntropyTest, IgnoredTargetsCostNothingAndHaveNoGradient) {
   Stored x(both({}), 9, 4);
   Stored w(both({}), 7, 4);
   Matrix values = random_matrix(9, 4, 1);
-  engine->quantize(values.view(), x.tensor, casting);
-  engine->quantize(values.view().row_range(0, 7), w.tensor, casting);
+  engine->run(Quantize{values.view(), x.tensor, casting});
+  engine->run(Quantize{values.view().row_range(0, 7), w.tensor, casting});
   Site site;
   const Outcome got = compute(*engine, p, {}, x.tensor, w.tensor, &site);
   EXPECT_EQ(got.loss, 0.5);
@@ -165,8 +165,8 @@ TEST_F(CrossEntropyTest, GradientsAreTheDerivativeOfTheLossWithZLoss) {
     Matrix w = random_matrix(6, 3, 2);
     Stored sx(both({}), 5, 3);
     Stored sw(both({}), 6, 3);
-    engine->quantize(x.view(), sx.tensor, casting);
-    engine->quantize(w.view(), sw.tensor, casting);
+    engine->run(Quantize{x.view(), sx.tensor, casting});
+    engine->run(Quantize{w.view(), sw.tensor, casting});
     Site site;
     const Outcome got = compute(*engine, p, f, sx.tensor, sw.tensor, &site);
     EXPECT_NEAR(got.loss - 0.5, reference_loss(p, f, x.doubles(), w.doubles()), 1e-5);
@@ -200,8 +200,8 @@ TEST_F(CrossEntropyTest, LossOnlyTouchesNoGradient) {
   for (const Copies copies : {Copies::rows_only, Copies::both}) {
     Stored sx(both({}), 6, 4, copies);
     Stored sw(both({}), 5, 4, copies);
-    engine->quantize(x.view(), sx.tensor, casting);
-    engine->quantize(w.view(), sw.tensor, casting);
+    engine->run(Quantize{x.view(), sx.tensor, casting});
+    engine->run(Quantize{w.view(), sw.tensor, casting});
     const Outcome got = compute(*engine, p, {}, sx.tensor, sw.tensor, nullptr);
     EXPECT_NEAR(got.loss - 0.5, reference_loss(p, {}, x.doubles(), w.doubles()), 1e-5);
     for (const float g : got.x_gradient.values) EXPECT_EQ(g, 99);
@@ -218,8 +218,8 @@ TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {
   Matrix w(p.vocab, 4, 1);
   Stored sx(both({.format = Format::e4m3}), 1, 4);
   Stored sw(both({.format = Format::e4m3}), p.vocab, 4);
-  engine->quantize(x.view(), sx.tensor, casting);
-  engine->quantize(w.view(), sw.tensor, casting);
+  engine->run(Quantize{x.view(), sx.tensor, casting});
+  engine->run(Quantize{w.view(), sw.tensor, casting});
   Site site;
   site.spec = both({.format = Format::e5m2});
   const auto gradient_with = [&](const Accumulators& accumulators) {
@@ -234,10 +234,10 @@ TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {
 
 TEST(AccumulatorsTest, AGpuPromotesTheHeadsInputGradient) {
   const Accumulators accumulators = make_cuda_sizing(90, Format::bf16)->accumulators();
-  EXPECT_EQ(accumulators.forward, Accumulator::hopper);
-  EXPECT_EQ(accumulators.input_gradient, Accumulator::hopper);
-  EXPECT_EQ(accumulators.head_input_gradient, Accumulator::fp32);
-  EXPECT_EQ(accumulators.weight_gradient, Accumulator::fp32);
+  EXPECT_EQ(accumulators.fprop, Accumulator::hopper);
+  EXPECT_EQ(accumulators.dgrad, Accumulator::hopper);
+  EXPECT_EQ(accumulators.head_dgrad, Accumulator::fp32);
+  EXPECT_EQ(accumulators.wgrad, Accumulator::fp32);
 }
 
 TEST_F(CrossEntropyTest, HugeLogitsStayFinite) {
@@ -246,8 +246,8 @@ TEST_F(CrossEntropyTest, HugeLogitsStayFinite) {
   Matrix w = random_matrix(8, 2, 2);
   Stored sx(both({}), 4, 2);
   Stored sw(both({}), 8, 2);
-  engine->quantize(x.view(), sx.tensor, casting);
-  engine->quantize(w.view(), sw.tensor, casting);
+  engine->run(Quantize{x.view(), sx.tensor, casting});
+  engine->run(Quantize{w.view(), sw.tensor, casting});
   Site site;
   const Outcome got = compute(*engine, p, {}, sx.tensor, sw.tensor, &site);
   EXPECT_TRUE(std::isfinite(got.loss));

@@ -23,14 +23,14 @@ class MeasureGradientsTest : public testing::Test {
     std::vector<View> views;
     for (Matrix& gradient : list) views.push_back(gradient.view());
     Measured result{{}, std::vector<float>(list.size(), -1), std::vector<double>(list.size(), -1)};
-    engine->measure_gradients({.gradients = views,
-                               .ratios = ratios,
-                               .unscale = unscale,
-                               .clip = clip,
-                               .limit = limit,
-                               .factors = result.factors.data(),
-                               .squares = result.squares.data(),
-                               .summary = &result.summary});
+    engine->run(MeasureGradients{.gradients = views,
+                                 .ratios = ratios,
+                                 .unscale = unscale,
+                                 .clip = clip,
+                                 .limit = limit,
+                                 .factors = result.factors.data(),
+                                 .squares = result.squares.data(),
+                                 .summary = &result.summary});
     return result;
   }
   double norm_of(std::size_t i) const {

@@ -10,7 +10,7 @@ namespace {
 TEST(EngineMemory, IsClearedAndAligned) {
   const auto engine = make_cpu_engine(1);
   for (const std::size_t bytes : {0, 1, 255, 256, 100000}) {
-    const std::shared_ptr<std::byte> memory = engine->allocate(bytes);
+    const std::shared_ptr<std::byte> memory = engine->device().allocate(bytes);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.get()) % 256, 0U);
     for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(memory.get()[i], std::byte{0});
@@ -22,16 +22,16 @@ TEST(EngineMemory, UploadAndDownloadAreInverse) {
   std::vector<std::uint8_t> sent(1001);
   std::iota(sent.begin(), sent.end(), std::uint8_t{3});
   std::vector<std::uint8_t> received(sent.size(), 0);
-  const std::shared_ptr<std::byte> memory = engine->allocate(sent.size());
-  engine->upload(sent.data(), memory.get(), sent.size());
-  engine->download(memory.get(), received.data(), received.size());
+  const std::shared_ptr<std::byte> memory = engine->device().allocate(sent.size());
+  engine->device().upload(sent.data(), memory.get(), sent.size());
+  engine->device().download(memory.get(), received.data(), received.size());
   EXPECT_EQ(received, sent);
 }
 
 TEST(EngineMemory, FillZeroClearsTheViewAndNothingBeyond) {
   const auto engine = make_cpu_engine(1);
   Matrix x(5, 3, 7);
-  engine->fill_zero(x.view().row_range(1, 3));
+  engine->run(FillZero{x.view().row_range(1, 3)});
   for (Size r = 0; r < 5; ++r) {
     for (Size c = 0; c < 3; ++c) EXPECT_EQ(x(r, c), r == 0 || r == 4 ? 7.0F : 0.0F);
   }

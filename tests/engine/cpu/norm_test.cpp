@@ -88,15 +88,15 @@ TEST_P(Norms, AddNormNormalizesTheSum) {
   Matrix branch = random_matrix(tokens, width, 4);
   Matrix sum(tokens, width, 99);
   Stored out(both({}), tokens, width);
-  engine->add_norm({.norm = parameters(),
-                    .residual = residual.view(),
-                    .branch = branch.view(),
-                    .keep = 0.8F,
-                    .add = 0.6F,
-                    .sum = sum.view(),
-                    .stats = stats.view(),
-                    .out = out.tensor,
-                    .casting = casting});
+  engine->run(AddNorm{.norm = parameters(),
+                      .residual = residual.view(),
+                      .branch = branch.view(),
+                      .keep = 0.8F,
+                      .add = 0.6F,
+                      .sum = sum.view(),
+                      .stats = stats.view(),
+                      .out = out.tensor,
+                      .casting = casting});
   const Doubles want = combined(0.8F, residual.doubles(), 0.6F, branch.doubles());
   expect_close(sum.values, want, 1e-6, "sum");
   expect_close(values_of(out.tensor.rows()), norm_of(want), 1e-5, "norm");
@@ -108,13 +108,13 @@ TEST_P(Norms, AddNormWithoutABranchPassesTheResidualOn) {
   for (const bool in_place : {true, false}) {
     Matrix sum(tokens, width, 99);
     Stored out(both({}), tokens, width);
-    engine->add_norm({.norm = parameters(),
-                      .residual = residual.view(),
-                      .keep = 0.1F,
-                      .sum = in_place ? residual.view() : sum.view(),
-                      .stats = stats.view(),
-                      .out = out.tensor,
-                      .casting = casting});
+    engine->run(AddNorm{.norm = parameters(),
+                        .residual = residual.view(),
+                        .keep = 0.1F,
+                        .sum = in_place ? residual.view() : sum.view(),
+                        .stats = stats.view(),
+                        .out = out.tensor,
+                        .casting = casting});
     EXPECT_EQ(in_place ? residual.doubles() : sum.doubles(), x) << "in place: " << in_place;
     expect_close(values_of(out.tensor.rows()), norm_of(x), 1e-5, "norm");
   }
@@ -125,12 +125,12 @@ TEST_P(Norms, AddNormBackwardIsTheDerivative) {
   Matrix dy = random_matrix(tokens, width, 5);
   Matrix ignored(tokens, width);
   Stored forward(both({}), tokens, width);
-  engine->add_norm({.norm = parameters(),
-                    .residual = sum.view(),
-                    .sum = sum.view(),
-                    .stats = stats.view(),
-                    .out = forward.tensor,
-                    .casting = casting});
+  engine->run(AddNorm{.norm = parameters(),
+                      .residual = sum.view(),
+                      .sum = sum.view(),
+                      .stats = stats.view(),
+                      .out = forward.tensor,
+                      .casting = casting});
   const Doubles slopes = gradient([&](const Doubles& x) { return dot(norm_of(x), dy.doubles()); }, sum.doubles());
   for (const bool with_next : {true, false}) {
     for (const bool with_branch : {true, false}) {
@@ -143,17 +143,17 @@ TEST_P(Norms, AddNormBackwardIsTheDerivative) {
       std::fill(shift_gradient.values.begin(), shift_gradient.values.end(), initial);
       Matrix fresh(tokens, width, 99);
       Matrix& result = with_next ? next : fresh;  // in place where there is a stream behind
-      engine->add_norm_backward({.norm = parameters(),
-                                 .sum = sum.view(),
-                                 .stats = stats.view(),
-                                 .out_gradient = dy.view(),
-                                 .next = with_next ? next.view() : View{},
-                                 .keep = 0.8F,
-                                 .add = 0.6F,
-                                 .gradient = result.view(),
-                                 .branch_gradient = with_branch ? &cast.tensor : nullptr,
-                                 .gradients = gradients(0.25F),
-                                 .casting = casting});
+      engine->run(AddNormBackward{.norm = parameters(),
+                                  .sum = sum.view(),
+                                  .stats = stats.view(),
+                                  .out_gradient = dy.view(),
+                                  .next = with_next ? next.view() : View{},
+                                  .keep = 0.8F,
+                                  .add = 0.6F,
+                                  .gradient = result.view(),
+                                  .branch_gradient = with_branch ? &cast.tensor : nullptr,
+                                  .gradients = gradients(0.25F),
+                                  .casting = casting});
       expect_close(result.values, want, 3e-5, "gradient");
       expect_parameter_gradients(sum.doubles(), dy.doubles(), 0.25);
       if (!with_branch) continue;
@@ -171,15 +171,15 @@ TEST_P(Norms, NormAddNormalizesTheBranch) {
     Matrix branch = random_matrix(tokens, width, 4, 2, 0.5F);
     const Doubles want = combined(0.8F, residual.doubles(), 0.6F, norm_of(branch.doubles()));
     Stored out(both({}), tokens, width);
-    engine->norm_add({.norm = parameters(),
-                      .residual = residual.view(),
-                      .branch = branch.view(),
-                      .keep = 0.8F,
-                      .add = 0.6F,
-                      .sum = residual.view(),
-                      .stats = stats.view(),
-                      .out = with_out ? &out.tensor : nullptr,
-                      .casting = casting});
+    engine->run(NormAdd{.norm = parameters(),
+                        .residual = residual.view(),
+                        .branch = branch.view(),
+                        .keep = 0.8F,
+                        .add = 0.6F,
+                        .sum = residual.view(),
+                        .stats = stats.view(),
+                        .out = with_out ? &out.tensor : nullptr,
+                        .casting = casting});
     expect_close(residual.values, want, 1e-5, "sum");
     if (with_out) expect_close(values_of(out.tensor.rows()), residual.doubles(), 0, "out");
   }
@@ -188,12 +188,12 @@ TEST_P(Norms, NormAddNormalizesTheBranch) {
 TEST_P(Norms, NormAddBackwardIsTheDerivative) {
   Matrix branch = random_matrix(tokens, width, 4, 2, 0.5F);
   Matrix residual(tokens, width);
-  engine->norm_add({.norm = parameters(),
-                    .residual = residual.view(),
-                    .branch = branch.view(),
-                    .sum = residual.view(),
-                    .stats = stats.view(),
-                    .casting = casting});
+  engine->run(NormAdd{.norm = parameters(),
+                      .residual = residual.view(),
+                      .branch = branch.view(),
+                      .sum = residual.view(),
+                      .stats = stats.view(),
+                      .casting = casting});
   for (const bool with_next : {true, false}) {
     Matrix input_gradient = random_matrix(tokens, width, 5);
     Matrix next = random_matrix(tokens, width, 6);
@@ -204,18 +204,18 @@ TEST_P(Norms, NormAddBackwardIsTheDerivative) {
     Matrix result(tokens, width, 99);
     std::fill(gain_gradient.values.begin(), gain_gradient.values.end(), initial);
     std::fill(shift_gradient.values.begin(), shift_gradient.values.end(), initial);
-    engine->norm_add_backward({.norm = parameters(),
-                               .branch = branch.view(),
-                               .stats = stats.view(),
-                               .input_gradient = input_gradient.view(),
-                               .next = with_next ? next.view() : View{},
-                               .keep = 0.8F,
-                               .add = 0.6F,
-                               .factor = 1.5F,
-                               .gradient = result.view(),
-                               .branch_gradient = cast.tensor,
-                               .gradients = gradients(0.25F),
-                               .casting = casting});
+    engine->run(NormAddBackward{.norm = parameters(),
+                                .branch = branch.view(),
+                                .stats = stats.view(),
+                                .input_gradient = input_gradient.view(),
+                                .next = with_next ? next.view() : View{},
+                                .keep = 0.8F,
+                                .add = 0.6F,
+                                .factor = 1.5F,
+                                .gradient = result.view(),
+                                .branch_gradient = cast.tensor,
+                                .gradients = gradients(0.25F),
+                                .casting = casting});
     expect_close(result.values, stream, 1e-6, "gradient of the stream");
     expect_close(values_of(cast.tensor.rows()), slopes, 3e-5, "gradient of the branch");
     expect_parameter_gradients(branch.doubles(), stream, 0.25);
@@ -230,7 +230,7 @@ TEST(Combine, AddsTwoMatricesInPlaceToo) {
   Matrix x = random_matrix(5, 3, 1);
   Matrix y = random_matrix(5, 3, 2);
   const Doubles want = combined(0.25F, x.doubles(), -2, y.doubles());
-  engine->combine({.x = x.view(), .y = y.view(), .keep = 0.25F, .add = -2, .out = x.view()});
+  engine->run(Combine{.x = x.view(), .y = y.view(), .keep = 0.25F, .add = -2, .out = x.view()});
   expect_close(x.values, want, 1e-6, "sum");
 }
 

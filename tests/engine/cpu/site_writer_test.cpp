@@ -22,7 +22,7 @@ TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
       Stored out(spec, rows, cols);
       Stored want(spec, rows, cols);
       out.site.scale = want.site.scale = 4;
-      engine->quantize(x.view(), out.tensor, casting);
+      engine->run(Quantize{x.view(), out.tensor, casting});
       const RandomKey key = key_of(casting, want.site);
       quantize(x.values.data(), rows, cols, Side::rows, 4, key, Detail::counts, want.tensor.rows_matrix());
       if (want.tensor.has_own_columns()) {
@@ -50,33 +50,33 @@ TEST_P(Sites, ProducersCastWhatTheyWouldWriteWide) {
     produce(wide.tensor);
     produce(fused.tensor);
     Matrix values = to_floats(values_of(wide.tensor.rows()), rows, cols);
-    engine->quantize(values.view(), apart.tensor, casting);
+    engine->run(Quantize{values.view(), apart.tensor, casting});
     EXPECT_EQ(bytes_of(fused.tensor), bytes_of(apart.tensor)) << what;
   };
   agree(GetParam().x, "add_norm", [&](QuantizedTensor& out) {
-    engine->add_norm(
-        {.norm = norm, .residual = x.view(), .sum = x.view(), .stats = stats.view(), .out = out, .casting = casting});
+    engine->run(AddNorm{
+        .norm = norm, .residual = x.view(), .sum = x.view(), .stats = stats.view(), .out = out, .casting = casting});
   });
   agree(GetParam().x, "activation", [&](QuantizedTensor& out) {
-    engine->activation({.kind = ActivationKind::gelu, .x = x.view(), .out = out, .casting = casting});
+    engine->run(Activation{.kind = ActivationKind::gelu, .x = x.view(), .out = out, .casting = casting});
   });
   agree(GetParam().dy, "activation_backward", [&](QuantizedTensor& out) {
-    engine->activation_backward({.kind = ActivationKind::gelu,
-                                 .x = x.view(),
-                                 .out_gradient = dy.view(),
-                                 .in_gradient = out,
-                                 .casting = casting});
+    engine->run(ActivationBackward{.kind = ActivationKind::gelu,
+                                   .x = x.view(),
+                                   .out_gradient = dy.view(),
+                                   .in_gradient = out,
+                                   .casting = casting});
   });
   Matrix gradient(rows, cols);
   agree(GetParam().dy, "add_norm_backward", [&](QuantizedTensor& out) {
-    engine->add_norm_backward({.norm = norm,
-                               .sum = x.view(),
-                               .stats = stats.view(),
-                               .out_gradient = dy.view(),
-                               .gradient = gradient.view(),
-                               .branch_gradient = &out,
-                               .gradients = {gain_gradient.view()},
-                               .casting = casting});
+    engine->run(AddNormBackward{.norm = norm,
+                                .sum = x.view(),
+                                .stats = stats.view(),
+                                .out_gradient = dy.view(),
+                                .gradient = gradient.view(),
+                                .branch_gradient = &out,
+                                .gradients = {gain_gradient.view()},
+                                .casting = casting});
   });
 }
 
@@ -87,16 +87,16 @@ TEST_P(Sites, StatisticsCountEachElementOnce) {
   for (const SiteSpec& spec : {GetParam().x, GetParam().dy}) {
     if (spec.rows.format == Format::f32) continue;  // nothing is cast, so nothing is counted
     Stored out(spec, rows, cols);
-    engine->quantize(x.view(), out.tensor, casting);
+    engine->run(Quantize{x.view(), out.tensor, casting});
     EXPECT_EQ(out.site.seen.count, static_cast<std::uint64_t>(rows * cols));
     const bool rotated = spec.rows.rotation != Rotation::none;
     EXPECT_TRUE(rotated || out.site.seen.amax == 25.0F);
     EXPECT_FALSE(out.site.seen.full);
-    engine->quantize(x.view(), out.tensor, casting);  // a second micro-step adds up
+    engine->run(Quantize{x.view(), out.tensor, casting});  // a second micro-step adds up
     EXPECT_EQ(out.site.seen.count, static_cast<std::uint64_t>(2 * rows * cols));
     x(1, 1) = std::numeric_limits<float>::quiet_NaN();
     Stored bad(spec, rows, cols);
-    engine->quantize(x.view(), bad.tensor, casting);
+    engine->run(Quantize{x.view(), bad.tensor, casting});
     EXPECT_GE(bad.site.seen.nonfinite, 1U);
     EXPECT_LE(bad.site.seen.nonfinite, rotated ? 16U : 1U);
     x(1, 1) = 0;
@@ -108,7 +108,7 @@ TEST_P(Sites, FullDetailDescribesTheTensor) {
   const SiteSpec& spec = GetParam().x;
   Stored out(spec, 130, 33);
   casting.detail = Detail::full;
-  engine->quantize(x.view(), out.tensor, casting);
+  engine->run(Quantize{x.view(), out.tensor, casting});
   const CastStatistics& seen = out.site.seen;
   EXPECT_TRUE(seen.full);
   double sum = 0;
@@ -128,8 +128,8 @@ TEST_P(Sites, EvaluationLeavesNoTraceAndBuildsNoColumns) {
   const SiteSpec& spec = GetParam().x;
   Stored rows_only(spec, 40, 33, Copies::rows_only);
   Stored whole(spec, 40, 33, Copies::both);
-  engine->quantize(x.view(), rows_only.tensor, casting);
-  engine->quantize(x.view(), whole.tensor, casting);
+  engine->run(Quantize{x.view(), rows_only.tensor, casting});
+  engine->run(Quantize{x.view(), whole.tensor, casting});
   EXPECT_EQ(rows_only.site.seen.count, 0U);
   EXPECT_EQ(rows_only.memory.size(), 2U);
   EXPECT_EQ(bytes_of(rows_only.tensor.rows_matrix()), bytes_of(whole.tensor.rows_matrix()));
@@ -140,8 +140,8 @@ TEST_P(Sites, TheSameCallTwiceGivesTheSameBytes) {
   for (const SiteSpec& spec : {GetParam().x, GetParam().w, GetParam().dy}) {
     Stored first(spec, 130, 33);
     Stored second(spec, 130, 33);
-    engine->quantize(x.view(), first.tensor, casting);
-    engine->quantize(x.view(), second.tensor, casting);
+    engine->run(Quantize{x.view(), first.tensor, casting});
+    engine->run(Quantize{x.view(), second.tensor, casting});
     EXPECT_EQ(bytes_of(first.tensor), bytes_of(second.tensor));
   }
 }
@@ -160,12 +160,12 @@ TEST_P(KnownScales, AreUsedWhereKnownAndTakenFromTheTensorWhereNot) {
   Matrix x = random_matrix(5, 9, 1);
   x(2, 3) = 14;
   Stored out(spec, 5, 9);
-  engine->quantize(x.view(), out.tensor, {});
+  engine->run(Quantize{x.view(), out.tensor, {}});
   EXPECT_FLOAT_EQ(*out.tensor.rows_matrix().tensor_scale, 14.0F / 448) << "first step: the tensor's own amax";
   EXPECT_EQ(out.site.seen.saturated, 0U);
   EXPECT_EQ(out.site.scale, 0.0F) << "the scale book's to set";
   out.site.scale = 64;
-  engine->quantize(x.view(), out.tensor, {});
+  engine->run(Quantize{x.view(), out.tensor, {}});
   EXPECT_EQ(*out.tensor.rows_matrix().tensor_scale, 1.0F / 64);
   EXPECT_EQ(out.site.seen.saturated, 1U) << "14 · 64 is beyond 448";
 }
@@ -179,7 +179,7 @@ TEST(UncastSites, AWideMatrixThatIsItsOwnCodesIsLeftAlone) {
   Site site;
   float one = 1;
   QuantizedTensor tensor(site, x.view(), &one);
-  engine->quantize(x.view(), tensor, {});
+  engine->run(Quantize{x.view(), tensor, {}});
   EXPECT_EQ(x.values, before);
 }
 
@@ -190,7 +190,7 @@ TEST(ColumnSums, AreThoseOfTheValuesBeforeTheCast) {
     Matrix sums(1, 21, 2);
     Stored out(specs.dy, 300, 21);
     out.tensor.column_sums = sums.view();
-    engine->quantize(x.view(), out.tensor, {});
+    engine->run(Quantize{x.view(), out.tensor, {}});
     Doubles want(21, 2.0);
     for (std::size_t i = 0; i < x.values.size(); ++i) want[i % 21] += x.values[i];
     expect_close(sums.values, want, 1e-5, specs.name);

@@ -24,7 +24,7 @@ TEST(Threads, CastsAreIdentical) {
       const auto [one, two] = with_one_and_two<Bytes>([&](Engine& engine) {
         Matrix x = random_matrix(300, 65, 1);
         Stored out(spec, 300, 65);
-        engine.quantize(x.view(), out.tensor, {.seed = 1, .step = 2});
+        engine.run(Quantize{x.view(), out.tensor, {.seed = 1, .step = 2}});
         return bytes_of(out.tensor);
       });
       EXPECT_EQ(one, two) << specs.name;
@@ -39,9 +39,9 @@ TEST(Threads, EmbeddingsAndTheirGradientsAreIdentical) {
     Matrix table = random_matrix(7, 33, 1);
     Matrix out(130, 33);
     Matrix gradient(7, 33);
-    engine.embed({.tokens = tokens, .sequence = 65, .table = table.view(), .out = out.view()});
-    engine.embed_backward(
-        {.tokens = tokens, .sequence = 65, .gradient = out.view(), .table_gradient = gradient.view()});
+    engine.run(Embed{.tokens = tokens, .sequence = 65, .table = table.view(), .out = out.view()});
+    engine.run(
+        EmbedBackward{.tokens = tokens, .sequence = 65, .gradient = out.view(), .table_gradient = gradient.view()});
     out.values.insert(out.values.end(), gradient.values.begin(), gradient.values.end());
     return out.values;
   });
@@ -55,13 +55,13 @@ TEST(Threads, AttentionIsIdentical) {
     Matrix result(layout.tokens(), 32);
     Matrix log_sum(8, 70);
     Matrix gradient(layout.tokens(), layout.width());
-    engine.attention({.layout = layout, .qkv = qkv.view(), .result = result.view(), .log_sum = log_sum.view()});
-    engine.attention_backward({.layout = layout,
-                               .qkv = qkv.view(),
-                               .result = result.view(),
-                               .log_sum = log_sum.view(),
-                               .result_gradient = result.view(),
-                               .qkv_gradient = gradient.view()});
+    engine.run(Attention{.layout = layout, .qkv = qkv.view(), .result = result.view(), .log_sum = log_sum.view()});
+    engine.run(AttentionBackward{.layout = layout,
+                                 .qkv = qkv.view(),
+                                 .result = result.view(),
+                                 .log_sum = log_sum.view(),
+                                 .result_gradient = result.view(),
+                                 .qkv_gradient = gradient.view()});
     result.values.insert(result.values.end(), gradient.values.begin(), gradient.values.end());
     return result.values;
   });
@@ -76,11 +76,11 @@ TEST(Threads, CrossEntropyLossIsIdentical) {
     Matrix w = random_matrix(10, 24, 2);
     Stored sx(both({.format = Format::bf16}), 300, 24);
     Stored sw(both({.format = Format::bf16}), 10, 24);
-    engine.quantize(x.view(), sx.tensor, {});
-    engine.quantize(w.view(), sw.tensor, {});
+    engine.run(Quantize{x.view(), sx.tensor, {}});
+    engine.run(Quantize{w.view(), sw.tensor, {}});
     const Casting casting;
     double loss = 0;
-    engine.cross_entropy({.x = sx.tensor, .w = sw.tensor, .targets = targets, .loss_sum = &loss, .casting = casting});
+    engine.run(CrossEntropy{.x = sx.tensor, .w = sw.tensor, .targets = targets, .loss_sum = &loss, .casting = casting});
     return loss;
   });
   EXPECT_EQ(one, two);
@@ -92,29 +92,29 @@ TEST(Threads, GradientNormsAndUpdatesAreIdentical) {
     Matrix gradient = random_matrix(300, 200, 2);
     Stored m(both({}), 300, 200);
     Stored v(both({}), 300, 200);
-    engine.fill_zero({m.memory[0].data(), Format::f32, 300, 200});
-    engine.fill_zero({v.memory[0].data(), Format::f32, 300, 200});
+    engine.run(FillZero{m.memory[0].data(), Format::f32, 300, 200});
+    engine.run(FillZero{v.memory[0].data(), Format::f32, 300, 200});
     const std::vector<View> gradients{gradient.view()};
     const std::vector<float> ratios{1};
     float factor = 0;
     double square = 0;
     GradientSummary summary;
-    engine.measure_gradients(
-        {.gradients = gradients, .ratios = ratios, .factors = &factor, .squares = &square, .summary = &summary});
-    engine.adamw({.weight = weight.view(),
-                  .gradient = gradient.view(),
-                  .moment1 = m.tensor.rows_matrix(),
-                  .moment2_root = v.tensor.rows_matrix(),
-                  .gradient_factor = &factor,
-                  .summary = &summary,
-                  .learning_rate = 0.1F,
-                  .beta1 = 0.9F,
-                  .beta2 = 0.95F,
-                  .epsilon = 1e-8F,
-                  .decay = 0,
-                  .bias_correction1 = 0.1F,
-                  .bias_correction2 = 0.05F,
-                  .random = {}});
+    engine.run(MeasureGradients{
+        .gradients = gradients, .ratios = ratios, .factors = &factor, .squares = &square, .summary = &summary});
+    engine.run(AdamW{.weight = weight.view(),
+                     .gradient = gradient.view(),
+                     .moment1 = m.tensor.rows_matrix(),
+                     .moment2_root = v.tensor.rows_matrix(),
+                     .gradient_factor = &factor,
+                     .summary = &summary,
+                     .learning_rate = 0.1F,
+                     .beta1 = 0.9F,
+                     .beta2 = 0.95F,
+                     .epsilon = 1e-8F,
+                     .decay = 0,
+                     .bias_correction1 = 0.1F,
+                     .bias_correction2 = 0.05F,
+                     .random = {}});
     weight.values.push_back(factor);
     weight.values.push_back(static_cast<float>(summary.norm));
     return weight.values;
@@ -141,20 +141,20 @@ TEST(Threads, NormsAreIdenticalAndTheirParameterGradientsWithinRounding) {
     cast.tensor.column_sums = sums.view();
     const Casting casting;
     const NormParameters norm{NormKind::layer, gain.view(), shift.view()};
-    engine.add_norm({.norm = norm,
-                     .residual = x.view(),
-                     .sum = x.view(),
-                     .stats = stats.view(),
-                     .out = forward.tensor,
-                     .casting = casting});
-    engine.add_norm_backward({.norm = norm,
-                              .sum = x.view(),
-                              .stats = stats.view(),
-                              .out_gradient = dy.view(),
-                              .gradient = out.view(),
-                              .branch_gradient = &cast.tensor,
-                              .gradients = {gain_gradient.view(), shift_gradient.view()},
-                              .casting = casting});
+    engine.run(AddNorm{.norm = norm,
+                       .residual = x.view(),
+                       .sum = x.view(),
+                       .stats = stats.view(),
+                       .out = forward.tensor,
+                       .casting = casting});
+    engine.run(AddNormBackward{.norm = norm,
+                               .sum = x.view(),
+                               .stats = stats.view(),
+                               .out_gradient = dy.view(),
+                               .gradient = out.view(),
+                               .branch_gradient = &cast.tensor,
+                               .gradients = {gain_gradient.view(), shift_gradient.view()},
+                               .casting = casting});
     return Result{out.doubles(), gain_gradient.doubles(), shift_gradient.doubles(), sums.doubles()};
   });
   EXPECT_EQ(one.gradient, two.gradient);
@@ -172,10 +172,10 @@ TEST(Threads, TheSameCallsTwiceGiveTheSameBits) {
     Stored sx(all_layer_specs().back().dy, 300, 48);
     Stored sw(all_layer_specs().back().w, 40, 48);
     sx.tensor.column_sums = sums.view();
-    engine->quantize(x.view(), sx.tensor, {.seed = 1});
-    engine->quantize(w.view(), sw.tensor, {.seed = 1});
+    engine->run(Quantize{x.view(), sx.tensor, {.seed = 1}});
+    engine->run(Quantize{w.view(), sw.tensor, {.seed = 1}});
     Matrix out(300, 40);
-    engine->matmul({.a = sx.tensor.rows(), .b = sw.tensor.rows(), .out = out.view()});
+    engine->run(Gemm{.a = sx.tensor.rows(), .b = sw.tensor.rows(), .out = out.view()});
     out.values.insert(out.values.end(), sums.values.begin(), sums.values.end());
     return out.values;
   };

@@ -1,0 +1,36 @@
+// GEMMs on the CPU: operands decoded to FP32, which holds them exactly, and multiplied in FP32 by OpenBLAS.
+#pragma once
+
+#include "engine/cpu/workspace.h"
+#include "engine/operations.h"
+
+namespace quaver {
+
+void cpu_gemm(Workspace& workspace, const Gemm& op);
+
+// What a GEMM accumulates in. Hopper's fast accumulation is that of operands which its tensor cores take as FP8, split
+// where blocks have scales of their own; all else accumulates in FP32.
+Accumulator accumulator_of(const Gemm& op);
+
+struct DecodedOperand {
+  const float* values;
+  int least_exponent;  // of the format, which its subnormal values have too
+};
+
+// out = alpha · a · b with partial sums kept in fewer bits: what such accumulators cost. Slow. a is [M × K] and b [K ×
+// N], both decoded and contiguous.
+struct LowPrecisionGemm {
+  Accumulator accumulator;
+  DecodedOperand a;
+  DecodedOperand b;
+  Size m;
+  Size n;
+  Size k;
+  float alpha;
+  float* out;
+};
+void low_precision_gemm(const LowPrecisionGemm& op);
+
+inline constexpr int no_exponent = -1024;  // less than that of any float
+
+}  // namespace quaver

@@ -1,0 +1,38 @@
+// Attention on the GPU. In BF16 by cuDNN where it is installed and has a plan for the shape, but for the backward pass
+// of many heads of 64 on Hopper, where a kernel of ours is faster; all else by our own kernels. QUAVER_ATTENTION=own
+// does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same bits for the same input.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/cuda/attention/attention_cudnn.h"
+#include "engine/cuda/runtime/gpu.h"
+#include "engine/engine.h"
+
+namespace quaver::cuda {
+
+class AttentionLibrary {
+ public:
+  explicit AttentionLibrary(Gpu& gpu);
+
+  void forward(const Attention& op);
+  void backward(const AttentionBackward& op);
+
+  std::string describe() const;  // "cuDNN 9.19.0", or "own kernels (…)" with the reason
+
+ private:
+  enum class Wish : std::uint8_t { fastest, own, cudnn };
+
+  bool hopper_takes(const HeadLayout& layout, Format format) const;
+  bool cudnn_takes(Pass pass, const HeadLayout& layout, Format format);
+  void tell_what_is_slower(Pass pass, const HeadLayout& layout, Format format);
+
+  Gpu& gpu_;
+  Wish wish_ = Wish::fastest;
+  std::unique_ptr<CudnnAttention> cudnn_;
+  std::string why_own_;
+};
+
+}  // namespace quaver::cuda

@@ -1,0 +1,173 @@
+// What surrounds the gradients of attention_hopper.cuh: row_statistics of each query before, sums over grouped heads
+// after.
+#include "engine/cuda/attention/attention_hopper.cuh"
+#include "engine/cuda/attention/attention_hopper.h"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+
+namespace {
+
+using namespace hopper;
+
+// ---- row_statistics of each query
+// ----------------------------------------------------------------------------------------
+
+constexpr int row_statistics_threads = 256;
+template <int E>
+constexpr int row_statistics_rows = row_statistics_threads / (E / 8);  // a thread reads eight elements
+
+__device__ float dot(uint4 a, uint4 b) {
+  const std::uint32_t x[] = {a.x, a.y, a.z, a.w};
+  const std::uint32_t y[] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum = fmaf(high_of(x[i]), high_of(y[i]), fmaf(low_of(x[i]), low_of(y[i]), sum));
+  return sum;
+}
+
+template <int E>
+__global__ void __launch_bounds__(row_statistics_threads)
+    row_statistics_kernel(const bf16* result, const bf16* result_gradient, const float* log_sum, Work work,
+                          float* row_statistics) {
+  constexpr int threads = E / 8;  // of a row
+  const int h = static_cast<int>(blockIdx.x);
+  const int row = static_cast<int>(blockIdx.y) * row_statistics_rows<E> + static_cast<int>(threadIdx.x) / threads;
+  const Size item = Size{blockIdx.z} * work.heads + h;
+  const int piece = static_cast<int>(threadIdx.x) % threads;
+  float log_2 = INFINITY;  // past the sequence: no score is above zero
+  float sum = 0;
+  if (row < work.sequence) {
+    const Size at = ((Size{blockIdx.z} * work.sequence + row) * work.heads + h) * E + piece * 8;
+    sum = dot(*reinterpret_cast<const uint4*>(result + at), *reinterpret_cast<const uint4*>(result_gradient + at));
+    if (piece == 0) log_2 = log_sum[item * work.sequence + row] * log2_e;
+  }
+  for (int offset = threads / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+  constexpr int tile = Tiles<E>::query_rows;
+  if (piece != 0 || row >= work.query_tiles * tile) return;
+  float* to = row_statistics + (item * work.query_tiles + row / tile) * Tiles<E>::row_statistics_count + row % tile;
+  to[0] = log_2;
+  to[tile] = sum;
+}
+
+// ---- grouped heads ------------------------------------------------------------------------------------------------
+
+constexpr int sum_threads = 256;
+
+// The gradients of keys, or values, of one head for each of queries, summed over those that share one.
+__global__ void __launch_bounds__(sum_threads) sum_groups_kernel(const bf16* by_query_head, bf16* to, Size to_stride,
+                                                                 Size tokens, int heads, int group, int head) {
+  const int kv_width = heads / group * head;
+  const Size index = (Size{blockIdx.x} * sum_threads + threadIdx.x) * 8;
+  const Size token = index / (2 * kv_width);
+  if (token >= tokens) return;
+  const int column = static_cast<int>(index % (2 * kv_width));
+  const bool values = column >= kv_width;
+  const int kv = column % kv_width / head;
+  const bf16* from =
+      by_query_head + token * 2 * heads * head + (values ? heads * head : 0) + kv * group * head + column % head;
+  float sums[8] = {};
+  for (int h = 0; h < group; ++h) {
+    const uint4 x = *reinterpret_cast<const uint4*>(from + h * head);
+    const std::uint32_t pairs[] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[2 * i] += low_of(pairs[i]);
+      sums[2 * i + 1] += high_of(pairs[i]);
+    }
+  }
+  *reinterpret_cast<uint4*>(to + token * to_stride + column) =
+      uint4{pack_pair(sums[0], sums[1]), pack_pair(sums[2], sums[3]), pack_pair(sums[4], sums[5]),
+            pack_pair(sums[6], sums[7])};
+}
+
+// ---- launching ----------------------------------------------------------------------------------------------------
+
+// [batch × sequence × width] of BF16, read in boxes of 64 positions and 64 elements.
+CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
+          "looking for cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  if (encode == nullptr) {
+    throw Error("the NVIDIA driver has no cuTensorMapEncodeTiled", "install the driver of CUDA 12 or later");
+  }
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(layout.sequence),
+                                static_cast<cuuint64_t>(layout.batch)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(width) * 2,
+                                static_cast<cuuint64_t>(width * layout.sequence) * 2};
+  const cuuint32_t box[] = {part, 64, 1};
+  const cuuint32_t steps[] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), extents, strides,
+                                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw Error("attention: CUDA cannot describe " + std::to_string(layout.batch) + " × " +
+                    std::to_string(layout.sequence) + " × " + std::to_string(width) + " (error " +
+                    std::to_string(static_cast<int>(status)) + ")",
+                "QUAVER_ATTENTION=cudnn computes attention without this kernel");
+  }
+  return map;
+}
+
+template <int E>
+void run(Gpu& gpu, const AttentionBackward& op) {
+  using T = Tiles<E>;
+  const HeadLayout& layout = op.layout;
+  const Size heads_width = layout.heads * E;
+  const bool grouped = layout.heads != layout.kv_heads;
+  const HopperAttentionMemory sizes(layout, gpu.multiprocessors());
+  std::byte* memory = gpu.workspace(Slot::large, static_cast<std::size_t>(sizes.total()));
+  auto* row_statistics = reinterpret_cast<float*>(memory);
+  auto* by_query_head = reinterpret_cast<bf16*>(memory + sizes.row_statistics + sizes.partial);
+  auto* gradient = static_cast<bf16*>(op.qkv_gradient.data);
+
+  Work work{};
+  work.heads = static_cast<int>(layout.heads);
+  work.group = static_cast<int>(layout.heads / layout.kv_heads);
+  work.sequence = static_cast<int>(layout.sequence);
+  work.key_tiles = static_cast<int>(ceil_div(layout.sequence, key_rows));
+  work.query_tiles = static_cast<int>(HopperAttentionMemory::query_tiles(layout));
+  work.items = static_cast<int>(layout.batch * layout.heads);
+  work.scale = op.scale;
+  work.row_statistics = row_statistics;
+  work.partial = reinterpret_cast<float4*>(memory + sizes.row_statistics);
+  work.query_gradient = gradient;
+  work.query_stride = layout.width();
+  work.key_gradient = grouped ? by_query_head : gradient + heads_width;
+  work.value_gradient = work.key_gradient + heads_width;
+  work.key_stride = grouped ? 2 * heads_width : layout.width();
+
+  const dim3 grid(static_cast<unsigned int>(layout.heads),
+                  static_cast<unsigned int>(ceil_div(work.query_tiles * T::query_rows, row_statistics_rows<E>)),
+                  static_cast<unsigned int>(layout.batch));
+  row_statistics_kernel<E><<<grid, row_statistics_threads, 0, gpu.stream()>>>(
+      static_cast<const bf16*>(op.result.data), static_cast<const bf16*>(op.result_gradient.data),
+      static_cast<const float*>(op.log_sum.data), work, row_statistics);
+  check_launch("attention, row_statistics of queries");
+
+  const char* name = "attention, gradients";
+  const Size blocks = HopperAttentionMemory::blocks(layout, gpu.multiprocessors());
+  check(cudaFuncSetAttribute(gradients_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes), name);
+  gradients_kernel<E><<<static_cast<unsigned int>(blocks), block_threads, T::shared_bytes, gpu.stream()>>>(
+      map_of(op.qkv.data, layout, layout.width()), map_of(op.result_gradient.data, layout, heads_width), work);
+  check_launch(name);
+
+  if (!grouped) return;
+  const Size pieces = layout.tokens() * 2 * layout.kv_heads * E / 8;
+  sum_groups_kernel<<<static_cast<unsigned int>(ceil_div(pieces, sum_threads)), sum_threads, 0, gpu.stream()>>>(
+      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), work.heads, work.group, E);
+  check_launch("attention, sums over groups of heads");
+}
+
+}  // namespace
+
+void hopper_attention_backward(Gpu& gpu, const AttentionBackward& op) {
+  op.layout.head_size == 64 ? run<64>(gpu, op) : run<128>(gpu, op);
+}
+
+}  // namespace quaver::cuda

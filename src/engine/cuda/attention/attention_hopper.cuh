@@ -1,0 +1,461 @@
+// The backward pass of attention on Hopper, for heads of 64 and 128. One block has a head of a sequence to itself: it
+// takes the keys 128 at a time, holds their gradients in registers while the queries pass by, and adds to the queries'
+// gradients in memory of its own. Every element is added to by one thread in one order, so the same input gives the
+// same bits, without the scores ever leaving the chip.
+//
+// A warpgroup copies tiles ahead; two others have 64 keys each. Scores are computed with keys as rows, so that they
+// are, in registers, the left factors of the keys' and values' gradients; only their own gradients go through shared
+// memory, for the queries, where the two warpgroups meet.
+#pragma once
+
+#include "engine/cuda/device/hopper.cuh"
+#include "engine/cuda/device/primitives.cuh"
+#include "engine/cuda/workspace_sizes.h"
+
+namespace quaver::cuda::hopper {
+
+using bf16 = __nv_bfloat16;
+
+constexpr int key_rows = static_cast<int>(HopperAttentionMemory::key_rows);
+constexpr int part = 64;  // elements of a head that lie together: a tile has one part after the other
+constexpr int row_bytes = part * 2;
+constexpr int warpgroup = 128;
+constexpr int workers = 2 * warpgroup;
+constexpr int block_threads = workers + warpgroup;
+
+// Tiles for heads of E elements. There are two places for each: one is worked on while the other is filled.
+template <int E>
+struct Tiles {
+  static constexpr int parts = E / part;
+  static constexpr int query_rows = static_cast<int>(HopperAttentionMemory::query_rows(E));
+  static constexpr int row_statistics_count = 2 * query_rows;  // log2 of the sum of each query's row, then its dot
+
+  static constexpr int keys_part = key_rows * row_bytes;
+  static constexpr int keys_bytes = parts * keys_part;
+  static constexpr int queries_part = query_rows * row_bytes;
+  static constexpr int queries_bytes = parts * queries_part;
+  static constexpr int scores_part = key_rows * row_bytes;  // of 64 queries, keys as rows
+  static constexpr int scores_bytes = query_rows / 64 * scores_part;
+  static constexpr int row_statistics_bytes = row_statistics_count * 4;
+
+  // Where they lie in shared memory, from an address on that is a multiple of 1024.
+  static constexpr int keys = 0;
+  static constexpr int values = keys + 2 * keys_bytes;
+  static constexpr int queries = values + 2 * keys_bytes;
+  static constexpr int result_gradients = queries + 2 * queries_bytes;
+  static constexpr int score_gradients = result_gradients + 2 * queries_bytes;
+  static constexpr int row_statistics = score_gradients + 2 * scores_bytes;
+  static constexpr int keys_here = row_statistics + 2 * row_statistics_bytes;
+  static constexpr int keys_done = keys_here + 2 * barrier_bytes;
+  static constexpr int queries_here = keys_done + 2 * barrier_bytes;
+  static constexpr int queries_done = queries_here + 2 * barrier_bytes;
+  static constexpr int scores_here = queries_done + 2 * barrier_bytes;
+  static constexpr int scores_done = scores_here + 2 * barrier_bytes;
+  static constexpr int shared_bytes = scores_done + 2 * barrier_bytes + 1024;
+};
+
+struct Work {
+  int heads;
+  int group;  // query heads that share one of keys
+  int sequence;
+  int key_tiles;  // of a sequence
+  int query_tiles;
+  int items;  // heads of all sequences
+  float scale;
+  const float* row_statistics;  // [items][query_tiles][Tiles::row_statistics_count]
+  float4* partial;              // [blocks][query_tiles][8][workers]
+  bf16* query_gradient;         // of the first token and head; a token is `stride` on, a head E
+  Size query_stride;
+  bf16* key_gradient;  // these too, by query head
+  bf16* value_gradient;
+  Size key_stride;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// A tile of keys and one of queries that is not before it.
+template <int E>
+struct Pair {
+  static constexpr int queries_of_keys = key_rows / Tiles<E>::query_rows;  // tiles as long as one of keys
+
+  int item;
+  int j;  // of the keys' tile
+  int i;  // of the queries'
+
+  // Where they are of the same positions, the queries get the last part of their gradient.
+  __device__ bool diagonal() const { return i / queries_of_keys == j; }
+  // Queries pass by upwards and downwards in turn: those that were last are still in the cache.
+  __device__ bool upwards() const { return j % 2 == 0; }
+  __device__ int low() const { return j * queries_of_keys; }
+  __device__ bool first(const Work& work) const { return i == (upwards() ? low() : work.query_tiles - 1); }
+  __device__ bool last(const Work& work) const { return i == (upwards() ? work.query_tiles - 1 : low()); }
+};
+
+template <int E, class Body>
+__device__ void for_all_pairs(const Work& work, Body body) {
+  for (int item = static_cast<int>(blockIdx.x); item < work.items; item += static_cast<int>(gridDim.x)) {
+    for (int j = 0; j < work.key_tiles; ++j) {
+      const int low = j * Pair<E>::queries_of_keys;
+      for (int n = low; n < work.query_tiles; ++n) {
+        Pair<E> pair{item, j, n};
+        if (!pair.upwards()) pair.i = work.query_tiles - 1 - (n - low);
+        body(pair);
+      }
+    }
+  }
+}
+
+// The n-th of something that there are two places for.
+struct Turn {
+  int count = 0;
+  __device__ int slot() const { return count & 1; }
+  __device__ Address of(Address barriers) const { return barriers + slot() * barrier_bytes; }
+  __device__ std::uint32_t parity() const { return static_cast<std::uint32_t>(count >> 1) & 1U; }
+  __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // when this place was used last
+};
+
+// `Rows` positions of a head, in boxes of 64 by 64.
+template <int E, int Rows>
+__device__ void copy_tile(Address to, const CUtensorMap& map, int column, int row, int b, Address here,
+                          std::uint64_t hint) {
+#pragma unroll
+  for (int p = 0; p < E / part; ++p) {
+#pragma unroll
+    for (int r = 0; r < Rows; r += 64) {
+      copy_box(to + (p * Rows + r) * row_bytes, map, column + p * part, row + r, b, here, hint);
+    }
+  }
+}
+
+template <int E>
+__device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& qkv, const CUtensorMap& gradient) {
+  using T = Tiles<E>;
+  Turn keys;
+  Turn queries;
+  const int kv_heads = work.heads / work.group;
+  for_all_pairs<E>(work, [&](const Pair<E>& pair) {
+    const int b = pair.item / work.heads;
+    const int h = pair.item % work.heads;
+    if (pair.first(work)) {
+      const int kv = h / work.group;
+      const Address here = keys.of(shared + T::keys_here);
+      const Address to = shared + keys.slot() * T::keys_bytes;
+      const int row = pair.j * key_rows;
+      wait(keys.of(shared + T::keys_done), keys.parity_before());
+      arrive_expecting(here, 2 * T::keys_bytes);
+      copy_tile<E, key_rows>(to + T::keys, qkv, (work.heads + kv) * E, row, b, here, read_once);
+      copy_tile<E, key_rows>(to + T::values, qkv, (work.heads + kv_heads + kv) * E, row, b, here, read_once);
+      ++keys.count;
+    }
+    const Address here = queries.of(shared + T::queries_here);
+    const Address to = shared + queries.slot() * T::queries_bytes;
+    const int row = pair.i * T::query_rows;
+    wait(queries.of(shared + T::queries_done), queries.parity_before());
+    arrive_expecting(here, 2 * T::queries_bytes + T::row_statistics_bytes);
+    copy_tile<E, T::query_rows>(to + T::queries, qkv, h * E, row, b, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, h * E, row, b, here, read_again);
+    copy_bytes(shared + T::row_statistics + queries.slot() * T::row_statistics_bytes,
+               work.row_statistics + (Size{pair.item} * work.query_tiles + pair.i) * T::row_statistics_count,
+               T::row_statistics_bytes, here);
+    ++queries.count;
+  });
+}
+
+// Turns 4 × 4 words among four neighbouring threads: thread t has word t of each.
+inline __device__ uint4 turned(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  const auto exchange = [](std::uint32_t& low, std::uint32_t& high, unsigned int distance) {
+    const bool upper = (threadIdx.x & distance) != 0;
+    const std::uint32_t got = __shfl_xor_sync(~0U, upper ? low : high, distance);
+    (upper ? low : high) = got;
+  };
+  exchange(a, b, 1);
+  exchange(c, d, 1);
+  exchange(a, c, 2);
+  exchange(b, d, 2);
+  return {a, b, c, d};
+}
+
+// 64 rows and 64 columns of a gradient by a warpgroup; `to` is their first, rows_left of the rows are there.
+inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, const Sums<8>& sums, float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+    const int row = first + 8 * upper;
+#pragma unroll
+    for (int n = 0; n < 8; n += 4) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float(&x)[4] = sums[n + k];
+        words[k] = pack_pair(x[2 * upper] * factor, x[2 * upper + 1] * factor);
+      }
+      const uint4 line = turned(words[0], words[1], words[2], words[3]);
+      if (row < rows_left) __stcs(reinterpret_cast<uint4*>(to + row * stride + (n + lane % 4) * 8), line);
+    }
+  }
+}
+
+// One of two warpgroups. It is a pair of tiles behind with the gradients of queries, which need what the other has
+// computed: so neither waits for the other at once, and one multiplies while the other has its exponentials.
+template <int E>
+struct Worker {
+  using T = Tiles<E>;
+  static constexpr int blocks = T::query_rows / 8;  // of 8 columns of scores
+  using Scores = Sums<blocks>;
+  using Packed = std::uint32_t[2 * blocks];  // BF16, as the left factor of a product
+
+  Address shared;
+  const Work& work;
+  int index;            // of this thread among the workers
+  int half;             // which 64 keys, and which half of the queries' gradients
+  std::uint64_t tiles;  // the factor that begins where shared memory does
+  Turn keys;
+  Turn pairs;
+  Pair<E> before;          // the pair before; none where pairs.count is 0
+  float4* partial_before;  // what there is of its queries' gradients
+  Sums<8> key_sums[T::parts];
+  Sums<8> value_sums[T::parts];
+
+  __device__ int lane() const { return index % 32; }
+  __device__ int warp_row() const { return index / 32 * 16; }  // of the keys, the warp's first
+
+  // Probabilities; keys after the query have none.
+  template <bool Diagonal>
+  __device__ void probabilities(Packed& p, const Scores& scores, Address row_statistics, int queries_before) const {
+    const int row = warp_row() + lane() / 4 - queries_before;
+    const float factor = work.scale * log2_e;
+#pragma unroll
+    for (int n = 0; n < blocks; ++n) {
+      const int column = n * 8 + lane() % 4 * 2;
+      const float2 log_2 = load_pair(row_statistics + column * 4);
+      float x[4];
+      x[0] = exp2_fast(fmaf(scores[n][0], factor, -log_2.x));
+      x[1] = exp2_fast(fmaf(scores[n][1], factor, -log_2.y));
+      x[2] = exp2_fast(fmaf(scores[n][2], factor, -log_2.x));
+      x[3] = exp2_fast(fmaf(scores[n][3], factor, -log_2.y));
+      if constexpr (Diagonal) {
+        if (row > column) x[0] = 0;
+        if (row > column + 1) x[1] = 0;
+        if (row + 8 > column) x[2] = 0;
+        if (row + 8 > column + 1) x[3] = 0;
+      }
+      p[2 * n] = pack_pair(x[0], x[1]);
+      p[2 * n + 1] = pack_pair(x[2], x[3]);
+    }
+  }
+
+  __device__ void score_gradients(Packed& out, const Packed& p, const Scores& x, Address dots) const {
+#pragma unroll
+    for (int n = 0; n < blocks; ++n) {
+      const float2 d = load_pair(dots + n * 32 + lane() % 4 * 8);
+      out[2 * n] = pack_pair(low_of(p[2 * n]) * (x[n][0] - d.x), high_of(p[2 * n]) * (x[n][1] - d.y));
+      out[2 * n + 1] = pack_pair(low_of(p[2 * n + 1]) * (x[n][2] - d.x), high_of(p[2 * n + 1]) * (x[n][3] - d.y));
+    }
+  }
+
+  __device__ void store_scores(const Packed& x) const {
+    const Address to = shared + T::score_gradients + pairs.slot() * T::scores_bytes;
+    const int row = warp_row() + lane() % 16;
+    wait(pairs.of(shared + T::scores_done), pairs.parity_before());
+#pragma unroll
+    for (int m = 0; m < blocks / 2; ++m) {
+      store_matrices(to + m / 4 * T::scores_part + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
+    }
+    publish_shared();
+    arrive(pairs.of(shared + T::scores_here));
+  }
+
+  __device__ Size token(const Pair<E>& pair, int row) const {
+    return Size{pair.item / work.heads} * work.sequence + row;
+  }
+  __device__ int column(const Pair<E>& pair) const { return pair.item % work.heads * E; }
+
+  // The gradients of the queries of the pair before begin with what there is of them ...
+  __device__ void begin_queries(Sums<8>& sums) const {
+#pragma unroll
+    for (auto& block : sums) {
+#pragma unroll
+      for (float& x : block) x = 0;
+    }
+    if (pairs.count == 0 || !before.diagonal() || before.j == 0) return;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float4 x = __ldcg(partial_before + n * workers);
+      sums[n][0] = x.x;
+      sums[n][1] = x.y;
+      sums[n][2] = x.z;
+      sums[n][3] = x.w;
+    }
+  }
+  // ... are multiplied with their keys: this half of the queries, or of the head's elements ...
+  __device__ void multiply_queries(Sums<8>& sums) const {
+    constexpr bool half_of_queries = T::parts == 1;
+    const Turn turn{pairs.count - 1};
+    const Turn key_turn{before.last(work) ? keys.count - 1 : keys.count};
+    if (pairs.count > 0) wait(turn.of(shared + T::scores_here), turn.parity());
+    const std::uint64_t scores = tiles + Tile::on(T::score_gradients + turn.slot() * T::scores_bytes +
+                                                  (half_of_queries ? half * T::scores_part : 0));
+    const std::uint64_t tile =
+        tiles + Tile::on(T::keys + key_turn.slot() * T::keys_bytes + (half_of_queries ? 0 : half * T::keys_part));
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < key_rows / 16; ++k) {
+      multiply_columns(sums, scores + k * Tile::step_down, tile + k * Tile::step_down, true);
+    }
+  }
+  // ... and written, added to what there is, or begin it.
+  __device__ void finish_queries(const Sums<8>& sums) const {
+    if (pairs.count == 0) return;
+    arrive(Turn{pairs.count - 1}.of(shared + T::scores_done));
+    if (before.last(work)) arrive(Turn{keys.count - 1}.of(shared + T::keys_done));
+    if (before.diagonal()) {
+      const int row = before.i * T::query_rows + (T::parts == 1 ? half * 64 : 0);
+      const int element = T::parts == 1 ? 0 : half * part;
+      write_gradient(work.query_gradient + token(before, row) * work.query_stride + column(before) + element,
+                     work.query_stride, work.sequence - row, sums, work.scale);
+      if (before.j > 0) discard_line(partial_before - lane() + lane() / 4 * workers + lane() % 4 * 8);
+    } else if (before.j == 0) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        __stcg(partial_before + n * workers, float4{sums[n][0], sums[n][1], sums[n][2], sums[n][3]});
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        add_to(partial_before + n * workers, sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
+      }
+    }
+  }
+
+  // sums (+)= left · tile
+  __device__ static void multiply_parts(Sums<8> (&sums)[T::parts], const Packed& left, std::uint64_t tile, bool add) {
+#pragma unroll
+    for (int p = 0; p < T::parts; ++p) {
+#pragma unroll
+      for (int k = 0; k < T::query_rows / 16; ++k) {
+        multiply_columns(sums[p], left + 4 * k, tile + Tile::on(p * T::queries_part) + k * Tile::step_down,
+                         add || k > 0);
+      }
+    }
+    end_products();
+  }
+  // scores = rows · columnsᵀ
+  __device__ static void multiply_tiles(Scores& scores, std::uint64_t rows, std::uint64_t columns) {
+#pragma unroll
+    for (int p = 0; p < T::parts; ++p) {
+#pragma unroll
+      for (int k = 0; k < part / 16; ++k) {
+        multiply_rows(scores, rows + Tile::on(p * T::keys_part) + k * Tile::step_across,
+                      columns + Tile::on(p * T::queries_part) + k * Tile::step_across, p + k > 0);
+      }
+    }
+    end_products();
+  }
+
+  template <bool Diagonal>
+  __device__ void pass(const Pair<E>& pair) {
+    const bool first = pair.first(work);
+    const std::uint64_t own_keys = tiles + Tile::on(T::keys + keys.slot() * T::keys_bytes + half * T::keys_part / 2);
+    const std::uint64_t own_values = own_keys + Tile::on(T::values - T::keys);
+    const std::uint64_t queries = tiles + Tile::on(T::queries + pairs.slot() * T::queries_bytes);
+    const std::uint64_t gradients = queries + Tile::on(T::result_gradients - T::queries);
+    const Address row_statistics = shared + T::row_statistics + pairs.slot() * T::row_statistics_bytes;
+    if (first) wait(keys.of(shared + T::keys_here), keys.parity());
+    wait(pairs.of(shared + T::queries_here), pairs.parity());
+
+    Scores scores;
+    Scores outer;  // result gradients · values
+    begin_products();
+    multiply_tiles(scores, own_keys, queries);
+    multiply_tiles(outer, own_values, gradients);
+    wait_for_products<1>();
+    pin(scores);
+    Packed p;
+    probabilities<Diagonal>(p, scores, row_statistics, (pair.i - pair.low()) * T::query_rows);
+    begin_products();
+    multiply_parts(value_sums, p, gradients, !first);
+    wait_for_products<1>();
+    pin(outer);
+    Packed ds;
+    score_gradients(ds, p, outer, row_statistics + T::query_rows * 4);
+    store_scores(ds);
+
+    Sums<8> query_sums;
+    begin_queries(query_sums);
+    begin_products();
+    multiply_parts(key_sums, ds, queries, !first);
+    multiply_queries(query_sums);
+    end_products();
+    wait_for_products<0>();
+    for (auto& sums : value_sums) pin(sums);
+    for (auto& sums : key_sums) pin(sums);
+    pin(query_sums);
+    arrive(pairs.of(shared + T::queries_done));
+    finish_queries(query_sums);
+    if (pair.last(work)) {
+      const int row = pair.j * key_rows + half * 64;
+      const Size at = token(pair, row) * work.key_stride + column(pair);
+#pragma unroll
+      for (int q = 0; q < T::parts; ++q) {
+        write_gradient(work.key_gradient + at + q * part, work.key_stride, work.sequence - row, key_sums[q],
+                       work.scale);
+        write_gradient(work.value_gradient + at + q * part, work.key_stride, work.sequence - row, value_sums[q], 1);
+      }
+      ++keys.count;
+    }
+    ++pairs.count;
+    before = pair;
+    partial_before = work.partial + (Size{blockIdx.x} * work.query_tiles + pair.i) * 8 * workers + index;
+  }
+
+  __device__ void run() {
+    for_all_pairs<E>(work, [&](const Pair<E>& pair) { pair.diagonal() ? pass<true>(pair) : pass<false>(pair); });
+    Sums<8> query_sums;
+    begin_queries(query_sums);
+    multiply_queries(query_sums);
+    end_products();
+    wait_for_products<0>();
+    pin(query_sums);
+    finish_queries(query_sums);
+  }
+};
+
+#endif
+
+template <int E>
+__global__ void __launch_bounds__(block_threads, 1)
+    gradients_kernel(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap gradient, Work work) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = Tiles<E>;
+  extern __shared__ std::byte memory[];
+  const Address shared = (shared_address(memory) + 1023) / 1024 * 1024;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    prefetch_map(qkv);
+    prefetch_map(gradient);
+    for (int slot = 0; slot < 2; ++slot) {
+      const Address barriers = shared + slot * barrier_bytes;
+      start(barriers + T::keys_here, 1);
+      start(barriers + T::keys_done, workers);
+      start(barriers + T::queries_here, 1);
+      start(barriers + T::queries_done, workers);
+      start(barriers + T::scores_here, workers);
+      start(barriers + T::scores_done, workers);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (thread < warpgroup) {
+    give_registers<24>();
+    if (thread == 0) copy_tiles<E>(shared, work, qkv, gradient);
+  } else {
+    take_registers<240>();
+    const int index = thread - warpgroup;
+    Worker<E> worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
+    worker.run();
+  }
+#endif
+}
+
+}  // namespace quaver::cuda::hopper

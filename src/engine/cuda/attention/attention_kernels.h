@@ -1,0 +1,76 @@
+// Our own causal attention, forward and backward, for wide matrices of BF16 and FP32, any sequence, grouped heads and
+// heads of up to 256: the logits of a tile at a time, nothing added by atomics. BF16 heads of a multiple of 8 up to 128
+// run on tensor cores, the rest in FP32 arithmetic.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "engine/cuda/runtime/gpu.h"
+#include "engine/engine.h"
+
+namespace quaver::cuda {
+
+void own_attention(Gpu& gpu, const Attention& op);  // all but max_logit
+void own_attention_backward(Gpu& gpu, const AttentionBackward& op);
+
+// *target = max(*target, all of x), x in FP32
+void raise_to_largest(Gpu& gpu, View x, float* target);
+
+// What both families of kernels are given. T is the wide type.
+template <class T>
+struct AttentionArguments {
+  const T* qkv = nullptr;
+  T* result = nullptr;                 // forward only
+  float* log_sum = nullptr;            // written forward, read backward
+  const T* result_gradient = nullptr;  // and these backward only
+  const float* row_dots = nullptr;     // Σ result · result_gradient of each row, laid out as log_sum
+  T* qkv_gradient = nullptr;
+  int batch = 0;
+  int sequence = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  float scale = 1;
+};
+
+// In attention_fp32.cu: any head size up to 256.
+template <class T>
+void plain_forward(Gpu& gpu, const AttentionArguments<T>& arguments);
+template <class T>
+void plain_backward(Gpu& gpu, const AttentionArguments<T>& arguments);
+
+// In attention_tensor_cores.cu.
+bool tensor_cores_take(int head_size);
+void tensor_core_forward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
+void tensor_core_backward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
+
+// Where the pieces of one head lie, in elements.
+struct HeadPlace {
+  Size qkv_stride;
+  Size query;  // of position 0 in qkv and its gradient
+  Size key;
+  Size value;
+  Size result_stride;
+  Size result;
+  Size row;  // of position 0 in log_sum
+};
+
+template <class T>
+__host__ __device__ HeadPlace locate_head(const AttentionArguments<T>& a, int sequence_index, int head) {
+  const Size e = a.head_size;
+  const Size width = (Size{a.heads} + 2 * Size{a.kv_heads}) * e;
+  const Size first = Size{sequence_index} * a.sequence;
+  const Size kv = head / (a.heads / a.kv_heads);
+  return {width,
+          first * width + head * e,
+          first * width + (a.heads + kv) * e,
+          first * width + (a.heads + a.kv_heads + kv) * e,
+          a.heads * e,
+          first * a.heads * e + head * e,
+          (Size{sequence_index} * a.heads + head) * a.sequence};
+}
+
+// Which gradient a kernel computes, and so what its rows are: keys (with values) or queries. The columns are the other.
+enum class Side : std::uint8_t { keys, queries };
+
+}  // namespace quaver::cuda

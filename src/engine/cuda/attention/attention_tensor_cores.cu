@@ -1,0 +1,324 @@
+// Attention on tensor cores. A warp owns 16 rows and everything that belongs to them: its logits become, in registers,
+// the left factor of the next product, so nothing but the tiles of heads that pass by goes through shared memory. Those
+// are copied ahead, two deep.
+#include "engine/cuda/attention/attention_mma.cuh"
+
+namespace quaver::cuda {
+
+namespace {
+
+using namespace mma;
+
+// ---- forward ------------------------------------------------------------------------------------------------------
+
+constexpr int forward_warps = 8;
+constexpr int forward_threads = forward_warps * 32;
+constexpr int forward_rows = forward_warps * rows_of_warp;
+constexpr int forward_columns = 64;
+
+template <int E>
+constexpr int forward_bytes = 4 * forward_columns* tile_stride<E>* static_cast<int>(sizeof(bf16));
+
+// The running maximum and sum of a thread's two rows; logits in units of log 2.
+struct Softmax {
+  float top[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};  // of this thread's columns
+
+  // Logits become weights relative to the maximum; `keep` is what earlier ones must be multiplied by.
+  template <int Blocks>
+  __device__ void add(float (&logits)[Blocks][4], float (&keep)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = -INFINITY;
+#pragma unroll
+      for (int n = 0; n < Blocks; ++n) largest = fmaxf(largest, fmaxf(logits[n][2 * half], logits[n][2 * half + 1]));
+      const float next = fmaxf(top[half], row_max(largest));  // finite: every row sees column 0, in the first tile
+      keep[half] = exp2_fast(top[half] - next);
+      top[half] = next;
+      sum[half] *= keep[half];
+#pragma unroll
+      for (int n = 0; n < Blocks; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          logits[n][i] = exp2_fast(logits[n][i] - next);
+          sum[half] += logits[n][i];
+        }
+      }
+    }
+  }
+};
+
+// Scales logits, and hides from each row the columns behind it.
+template <int Columns>
+__device__ void scale_and_mask(float (&logits)[Columns / 8][4], float scale, int first_row, int first_column) {
+  const bool whole = first_column + Columns - 1 <= first_row;
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_row + lane_row() + i / 2 * 8;
+      const int column = first_column + n * 8 + lane_column() + i % 2;
+      logits[n][i] = whole || column <= row ? logits[n][i] * scale : -INFINITY;
+    }
+  }
+}
+
+template <int E>
+__global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kernel(Arguments a) {
+  constexpr int tile = forward_columns * tile_stride<E>;
+  extern __shared__ uint4 memory[];
+  auto* stages = reinterpret_cast<bf16*>(memory);  // twice keys and values
+  const int tiles = (a.sequence + forward_rows - 1) / forward_rows;
+  const int head = static_cast<int>(blockIdx.x / tiles) % a.heads;
+  const int sequence_index = static_cast<int>(blockIdx.x / tiles) / a.heads;
+  const int first = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * forward_rows;  // the longest first
+  const HeadPlace place = locate_head(a, sequence_index, head);
+  const int seen = min(a.sequence, first + forward_rows);
+  const int count = (seen + forward_columns - 1) / forward_columns;
+  const auto copy_stage = [&](int n) {
+    bf16* keys = stages + n % 2 * 2 * tile;
+    copy_tile<E, forward_columns, forward_threads>(keys, a.qkv + place.key, place.qkv_stride, n * forward_columns, a);
+    copy_tile<E, forward_columns, forward_threads>(keys + tile, a.qkv + place.value, place.qkv_stride,
+                                                   n * forward_columns, a);
+  };
+
+  // Queries pass through the memory of the second stage into registers.
+  bf16* queries = stages + 2 * tile;
+  copy_tile<E, forward_rows, forward_threads>(queries, a.qkv + place.query, place.qkv_stride, first, a);
+  end_copies();
+  copy_stage(0);
+  end_copies();
+  wait_for_copies<1>();
+  __syncthreads();
+  std::uint32_t query[E / 16][4];
+#pragma unroll
+  for (int k = 0; k < E / 16; ++k) left_factor<E>(query[k], queries, k);
+  __syncthreads();
+
+  const int first_row = first + warp() * rows_of_warp;
+  Softmax softmax;
+  float sums[E / 8][4] = {};
+  for (int n = 0; n < count; ++n) {
+    if (n + 1 < count) copy_stage(n + 1);
+    end_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    const bf16* keys = stages + n % 2 * 2 * tile;
+    float logits[forward_columns / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < E / 16; ++k) multiply_rows<E, forward_columns>(logits, query[k], keys, k);
+    scale_and_mask<forward_columns>(logits, a.scale * log2_e, first_row, n * forward_columns);
+    float keep[2];
+    softmax.add(logits, keep);
+#pragma unroll
+    for (auto& block : sums) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) block[i] *= keep[i / 2];
+    }
+    accumulate<E, forward_columns>(sums, logits, keys + tile);
+    __syncthreads();
+  }
+
+  float inverse[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = row_sum(softmax.sum[half]);
+    inverse[half] = 1.0F / sum;
+    const int row = first_row + lane_row() + half * 8;
+    if (lane() % 4 == 0 && row < a.sequence) {
+      a.log_sum[place.row + row] = softmax.top[half] / log2_e + logf(sum);
+    }
+  }
+  write_rows<E>(a.result + place.result, place.result_stride, first, a, sums, inverse[0], inverse[1]);
+}
+
+// ---- backward -----------------------------------------------------------------------------------------------------
+
+constexpr int backward_warps = 4;
+constexpr int backward_threads = backward_warps * 32;
+constexpr int backward_rows = backward_warps * rows_of_warp;
+
+template <int E>
+constexpr int backward_columns = E <= 64 ? 64 : 32;
+
+// A stage of what passes by: two tiles, and for each column its log_sum and its row_dot (read where columns are
+// queries).
+template <int E>
+constexpr int stage_elements = 2 * backward_columns<E>* tile_stride<E> + 2 * 2 * backward_columns<E>;
+
+template <int E>
+constexpr int backward_bytes = (2 * backward_rows * tile_stride<E> +
+                                2 * stage_elements<E>)*static_cast<int>(sizeof(bf16));
+
+// log_sum and row_dots of the queries that this thread's logits belong to.
+struct RowStatistics {
+  float log_sum[2];
+  float dot[2];
+};
+
+__device__ RowStatistics row_row_statistics(const Arguments& a, const HeadPlace& place, int first_row) {
+  RowStatistics row_statistics;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + lane_row() + half * 8;
+    row_statistics.log_sum[half] = row < a.sequence ? a.log_sum[place.row + row] * log2_e : 0.0F;
+    row_statistics.dot[half] = row < a.sequence ? a.row_dots[place.row + row] : 0.0F;
+  }
+  return row_statistics;
+}
+
+// As in attention_fp32.cu: rows are keys or queries, columns the other. Logits become probabilities.
+template <int Columns, Side S>
+__device__ void probabilities(float (&p)[Columns / 8][4], const Arguments& a, int first_row, int first_column,
+                              const RowStatistics& rows, const float* column_log_sums) {
+  constexpr bool keys = S == Side::keys;
+  const float scale = a.scale * log2_e;
+  const int last_row = first_row + rows_of_warp - 1;
+  const int last_column = first_column + Columns - 1;
+  const bool whole =
+      keys ? last_row <= first_column && last_column < a.sequence : last_column <= first_row && last_row < a.sequence;
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_row + lane_row() + i / 2 * 8;
+      const int column = n * 8 + lane_column() + i % 2;
+      const int query = keys ? first_column + column : row;
+      const int key = keys ? row : first_column + column;
+      const float log_sum = keys ? column_log_sums[column] * log2_e : rows.log_sum[i / 2];
+      const bool seen = whole || (key <= query && query < a.sequence);
+      p[n][i] = seen ? exp2_fast(p[n][i] * scale - log_sum) : 0.0F;
+    }
+  }
+}
+
+// Gradients of the logits, from those of the probabilities.
+template <int Columns, Side S>
+__device__ void logit_gradients(float (&gradient)[Columns / 8][4], const float (&p)[Columns / 8][4],
+                                const RowStatistics& rows, const float* column_dots) {
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float dot = S == Side::keys ? column_dots[n * 8 + lane_column() + i % 2] : rows.dot[i / 2];
+      gradient[n][i] = p[n][i] * (gradient[n][i] - dot);
+    }
+  }
+}
+
+template <int E, Side S>
+__global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments a) {
+  constexpr bool keys = S == Side::keys;
+  constexpr int columns = backward_columns<E>;
+  constexpr int tile = columns * tile_stride<E>;
+  extern __shared__ uint4 memory[];
+  auto* own_logits = reinterpret_cast<bf16*>(memory);             // keys or queries
+  bf16* own_other = own_logits + backward_rows * tile_stride<E>;  // values or result gradients
+  bf16* stages = own_other + backward_rows * tile_stride<E>;
+  const int tiles = (a.sequence + backward_rows - 1) / backward_rows;
+  const int own_heads = keys ? a.kv_heads : a.heads;
+  const int group = keys ? a.heads / a.kv_heads : 1;
+  const int head = static_cast<int>(blockIdx.x / tiles) % own_heads * group;
+  const int sequence_index = static_cast<int>(blockIdx.x / tiles) / own_heads;
+  const int tile_index = static_cast<int>(blockIdx.x % tiles);
+  const int first = (keys ? tile_index : tiles - 1 - tile_index) * backward_rows;  // the longest first
+  const HeadPlace own = locate_head(a, sequence_index, head);
+
+  // Columns that see these rows, or are seen by them: all in turn for each head of the group.
+  const int begin = keys ? first : 0;
+  const int end = keys ? a.sequence : min(a.sequence, first + backward_rows);
+  const int steps = (end - begin + columns - 1) / columns;
+  const int count = steps * group;
+  const auto copy_stage = [&](int n) {
+    const HeadPlace place = locate_head(a, sequence_index, head + n / steps);
+    const int column = begin + n % steps * columns;
+    bf16* stage = stages + n % 2 * stage_elements<E>;
+    copy_tile<E, columns, backward_threads>(stage, a.qkv + (keys ? place.query : place.key), place.qkv_stride, column,
+                                            a);
+    if constexpr (keys) {
+      copy_tile<E, columns, backward_threads>(stage + tile, a.result_gradient + place.result, place.result_stride,
+                                              column, a);
+      auto* row_statistics = reinterpret_cast<float*>(stage + 2 * tile);
+      const int i = static_cast<int>(threadIdx.x);
+      const int query = column + i % columns;
+      const bool inside = query < a.sequence;
+      const float* from = i < columns ? a.log_sum : a.row_dots;
+      if (i < 2 * columns) copy4(row_statistics + i, from + place.row + (inside ? query : 0), inside);
+    } else {
+      copy_tile<E, columns, backward_threads>(stage + tile, a.qkv + place.value, place.qkv_stride, column, a);
+    }
+  };
+
+  copy_tile<E, backward_rows, backward_threads>(own_logits, a.qkv + (keys ? own.key : own.query), own.qkv_stride, first,
+                                                a);
+  if constexpr (keys) {
+    copy_tile<E, backward_rows, backward_threads>(own_other, a.qkv + own.value, own.qkv_stride, first, a);
+  } else {
+    copy_tile<E, backward_rows, backward_threads>(own_other, a.result_gradient + own.result, own.result_stride, first,
+                                                  a);
+  }
+  copy_stage(0);
+  end_copies();
+
+  const int first_row = first + warp() * rows_of_warp;
+  const RowStatistics rows = keys ? RowStatistics{} : row_row_statistics(a, own, first_row);
+  float value_sums[keys ? E / 8 : 1][4] = {};
+  float sums[E / 8][4] = {};
+  for (int n = 0; n < count; ++n) {
+    if (n + 1 < count) copy_stage(n + 1);
+    end_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+    const bf16* passing_logits = stages + n % 2 * stage_elements<E>;
+    const bf16* passing_other = passing_logits + tile;
+    const auto* row_statistics = reinterpret_cast<const float*>(passing_logits + 2 * tile);
+    float p[columns / 8][4];
+    multiply_tiles<E, columns>(p, own_logits, passing_logits);
+    probabilities<columns, S>(p, a, first_row, begin + n % steps * columns, rows, row_statistics);
+    if constexpr (keys) accumulate<E, columns>(value_sums, p, passing_other);
+    float gradient[columns / 8][4];
+    multiply_tiles<E, columns>(gradient, own_other, passing_other);
+    logit_gradients<columns, S>(gradient, p, rows, row_statistics + columns);
+    accumulate<E, columns>(sums, gradient, passing_logits);
+    __syncthreads();
+  }
+
+  write_rows<E>(a.qkv_gradient + (keys ? own.key : own.query), own.qkv_stride, first, a, sums, a.scale, a.scale);
+  if constexpr (keys) write_rows<E>(a.qkv_gradient + own.value, own.qkv_stride, first, a, value_sums, 1, 1);
+}
+
+template <class Kernel>
+void launch(Gpu& gpu, Kernel kernel, const Arguments& a, int rows, int heads, int threads, int bytes,
+            const char* name) {
+  const Size blocks = ceil_div(a.sequence, rows) * heads * a.batch;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
+  kernel<<<static_cast<unsigned int>(blocks), threads, static_cast<std::size_t>(bytes), gpu.stream()>>>(a);
+  check_launch(name);
+}
+
+template <int E>
+void forward(Gpu& gpu, const Arguments& a) {
+  launch(gpu, forward_kernel<E>, a, forward_rows, a.heads, forward_threads, forward_bytes<E>, "attention");
+}
+
+template <int E>
+void backward(Gpu& gpu, const Arguments& a) {
+  launch(gpu, backward_kernel<E, Side::keys>, a, backward_rows, a.kv_heads, backward_threads, backward_bytes<E>,
+         "attention, gradient of keys");
+  launch(gpu, backward_kernel<E, Side::queries>, a, backward_rows, a.heads, backward_threads, backward_bytes<E>,
+         "attention, gradient of queries");
+}
+
+}  // namespace
+
+bool tensor_cores_take(int head_size) { return head_size % 8 == 0 && head_size <= 128; }
+
+void tensor_core_forward(Gpu& gpu, const Arguments& arguments) {
+  arguments.head_size <= 64 ? forward<64>(gpu, arguments) : forward<128>(gpu, arguments);
+}
+
+void tensor_core_backward(Gpu& gpu, const Arguments& arguments) {
+  arguments.head_size <= 64 ? backward<64>(gpu, arguments) : backward<128>(gpu, arguments);
+}
+
+}  // namespace quaver::cuda

@@ -1,0 +1,91 @@
+#include "engine/cuda/cast/amax_pass.h"
+#include "engine/cuda/cast/cast_launch.cuh"
+#include "engine/cuda/cast/cast_lines.cuh"
+
+namespace quaver::cuda {
+
+namespace {
+
+using namespace casts;
+
+__device__ void raise_line(const SurveyVisit& visit, const GroupPlace& at, Bits amax) {
+  if (at.group == 0 && at.count > 0 && amax > 0) atomicMax(visit.line_amax + at.out_line, amax);
+}
+
+// All threads call it.
+__device__ void raise_tensor(const SurveyVisit& visit, Bits largest) {
+  if (visit.tensor_amax == nullptr) return;
+  largest = warp_largest(largest);
+  if (threadIdx.x % 32 == 0 && largest > *static_cast<volatile Bits*>(visit.tensor_amax)) {
+    atomicMax(visit.tensor_amax, largest);
+  }
+}
+
+template <class T, Side S>
+__device__ void survey_side(const Source& x, const SurveyVisit& visit, const TilePlace& place, const T* tile) {
+  Bits largest = 0;
+#pragma unroll 1
+  for (int pass = 0; pass < tile_passes; ++pass) {
+    const GroupPlace at = group_place<S>(x, place, pass);
+    float v[group_size];
+    read_group<T, S>(tile, at, x.factor, v);
+    if (visit.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, visit.signs);
+    Bits amax = largest_magnitude(v);
+    if (!is_finite(amax)) amax = finite_amax(v);
+    largest = lane::larger(largest, amax);
+    if (visit.line_amax == nullptr) continue;
+    for (int step = 1; step < lane_groups; step *= 2) amax = lane::larger(amax, __shfl_xor_sync(~0U, amax, step));
+    raise_line(visit, at, amax);
+  }
+  raise_tensor(visit, largest);
+}
+
+// The same of BF16 as it lies, in whole lines.
+template <Side S>
+__device__ void survey_lines(const Source& x, const SurveyVisit& visit, const TilePlace& place,
+                             const __nv_bfloat16* tile) {
+  Bits largest = 0;
+  LinePlaces<S> places(x, place);
+#pragma unroll 1
+  for (int pass = 0; pass < line_passes; ++pass) {
+    const GroupPlace& first = places.groups[0];
+    LinePairs pairs;
+    read_line<S>(tile, first.line, pairs);
+    Bits amax = largest_magnitude(pairs);
+    if (!is_finite(amax)) amax = finite_amax(pairs);
+    largest = lane::larger(largest, amax);
+    if (visit.line_amax != nullptr) raise_line(visit, first, line_largest(amax));
+    places.next_pass();
+  }
+  raise_tensor(visit, largest);
+}
+
+template <class T, Side S>
+__device__ void survey_either(const Source& x, const SurveyVisit& visit, const TilePlace& place, const T* tile) {
+  if constexpr (sizeof(T) == 2) {
+    if (x.factor == 1 && visit.rotation == Rotation::none) return survey_lines<S>(x, visit, place, tile);
+  }
+  survey_side<T, S>(x, visit, place, tile);
+}
+
+template <class T>
+__global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_constant__ SurveyJob job) {
+  extern __shared__ uint4 memory[];
+  T* tile = reinterpret_cast<T*>(memory);
+  const TilePlace place = tile_place(job.x);
+  load_tile(job.x, place, tile);
+  __syncthreads();
+  if (job.rows.wanted) survey_either<T, Side::rows>(job.x, job.rows, place, tile);
+  if (job.columns.wanted) survey_either<T, Side::columns>(job.x, job.columns, place, tile);
+}
+
+}  // namespace
+
+void run_survey(Gpu& gpu, const SurveyJob& survey) {
+  with_tile_type(survey.x, [&](auto element) {
+    using T = decltype(element);
+    launch_tiles<T>(gpu, survey_tiles<T>, survey.x, "survey_tiles", survey);
+  });
+}
+
+}  // namespace quaver::cuda

@@ -1,0 +1,297 @@
+#include "engine/cuda/gemm/gemm.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/cuda/gemm/decode.h"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+namespace {
+
+std::uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 16));
+}
+
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+cudaDataType_t type_of(Format format) {
+  switch (format) {
+    case Format::bf16:
+      return CUDA_R_16BF;
+    case Format::f16:
+      return CUDA_R_16F;
+    case Format::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Format::e5m2:
+      return CUDA_R_8F_E5M2;
+    case Format::f32:
+    case Format::tf32:
+    case Format::e2m1:
+      break;
+  }
+  return CUDA_R_32F;
+}
+
+std::string name_of(const CodeMatrix& matrix) { return std::string(info(matrix.spec.format).name); }
+
+std::string shape_of(const Gemm& op) {
+  return std::to_string(op.a.extent()) + " × " + std::to_string(op.b.extent()) + " × " +
+         std::to_string(op.a.reduction());
+}
+
+std::string text_of(const Gemm& op) {
+  return "GEMM of " + name_of(op.a.matrix) + " and " + name_of(op.b.matrix) + ", " + shape_of(op);
+}
+
+void check_operands(const Gemm& op) {
+  if (op.b.reduction() != op.a.reduction() || op.out.rows != op.a.extent() || op.out.cols != op.b.extent() ||
+      (!op.bias.empty() && op.bias.cols != op.out.cols)) {
+    throw Error(text_of(op) + ", with " + std::to_string(op.b.reduction()) + " on the other side, into [" +
+                    std::to_string(op.out.rows) + " × " + std::to_string(op.out.cols) + "]: the shapes do not meet",
+                "this is a defect of the layer that asked for it");
+  }
+  const bool known_out = op.out.format == Format::f32 || op.out.format == Format::bf16;
+  if (!known_out || (!op.bias.empty() && op.bias.format != Format::f32)) {
+    throw Error(text_of(op) + ": results are f32 or bf16, and biases f32", "this is a defect of the layer");
+  }
+  if (op.accumulator == Accumulator::fp16 || op.accumulator == Accumulator::fp8) {
+    throw Error(text_of(op) + ": sums in " + (op.accumulator == Accumulator::fp16 ? "fp16" : "fp8") +
+                    " are a model that only the CPU computes",
+                "set train.device = \"cpu\", or precision.accumulator to fp32, hopper or hopper-split");
+  }
+}
+
+bool is_high_precision_pair(const Gemm& op) {
+  const Format a = op.a.matrix.spec.format;
+  return a == op.b.matrix.spec.format && !is_low_precision(a);
+}
+
+// Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they
+// can.
+std::string why_not_native(const Gpu& gpu, const Gemm& op) {
+  std::string formats = quaver::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
+  if (!formats.empty()) return formats;
+  if (op.a.transposed || op.b.transposed) return "an operand is stored along the wrong dimension";
+  if (!extents_fit_fp8(op)) return "their sizes are not multiples of 16";
+  const bool lies_well = aligned(op.a.matrix.codes) && aligned(op.b.matrix.codes) && aligned(op.out.data);
+  return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
+}
+
+// Each reason is told once for each pair of formats, with the first shape that it kept from the tensor cores: a model
+// that writes text has another shape for every length.
+void tell_decoded(Gpu& gpu, const Gemm& op, Format as, const std::string& reason) {
+  const std::string through = as == Format::bf16 ? "BF16" : "FP32";
+  std::string what = name_of(op.a.matrix) + " × " + name_of(op.b.matrix) + " GEMMs";
+  if (is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) what = "FP8 GEMMs";
+  const bool of_shape = reason.starts_with("their ");
+  gpu.notice(what + (of_shape ? " of " + shape_of(op) + ", and others like them, run through " : " run through ") +
+                 through + ", exactly but at its speed: " + reason,
+             what + through + reason);
+}
+
+Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, cublasOperation_t as_it_lies,
+                 cublasOperation_t transposed) {
+  return {.type = type,
+          .rows = operand.matrix.cols,
+          .cols = operand.matrix.rows,
+          .operation = operand.transposed ? transposed : as_it_lies,
+          .alignment = alignment_of(data)};
+}
+
+// The operand's scales as the library reads them: those of 1 × 128 blocks contiguous along the operand's rows, those of
+// 128 × 128 blocks along the reduction, all aligned. In place where they are so already, else copied into `space`.
+const float* library_scales(Gpu& gpu, const CodeMatrix& matrix, Scaling scaling, float* space) {
+  const Size rows = matrix.scale_rows();
+  const Size cols = matrix.scale_cols();
+  switch (scaling) {
+    case Scaling::none:
+      return nullptr;
+    case Scaling::tensor:
+      if (aligned(matrix.tensor_scale)) return matrix.tensor_scale;
+      pad_scales(gpu, matrix.tensor_scale, 1, 1, 1, space);
+      return space;
+    case Scaling::row:
+      if (aligned(matrix.block_scales)) return matrix.block_scales;
+      pad_scales(gpu, matrix.block_scales, rows, 1, 1, space);
+      return space;
+    case Scaling::vector128:
+      if (cols == 1 && aligned(matrix.block_scales)) return matrix.block_scales;
+      transpose_scales(gpu, matrix.block_scales, rows, cols, space);
+      return space;
+    case Scaling::block128:
+      if (padded_scale_cols(matrix) == cols && aligned(matrix.block_scales)) return matrix.block_scales;
+      pad_scales(gpu, matrix.block_scales, rows, cols, padded_scale_cols(matrix), space);
+      return space;
+  }
+  return nullptr;
+}
+
+// What the tensors' scales multiply the result by, where the host knows: blocks lie under 1 / shrink.
+float block_alpha(const Gemm& op) {
+  const auto multiplier = [](const QuantSpec& spec) { return spec.block == block::tensor ? 1.0F : 1.0F / spec.shrink; };
+  return op.alpha * (multiplier(op.a.matrix.spec) * multiplier(op.b.matrix.spec));
+}
+
+}  // namespace
+
+void Gemms::run(const Gemm& op) {
+  check_operands(op);
+  if (op.out.count() == 0) return;
+  if (is_high_precision_pair(op)) return multiply_high_precision(op);
+  std::string reason = why_not_native(gpu_, op);
+  if (reason.empty()) {
+    if (multiply_native(op)) return;
+    reason = "cuBLASLt has no kernel for them on " + gpu_.name();
+  }
+  multiply_decoded(op, reason);
+}
+
+Gemms::Sources Gemms::high_precision_sources(const Gemm& op) {
+  const Format format = op.a.matrix.spec.format;
+  return {.format = format,
+          .a = {op.a.matrix.codes, type_of(format), Scaling::none},
+          .b = {op.b.matrix.codes, type_of(format), Scaling::none},
+          .compute = format == Format::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+          .scalars = Scalars::host};
+}
+
+Gemms::Sources Gemms::native_sources(const Gemm& op) {
+  const CodeMatrix& a = op.a.matrix;
+  const CodeMatrix& b = op.b.matrix;
+  return {.format = a.spec.format,
+          .a = {a.codes, type_of(a.spec.format), scaling_of(a.spec)},
+          .b = {b.codes, type_of(b.spec.format), scaling_of(b.spec)},
+          .compute = CUBLAS_COMPUTE_32F,
+          .scalars = Scalars::host};
+}
+
+// The same questions in the same order as run asks them, of a GEMM that any kernel supports as far as shapes go.
+Support Gemms::support(const QuantSpec& a, const QuantSpec& b) {
+  constexpr Size extent = 1024;
+  std::byte* memory = gpu_.workspace(Slot::gemm, 4096);  // only its alignment is looked at
+  Gemm op{.a = {{a, extent, extent, memory, nullptr, nullptr}, false},
+          .b = {{b, extent, extent, memory, nullptr, nullptr}, false},
+          .out = {memory, Format::bf16, extent, extent}};
+  const std::string none = "cuBLASLt has no kernel for them on " + gpu_.name();
+  if (is_high_precision_pair(op)) {
+    if (!cache_.supports(problem_of(op, high_precision_sources(op)))) return {SupportLevel::unavailable, none};
+    return {SupportLevel::native, name_of(op.a.matrix) + " GEMMs of cuBLASLt"};
+  }
+  std::string reason = why_not_native(gpu_, op);
+  if (reason.empty()) {
+    if (cache_.supports(problem_of(op, native_sources(op)))) return {SupportLevel::native, "FP8 tensor cores"};
+    reason = none;
+  }
+  const Format as = decoded_format(a, b);
+  const Sources decoded{.format = as,
+                        .a = {memory, type_of(as), Scaling::none},
+                        .b = {memory, type_of(as), Scaling::none},
+                        .compute = CUBLAS_COMPUTE_32F,
+                        .scalars = Scalars::device};
+  if (!cache_.supports(problem_of(op, decoded))) return {SupportLevel::unavailable, none};
+  const std::string through = as == Format::bf16 ? "BF16" : "FP32";
+  return {SupportLevel::emulated, "through " + through + ", exactly but at its speed: " + reason};
+}
+
+void Gemms::multiply_high_precision(const Gemm& op) {
+  if (multiply(op, high_precision_sources(op))) return;
+  throw Error(text_of(op) + ": cuBLASLt has no kernel for it", "choose other sizes, or another format for this layer");
+}
+
+bool Gemms::multiply_native(const Gemm& op) { return multiply(op, native_sources(op)); }
+
+void Gemms::multiply_decoded(const Gemm& op, const std::string& reason) {
+  const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
+  tell_decoded(gpu_, op, as, reason);
+  const Sources sources{.format = as,
+                        .a = decoded(op.a.matrix, as, Slot::operand_a),
+                        .b = decoded(op.b.matrix, as, Slot::operand_b),
+                        .compute = CUBLAS_COMPUTE_32F,
+                        .scalars = Scalars::device};
+  if (multiply(op, sources)) return;
+  throw Error(text_of(op) + ": cuBLASLt has no kernel for its decoded operands",
+              "choose other sizes, or another format for this layer");
+}
+
+Gemms::Source Gemms::decoded(const CodeMatrix& matrix, Format as, Slot slot) {
+  const Size bytes = decoded_bytes(matrix, as);
+  if (bytes == 0) return {matrix.codes, type_of(as), Scaling::none};
+  void* values = gpu_.workspace(slot, static_cast<std::size_t>(bytes));
+  decode_matrix(gpu_, matrix, as, values);
+  return {values, type_of(as), Scaling::none};
+}
+
+// Row-major out = a·bᵀ is the library's column-major outᵀ = b·aᵀ: b is its left factor, the bias runs along its rows.
+Problem Gemms::problem_of(const Gemm& op, const Sources& sources) {
+  const bool rounds = rounds_result(op, sources.format);
+  const Store store = op.accumulate ? Store::add : Store::replace;
+  Problem problem{.left = factor_of(op.b, sources.b.data, sources.b.type, CUBLAS_OP_T, CUBLAS_OP_N),
+                  .right = factor_of(op.a, sources.a.data, sources.a.type, CUBLAS_OP_N, CUBLAS_OP_T),
+                  .left_scaling = sources.b.scaling,
+                  .right_scaling = sources.a.scaling,
+                  .out_type = rounds ? CUDA_R_32F : type_of(op.out.format),
+                  .out_alignment = rounds ? 16 : alignment_of(op.out.data),
+                  .m = op.out.cols,
+                  .n = op.out.rows,
+                  .k = op.a.reduction(),
+                  .compute = sources.compute,
+                  .scalars = sources.scalars,
+                  .store = rounds ? Store::replace : store};
+  if (allows_fast_accumulation(sources.a.scaling) && op.accumulator == Accumulator::hopper) problem.sums = Sums::fast;
+  return problem;
+}
+
+bool Gemms::multiply(const Gemm& op, const Sources& sources) {
+  const bool rounds = rounds_result(op, sources.format);
+  const bool biased = !op.bias.empty() && !rounds;
+  const Store store = op.accumulate ? Store::add : Store::replace;
+  Problem problem = problem_of(op, sources);
+  if (biased && op.out.format == Format::bf16 && !op.accumulate) problem.bias = BiasBy::library;
+  if (problem.bias == BiasBy::library && !cache_.supports(problem)) {
+    gpu_.notice("biases are added in a pass of its own: cuBLASLt has no such GEMM for these scales");
+    problem.bias = BiasBy::nobody;
+  }
+  if (biased && problem.bias == BiasBy::nobody) {
+    problem.store = Store::add;
+  }
+  if (!cache_.supports(problem)) return false;
+
+  const Space space = arrange(op, sources);
+  if (biased && problem.bias == BiasBy::nobody) fill_with_bias(gpu_, op.bias, op.out, store);
+  Arguments filled = arguments(op, sources, problem, space);
+  if (rounds) filled.out = space.result;
+  cache_.run(problem, filled);
+  if (rounds) round_result(gpu_, space.result, op.bias, op.out, store);
+  return true;
+}
+
+Gemms::Space Gemms::arrange(const Gemm& op, const Sources& sources) {
+  using Scales = GemmWorkspace::Scales;
+  const GemmWorkspace parts(op, sources.format, sources.a.scaling == Scaling::none ? Scales::none : Scales::operands);
+  std::byte* memory = gpu_.workspace(Slot::gemm, static_cast<std::size_t>(parts.total));
+  return {.scalars = reinterpret_cast<float*>(memory + parts.scalars),
+          .a_scales = reinterpret_cast<float*>(memory + parts.a_scales),
+          .b_scales = reinterpret_cast<float*>(memory + parts.b_scales),
+          .bias = memory + parts.bias,
+          .result = reinterpret_cast<float*>(memory + parts.result)};
+}
+
+Arguments Gemms::arguments(const Gemm& op, const Sources& sources, const Problem& problem, const Space& space) {
+  if (problem.scalars == Scalars::device) {
+    write_scalars(gpu_, op.alpha, op.a.matrix.tensor_scale, op.b.matrix.tensor_scale,
+                  problem.store == Store::add ? 1.0F : 0.0F, space.scalars);
+  }
+  if (problem.bias == BiasBy::library) round_bias(gpu_, op.bias, space.bias);
+  return {.left = sources.b.data,
+          .right = sources.a.data,
+          .out = op.out.data,
+          .left_scales = library_scales(gpu_, op.b.matrix, sources.b.scaling, space.b_scales),
+          .right_scales = library_scales(gpu_, op.a.matrix, sources.a.scaling, space.a_scales),
+          .bias = space.bias,
+          .alpha = block_alpha(op),
+          .scalars = space.scalars};
+}
+
+}  // namespace quaver::cuda

@@ -1,0 +1,65 @@
+// GEMMs of code matrices: natively where tensor cores support the formats and their scales, otherwise of the decoded
+// operands, which is exact and slower, and said once.
+#pragma once
+
+#include <string>
+
+#include "engine/cuda/gemm/gemm_algorithms.h"
+#include "engine/cuda/runtime/gpu.h"
+#include "engine/engine.h"
+
+namespace quaver::cuda {
+
+class Gemms {
+ public:
+  explicit Gemms(Gpu& gpu) : gpu_(gpu), cache_(gpu) {}
+
+  void run(const Gemm& op);
+
+  // What run does with operands stored so, whatever their shapes.
+  Support support(const QuantSpec& a, const QuantSpec& b);
+
+  std::string describe() const { return cache_.library(); }  // the library and its version
+
+ private:
+  // What the library multiplies in place of an operand: its codes, or their decoded values.
+  struct Source {
+    const void* data;
+    cudaDataType_t type;
+    Scaling scaling;
+  };
+  struct Sources {
+    Format format;  // of what is multiplied
+    Source a;
+    Source b;
+    cublasComputeType_t compute;
+    Scalars scalars;  // device: alpha takes the tensors' scales in
+  };
+  // Parts of the workspace, laid out anew for each GEMM.
+  struct Space {
+    float* scalars;
+    float* a_scales;
+    float* b_scales;
+    void* bias;
+    float* result;  // before it is rounded
+  };
+
+  static Sources high_precision_sources(const Gemm& op);
+  static Sources native_sources(const Gemm& op);
+  static Problem problem_of(const Gemm& op, const Sources& sources);
+
+  bool multiply_native(const Gemm& op);
+  void multiply_high_precision(const Gemm& op);
+  void multiply_decoded(const Gemm& op, const std::string& reason);
+  Source decoded(const CodeMatrix& matrix, Format as, Slot slot);
+
+  // False, with nothing done, where the library has no kernel for it.
+  bool multiply(const Gemm& op, const Sources& sources);
+  Space arrange(const Gemm& op, const Sources& sources);
+  Arguments arguments(const Gemm& op, const Sources& sources, const Problem& problem, const Space& space);
+
+  Gpu& gpu_;
+  GemmAlgorithms cache_;
+};
+
+}  // namespace quaver::cuda

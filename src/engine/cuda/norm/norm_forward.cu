@@ -1,0 +1,198 @@
+#include "engine/cuda/norm/norm.h"
+#include "engine/cuda/norm/norm_device.cuh"
+#include "engine/cuda/norm/norm_launch.h"
+#include "engine/cuda/norm/norm_rows.cuh"
+
+namespace quaver::cuda {
+
+namespace {
+
+template <class T>
+struct Forward {
+  const T* residual;
+  const T* branch;  // null: sum = residual
+  float keep;
+  float add;
+  T* sum;  // null: it is the residual's own memory and stays as it is
+  float2* stats;
+  const float* gain;
+  const float* shift;
+  float eps;
+  bool layer;
+  int rows;
+  int cols;
+  int slots;  // of rows ahead, in shared memory behind the tile
+  FusedTarget out;
+};
+
+// What a thread has of a row, as floats: kept between the passes over it where that is eight numbers.
+template <class T, int V>
+struct Numbers {
+  const Packed8<T> (&packed)[V];
+  float kept[8];
+
+  __device__ explicit Numbers(const Packed8<T> (&x)[V]) : packed(x) {
+    if constexpr (V == 1) packed[0].unpack(kept);
+  }
+  __device__ void get(int i, float (&v)[8]) const {
+    if constexpr (V > 1) {
+      packed[i].unpack(v);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[j] = kept[j];
+    }
+  }
+};
+
+template <class T, int V, class Team>
+__device__ NormRow measure(const Forward<T>& op, Team& team, const Numbers<T, V>& x) {
+  const float scale = 1.0F / static_cast<float>(op.cols);
+  float mean = 0;
+  if (op.layer) {
+    float sum = 0;
+    team.for_groups(op.cols, [&](int i, int, int) {
+      float v[8];
+      x.get(i, v);
+      sum += sum_of(v);
+    });
+    mean = team.sum(sum) * scale;
+  }
+  float square = 0;
+  team.for_groups(op.cols, [&](int i, int, int valid) {
+    float v[8];
+    x.get(i, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] -= mean;
+    clear_tail(v, valid);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) square += v[j] * v[j];
+  });
+  return {mean, rsqrtf(team.sum(square) * scale + op.eps)};
+}
+
+// residual and branch added up
+template <class T>
+__device__ Packed8<T> join(const Forward<T>& op, const Packed8<T>& residual, const Packed8<T>& branch) {
+  float a[8];
+  float b[8];
+  residual.unpack(a);
+  branch.unpack(b);
+  if (op.keep == 1.0F && op.add == 1.0F) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) a[j] += b[j];
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) a[j] = op.keep * a[j] + op.add * b[j];
+  }
+  return Packed8<T>::pack(a);
+}
+
+template <class T, int V, int W, bool kEven, bool kFp8>
+__global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kernel(const Forward<T> op) {
+  extern __shared__ __align__(128) std::uint8_t memory[];
+  using Members = Team<V, W, kEven>;
+  using Tile = CodeTile<norm_tile_rows>;
+  Members team;
+  const Tile tile{memory, Tile::pitch_for(op.cols)};
+  Rows<T, Members, 2> in(team, memory + (op.out.columns != nullptr ? Tile::bytes_for(op.cols) : 0), op.slots);
+  const Fp8Caster caster = Fp8Caster::into(op.out);
+  const Affine<V, kEven> affine(op.gain, op.shift, op.cols, team);
+  CastCounts counts;
+  unsigned long long seen = 0;
+  const int tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
+  const auto load = [&](int row, const auto& fetch) {
+    if (row >= op.rows) return;
+    const Size first = offset_of(row, op.cols);
+    team.for_groups(op.cols, [&](int i, int col, int valid) {
+      fetch(0, i, op.residual + first + col, valid);
+      if (op.branch != nullptr) fetch(1, i, op.branch + first + col, valid);
+    });
+  };
+  in.begin(load);
+  for (int t = static_cast<int>(blockIdx.x); t < tiles; t += static_cast<int>(gridDim.x)) {
+    const int row0 = t * norm_tile_rows;
+    const int rows = min(norm_tile_rows, op.rows - row0);
+    for (int r = team.index; team.has_round(r, rows); r += team.count) {
+      const Size first = offset_of(row0 + r, op.cols);
+      const int cols = r < rows ? op.cols : 0;
+      Packed8<T> x[V] = {};
+      in.advance(load);
+      team.for_groups(cols, [&](int i, int col, int valid) {
+        x[i] = op.branch != nullptr ? join(op, in.at(0, i), in.at(1, i)) : in.at(0, i);
+        if (op.sum != nullptr) store_packed(x[i], op.sum + first + col, valid, kEven);
+      });
+      const Numbers<T, V> numbers(x);
+      const NormRow norm = measure(op, team, numbers);
+      if (r < rows && team.warp == 0 && team.lane == 0) op.stats[row0 + r] = make_float2(norm.mean, norm.inverse_std);
+      team.for_groups(cols, [&](int i, int col, int valid) {
+        float v[8];
+        float gain[8];
+        float shift[8];
+        numbers.get(i, v);
+        affine.get(i, col, valid, gain, shift);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(norm.normal(v[j]), gain[j], shift[j]);
+        clear_tail(v, valid);
+        if constexpr (kFp8) {
+          caster.with_format([&](const auto& to_format) {
+            const uint2 codes = to_format.cast(v, counts);
+            if (op.out.rows != nullptr) store_codes(op.out.rows + first, col, valid, kEven, codes);
+            if (op.out.columns != nullptr) tile.put(tile.offset(r, col), codes);
+          });
+        } else {
+          store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(op.out.rows) + first + col, valid, kEven);
+        }
+      });
+    }
+    if constexpr (kFp8) {
+      seen += static_cast<unsigned>(rows * op.cols);
+      if (op.out.columns == nullptr) continue;
+      __syncthreads();
+      tile.write_columns(op.out.columns, op.rows, row0, 0, rows, op.cols);
+      __syncthreads();
+    }
+  }
+  if constexpr (kFp8) add_counts(op.out.statistics, counts, seen);
+  if (blockIdx.x == 0 && threadIdx.x == 0) store_scales(op.out, kFp8 ? stored_scale(op.out) : 1.0F);
+}
+
+template <class T>
+void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
+  Forward<T> args{};
+  args.residual = static_cast<const T*>(op.residual.data);
+  args.branch = static_cast<const T*>(op.branch.data);
+  args.keep = op.keep;
+  args.add = op.add;
+  const bool keeps_residual = op.sum_is_residual();
+  args.sum = keeps_residual ? nullptr : static_cast<T*>(op.sum.data);
+  args.stats = static_cast<float2*>(op.stats.data);
+  args.gain = op.norm.gain.f32();
+  args.shift = op.norm.shift.empty() ? nullptr : op.norm.shift.f32();
+  args.eps = op.norm.eps;
+  args.layer = op.norm.kind == NormKind::layer;
+  args.rows = to_int(op.residual.rows);
+  args.cols = to_int(op.residual.cols);
+  args.out = out;
+  const Size codes = out.columns != nullptr ? CodeTile<norm_tile_rows>::bytes_for(args.cols) : 0;
+  const Size tiles = ceil_div(args.rows, norm_tile_rows);
+  with_team(args.cols, "add_norm", [&]<int V, int W, bool kEven>() {
+    using In = Rows<T, Team<V, W, kEven>, 2>;
+    args.slots = slots_ahead<In>(gpu, codes);
+    const auto run = [&](auto kernel) {
+      launch_persistent(gpu, kernel, norm_threads<W>, codes + args.slots * In::slot_bytes, tiles, "add_norm", args);
+    };
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      if (out.is_fp8()) return run(add_norm_kernel<T, V, W, kEven, true>);
+    }
+    run(add_norm_kernel<T, V, W, kEven, false>);
+  });
+}
+
+}  // namespace
+
+void add_norm(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
+  if (op.residual.format == Format::f32) return launch_forward<float>(gpu, op, out);
+  launch_forward<__nv_bfloat16>(gpu, op, out);
+}
+
+}  // namespace quaver::cuda

@@ -1,0 +1,362 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/cuda/device/vectors.cuh"
+#include "engine/cuda/optimizer/optimizer.h"
+#include "engine/cuda/optimizer/optimizer_device.cuh"
+
+namespace quaver::cuda {
+
+namespace {
+
+constexpr int threads = 256;
+constexpr int warps = threads / warp_size;
+
+// ---- gradients
+
+constexpr Size part_size = Size{1} << 15;
+constexpr int meter_threads = 1024;
+
+// FP32 squares overflow long before gradients do, so sums are kept in double.
+struct PartSum {
+  double square;
+  unsigned long long nonfinite;
+};
+
+__device__ void add_squares(const float4& x, PartSum& sum) {
+  const float values[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const double value = values[i];
+    sum.square += value * value;
+    sum.nonfinite += isfinite(values[i]) ? 0U : 1U;
+  }
+}
+
+__global__ void __launch_bounds__(threads) sum_parts_kernel(const GradientPart* parts, PartSum* sums) {
+  const GradientPart part = parts[blockIdx.x];
+  const int count = static_cast<int>(part.count);
+  const int vectors = aligned16(part.data) ? count / 4 : 0;
+  PartSum sum{};
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < vectors; i += threads) {
+    add_squares(reinterpret_cast<const float4*>(part.data)[i], sum);
+  }
+  for (int i = 4 * vectors + static_cast<int>(threadIdx.x); i < count; i += threads) {
+    add_squares({part.data[i], 0, 0, 0}, sum);
+  }
+  sum.square = block_sum<threads>(sum.square);
+  sum.nonfinite = block_sum<threads>(sum.nonfinite);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+struct Measurement {
+  const GradientSpan* spans;
+  Size count;
+  const PartSum* sums;
+  double* squares;  // one per gradient: its unscaled norm, squared
+  float unscale;
+  Clip clip;
+  float limit;
+  float* factors;
+  GradientSummary* summary;
+};
+
+__device__ float clip_factor(double norm, float limit) {
+  return norm > limit ? static_cast<float>(limit / (norm + 1e-6)) : 1.0F;
+}
+
+// One block: warps take gradients in turn, lanes their parts.
+__global__ void __launch_bounds__(meter_threads) finish_measuring_kernel(Measurement all) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  unsigned long long nonfinite = 0;
+  for (Size i = threadIdx.x / warp_size; i < all.count; i += meter_threads / warp_size) {
+    const GradientSpan span = all.spans[i];
+    double square = 0;
+#pragma unroll 4
+    for (Size part = lane; part < span.parts; part += warp_size) {
+      const PartSum& sum = all.sums[span.first + part];
+      square += sum.square;
+      nonfinite += sum.nonfinite;
+    }
+    square = warp_sum(square);
+    const double norm = sqrt(square / span.ratio2) * all.unscale;
+    if (lane == 0) all.squares[i] = norm * norm;
+  }
+  nonfinite = block_sum<meter_threads>(nonfinite);  // its barriers also show the squares to all
+  double total = 0;
+  for (Size i = threadIdx.x; i < all.count; i += meter_threads) total += all.squares[i];
+  const double norm = sqrt(block_sum<meter_threads>(total));
+  if (threadIdx.x == 0) *all.summary = {norm, nonfinite, nonfinite};
+  for (Size i = threadIdx.x; i < all.count; i += meter_threads) {
+    float factor = all.unscale;
+    if (all.clip == Clip::group_norm) factor *= clip_factor(sqrt(all.squares[i]), all.limit);
+    if (all.clip == Clip::global_norm) factor *= clip_factor(norm, all.limit);
+    all.factors[i] = factor;
+  }
+}
+
+template <class T>
+void replace_list(Gpu& gpu, const std::vector<T>& list, T*& device) {
+  gpu.synchronize();
+  check(cudaFree(device), "freeing the list of gradients");
+  device = nullptr;
+  const std::size_t bytes = list.size() * sizeof(T);
+  check(cudaMalloc(reinterpret_cast<void**>(&device), std::max<std::size_t>(bytes, 1)),
+        "allocating a list of gradients");
+  check(cudaMemcpyAsync(device, list.data(), bytes, cudaMemcpyHostToDevice, gpu.stream()),
+        "copying the list of gradients");
+}
+
+// ---- update
+
+constexpr Size segment_size = warp_size * quad;  // of a warp: a block of a narrow moment
+constexpr Size most_blocks = 2048;
+
+struct UpdateArguments {
+  Update update;
+  const float* gradient_factor;
+  const GradientSummary* summary;
+  void* weight;
+  const void* gradient;
+  StoredMoment moment1;
+  StoredMoment moment2_root;
+  float* tensor_scales[2];  // of the moments, set to one; null: none
+  Rounding rounding;
+  RandomKey key;
+  Size count;
+  Size segments;
+  Size cols;              // of a row, where segments must not cross its end
+  unsigned row_segments;  // in a row; 0 where rows do not matter
+  bool aligned;
+  UpdateStatistics* parts;  // one a block; null: not wanted
+};
+
+__device__ QuadPlace place_of(const UpdateArguments& arguments, Size segment) {
+  Size start = segment * segment_size;
+  Size end = arguments.count;
+  if (arguments.row_segments != 0) {
+    const unsigned row = static_cast<unsigned>(segment) / arguments.row_segments;
+    start = row * arguments.cols + (static_cast<unsigned>(segment) - row * arguments.row_segments) * segment_size;
+    end = (row + Size{1}) * arguments.cols;
+  }
+  const Size index = start + threadIdx.x % warp_size * quad;
+  const Size valid = max(Size{0}, min(Size{quad}, end - index));
+  return {index, static_cast<int>(valid), arguments.aligned};
+}
+
+// Rounds the weights as they are stored; x becomes what was stored.
+template <Format F>
+__device__ void store_weights(const UpdateArguments& arguments, const QuadPlace& place, float (&x)[quad]) {
+  if (place.valid == 0) return;
+  if constexpr (F == Format::f32) {
+    store_quad<F>(arguments.weight, place, floats_of(x));
+  } else {
+    const Quad<F> codes = encode_quad<F>(x, 1.0F, arguments.rounding, arguments.key, place);
+    store_quad<F>(arguments.weight, place, codes);
+    decode_moment<F>(codes, 1.0F, x);
+  }
+}
+
+template <Format Weight, Format Moment>
+__device__ void update_segment(const UpdateArguments& arguments, Size segment, float gradient_factor,
+                               UpdateStatistics& statistics) {
+  const QuadPlace place = place_of(arguments, segment);
+  const Quad<Format::f32> gradients = load_quad<Format::f32>(arguments.gradient, place);
+  const Quad<Weight> weights = load_quad<Weight>(arguments.weight, place);
+  const Quad<Moment> moments1 = load_quad<Moment>(arguments.moment1.codes, place);
+  const Quad<Moment> moments2 = load_quad<Moment>(arguments.moment2_root.codes, place);
+  const float scale2 = scale_of_block<Moment>(arguments.moment2_root, segment);
+  float before[quad];
+  float after[quad];
+  float m[quad];
+  float v_root[quad];
+  decode_moment<Weight>(weights, 1.0F, before);
+  decode_moment<Moment>(moments1, scale_of_block<Moment>(arguments.moment1, segment), m);
+  decode_moment<Moment>(moments2, scale2, v_root);
+#pragma unroll
+  for (int i = 0; i < quad; ++i) {
+    after[i] = before[i];
+    v_root[i] = raised_from_zero<Moment>(v_root[i], scale2);
+    const float gradient = decode_stored<Format::f32>(gradients.code[i]) * gradient_factor;
+    update_element(arguments.update, gradient, after[i], m[i], v_root[i]);
+  }
+  store_moment<Moment>(arguments.moment1, m, place, segment);
+  store_moment<Moment>(arguments.moment2_root, v_root, place, segment);
+  store_weights<Weight>(arguments, place, after);
+  if (arguments.parts != nullptr) compare(arguments.update, before, m, after, place.valid, statistics);
+}
+
+__device__ UpdateStatistics sum_over_block(const UpdateStatistics& mine) {
+  return {block_sum<threads>(mine.weight2), block_sum<threads>(mine.update2),
+          static_cast<std::uint64_t>(block_sum<threads>(static_cast<unsigned long long>(mine.unmoved))),
+          static_cast<std::uint64_t>(block_sum<threads>(static_cast<unsigned long long>(mine.count)))};
+}
+
+template <Format Weight, Format Moment>
+__global__ void __launch_bounds__(threads, 4) adamw_kernel(UpdateArguments arguments) {
+  if (arguments.summary->skip != 0) return;
+  const float gradient_factor = *arguments.gradient_factor;
+  UpdateStatistics statistics{};
+  const Size first = static_cast<Size>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  for (Size segment = first; segment < arguments.segments; segment += static_cast<Size>(gridDim.x) * warps) {
+    update_segment<Weight, Moment>(arguments, segment, gradient_factor, statistics);
+  }
+  if (blockIdx.x == 0 && threadIdx.x < 2 && arguments.tensor_scales[threadIdx.x] != nullptr) {
+    *arguments.tensor_scales[threadIdx.x] = 1;
+  }
+  if (arguments.parts == nullptr) return;
+  statistics = sum_over_block(statistics);
+  if (threadIdx.x == 0) arguments.parts[blockIdx.x] = statistics;
+}
+
+__global__ void __launch_bounds__(threads)
+    sum_statistics_kernel(const UpdateStatistics* parts, int count, const GradientSummary* summary,
+                          UpdateStatistics* out) {
+  if (summary->skip != 0) return;
+  UpdateStatistics sum{};
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+    sum.weight2 += parts[i].weight2;
+    sum.update2 += parts[i].update2;
+    sum.unmoved += parts[i].unmoved;
+    sum.count += parts[i].count;
+  }
+  sum = sum_over_block(sum);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+StoredMoment stored_moment(const CodeMatrix& moment, RandomKey key, std::uint32_t which) {
+  const QuantSpec& spec = moment.spec;
+  const bool wide = spec.format == Format::f32 || spec.format == Format::bf16;
+  const bool scaled_by_f32 = spec.scale == ScaleFormat::f32 || spec.scale == ScaleFormat::f32_power_of_two;
+  const bool blocks = spec.format == Format::e4m3 && spec.block == block::b1x128 && scaled_by_f32 && spec.shrink == 1;
+  if (!(wide && spec.block == block::tensor) && !blocks) {
+    throw Error("moments in " + std::string(info(spec.format).name) + " with these scales",
+                "the CUDA engine keeps moments in FP32, BF16, or E4M3 with an FP32 scale for every 128");
+  }
+  key.stream = key.stream * 31U + which;
+  const bool powers = spec.scale == ScaleFormat::f32_power_of_two;
+  return {moment.codes,
+          moment.block_scales,
+          std::ldexp(info(spec.format).max, -spec.margin),
+          powers ? lane::infinity_bits : lane::magnitude_mask,
+          spec.rounding,
+          key};
+}
+
+UpdateArguments arguments_of(const AdamW& op) {
+  const bool blocks = is_low_precision(op.moment1.spec.format);
+  UpdateArguments arguments{};
+  arguments.update = {op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity(),
+                      op.learning_rate,
+                      op.beta1,
+                      op.beta2,
+                      op.epsilon,
+                      op.decay,
+                      1.0F / op.bias_correction1,
+                      1.0F / std::sqrt(op.bias_correction2)};
+  arguments.gradient_factor = op.gradient_factor;
+  arguments.summary = op.summary;
+  arguments.weight = op.weight.data;
+  arguments.gradient = op.gradient.data;
+  arguments.moment1 = stored_moment(op.moment1, op.random, 1);
+  arguments.moment2_root = stored_moment(op.moment2_root, op.random, 2);
+  if (op.moment1.spec.format != Format::f32) {
+    arguments.tensor_scales[0] = op.moment1.tensor_scale;
+    arguments.tensor_scales[1] = op.moment2_root.tensor_scale;
+  }
+  arguments.rounding = op.rounding;
+  arguments.key = op.random;
+  arguments.count = op.weight.count();
+  arguments.cols = op.weight.cols;
+  arguments.row_segments = blocks ? static_cast<unsigned>(ceil_div(op.weight.cols, segment_size)) : 0;
+  arguments.segments = blocks ? op.weight.rows * arguments.row_segments : ceil_div(arguments.count, segment_size);
+  arguments.aligned = aligned16(op.weight.data) && aligned16(op.gradient.data) && aligned16(op.moment1.codes) &&
+                      aligned16(op.moment2_root.codes) && (!blocks || op.weight.cols % quad == 0);
+  return arguments;
+}
+
+template <Format Weight>
+void launch_adamw(Gpu& gpu, Format moment, unsigned blocks, const UpdateArguments& arguments) {
+  switch (moment) {
+    case Format::f32:
+      adamw_kernel<Weight, Format::f32><<<blocks, threads, 0, gpu.stream()>>>(arguments);
+      break;
+    case Format::bf16:
+      adamw_kernel<Weight, Format::bf16><<<blocks, threads, 0, gpu.stream()>>>(arguments);
+      break;
+    default:
+      adamw_kernel<Weight, Format::e4m3><<<blocks, threads, 0, gpu.stream()>>>(arguments);
+  }
+  check_launch("adamw");
+}
+
+}  // namespace
+
+GradientMeter::~GradientMeter() {
+  cudaFree(device_parts_);
+  cudaFree(device_spans_);
+}
+
+void GradientMeter::update_lists(Gpu& gpu, const MeasureGradients& op) {
+  std::vector<GradientPart> parts;
+  std::vector<GradientSpan> spans;
+  for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+    const View& gradient = op.gradients[i];
+    const double ratio = op.ratios[i];
+    spans.push_back({static_cast<Size>(parts.size()), ceil_div(gradient.count(), part_size), ratio * ratio});
+    for (Size first = 0; first < gradient.count(); first += part_size) {
+      parts.push_back({gradient.f32() + first, std::min(part_size, gradient.count() - first)});
+    }
+  }
+  if (parts == parts_ && spans == spans_) return;
+  if (gpu.capturing()) {
+    throw Error("the list of gradients changed while a micro-step is recorded",
+                "this is a defect: gradients must be measured once before that is recorded");
+  }
+  parts_ = std::move(parts);
+  spans_ = std::move(spans);
+  replace_list(gpu, parts_, device_parts_);
+  replace_list(gpu, spans_, device_spans_);
+}
+
+void GradientMeter::measure(Gpu& gpu, const MeasureGradients& op) {
+  update_lists(gpu, op);
+  const auto parts = static_cast<Size>(parts_.size());
+  const auto count = static_cast<Size>(spans_.size());
+  const Size sum_bytes = parts * static_cast<Size>(sizeof(PartSum));
+  auto* sums = reinterpret_cast<PartSum*>(gpu.workspace(Slot::sums, static_cast<std::size_t>(sum_bytes)));
+  if (parts > 0) {
+    sum_parts_kernel<<<static_cast<unsigned>(parts), threads, 0, gpu.stream()>>>(device_parts_, sums);
+    check_launch("measure_gradients");
+  }
+  const Measurement measurement{device_spans_, count,    sums,       op.squares, op.unscale,
+                                op.clip,       op.limit, op.factors, op.summary};
+  finish_measuring_kernel<<<1, meter_threads, 0, gpu.stream()>>>(measurement);
+  check_launch("measure_gradients, summary");
+}
+
+void adamw(Gpu& gpu, const AdamW& op) {
+  if (op.moment1.spec != op.moment2_root.spec) {
+    throw Error("a parameter's two moments are stored differently", "this is a defect: both take optim.moments");
+  }
+  UpdateArguments arguments = arguments_of(op);
+  if (arguments.segments == 0) return;
+  const Size blocks = std::min(most_blocks, ceil_div(arguments.segments, warps));
+  if (op.statistics != nullptr) {
+    arguments.parts = blocks == 1 ? op.statistics : gpu.workspace<UpdateStatistics>(Slot::sums, blocks);
+  }
+  const Format moment = op.moment1.spec.format;
+  if (op.weight.format == Format::f32) {
+    launch_adamw<Format::f32>(gpu, moment, static_cast<unsigned>(blocks), arguments);
+  } else {
+    launch_adamw<Format::bf16>(gpu, moment, static_cast<unsigned>(blocks), arguments);
+  }
+  if (op.statistics == nullptr || blocks == 1) return;
+  sum_statistics_kernel<<<1, threads, 0, gpu.stream()>>>(arguments.parts, static_cast<int>(blocks), op.summary,
+                                                         op.statistics);
+  check_launch("adamw, statistics");
+}
+
+}  // namespace quaver::cuda

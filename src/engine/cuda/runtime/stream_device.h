@@ -1,0 +1,50 @@
+// A GPU as a device: one stream, on which transfers, graphs and operations follow each other.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "engine/cuda/runtime/gpu.h"
+#include "engine/cuda/runtime/graph_cache.h"
+#include "engine/cuda/runtime/uploads.h"
+#include "engine/device.h"
+
+namespace quaver::cuda {
+
+class StreamDevice final : public Device {
+ public:
+  explicit StreamDevice(Gpu& gpu) : gpu_(gpu), uploads_(gpu), graphs_(gpu) {}
+  ~StreamDevice() override;
+  StreamDevice(const StreamDevice&) = delete;
+  StreamDevice& operator=(const StreamDevice&) = delete;
+
+  Hardware hardware() const override { return {.kind = HardwareKind::gpu, .architecture = gpu_.architecture()}; }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  void upload(const void* host, void* device, std::size_t bytes) override { uploads_.copy(host, device, bytes); }
+  void read(const void* device, std::size_t bytes, const Use& use) override;
+  void time(const std::function<void()>& work, const UseSeconds& use) override;
+  void download(const void* device, void* host, std::size_t bytes) override;
+  void synchronize() override;
+  void replay(std::uint64_t key, const std::function<void()>& work) override { graphs_.replay(key, work); }
+  std::size_t free_memory() const override;
+  std::size_t workspace_bytes() const override { return gpu_.workspace_bytes(); }
+
+ private:
+  // Pinned host memory, filled from its start until the next synchronize().
+  struct Buffer {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+    std::size_t used = 0;
+  };
+  std::byte* pinned(std::size_t bytes);
+  cudaEvent_t recorded_event();
+
+  Gpu& gpu_;
+  Uploads uploads_;
+  GraphCache graphs_;
+  std::vector<Buffer> buffers_;
+  std::vector<cudaEvent_t> free_events_;
+  std::deque<std::function<void()>> pending_;  // for the next synchronize()
+};
+
+}  // namespace quaver::cuda

@@ -1,0 +1,261 @@
+#include <algorithm>
+#include <cfloat>
+
+#include "engine/cuda/device/vectors.cuh"
+#include "engine/cuda/vocabulary/loss.h"
+
+namespace quaver::cuda {
+
+namespace {
+
+constexpr int batch = 4;  // groups in flight
+
+// A row of logits as 16-byte aligned groups of eight: it may begin and end within one, so that rows of any length are
+// read as vectors but for their ends.
+template <class T>
+struct Row {
+  T* data;
+  int cols;
+  int shift;  // elements of the first group that belong to what lies before the row
+  int groups;
+
+  __device__ Row(T* start, int count) : data(start), cols(count) {
+    shift = static_cast<int>(reinterpret_cast<std::uintptr_t>(start) % sizeof(uint4) / sizeof(T));
+    groups = (shift + cols + group_size - 1) / group_size;
+  }
+  __device__ int column(int group) const { return group * group_size - shift; }
+  __device__ bool whole(int group) const { return column(group) >= 0 && column(group) + group_size <= cols; }
+  __device__ bool holds(int c) const { return c >= 0 && c < cols; }
+
+  // Elements that are not the row's come as −inf, which no sum of exponentials sees.
+  __device__ Group<T> load(int group) const {
+    const int c = column(group);
+    if (whole(group)) return load_group(data + c);
+    float v[group_size];
+#pragma unroll
+    for (int i = 0; i < group_size; ++i) v[i] = holds(c + i) ? to_float(data[c + i]) : -INFINITY;
+    return pack<T>(v);
+  }
+  __device__ void store(int group, const float (&v)[group_size]) const {
+    const int c = column(group);
+    if (whole(group)) return store_group(data + c, pack<T>(v));
+#pragma unroll
+    for (int i = 0; i < group_size; ++i) {
+      if (holds(c + i)) data[c + i] = to_wide<T>(v[i]);
+    }
+  }
+};
+
+// Σ exp(x − top) over what was seen, with top the largest of it.
+struct RunningSum {
+  float top = -FLT_MAX;  // finite: −inf less −inf is no number
+  float sum = 0;
+
+  __device__ void add(const float (&v)[group_size]) {
+    float largest = v[0];
+#pragma unroll
+    for (int i = 1; i < group_size; ++i) largest = fmaxf(largest, v[i]);
+    if (largest > top) raise(largest);
+#pragma unroll
+    for (int i = 0; i < group_size; ++i) sum += __expf(v[i] - top);
+  }
+  __device__ void raise(float to) {
+    sum *= __expf(top - to);
+    top = to;
+  }
+};
+
+// log Σ exp over the block's sums.
+template <int threads>
+__device__ float log_sum_of(RunningSum seen) {
+  __shared__ float tops[threads / warp_size];
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const float top_of_warp = warp_max(seen.top);
+  if (lane == 0) tops[threadIdx.x / warp_size] = top_of_warp;
+  __syncthreads();
+  const float top = warp_max(tops[lane % (threads / warp_size)]);
+  seen.raise(top);
+  return top + logf(block_sum<threads>(seen.sum));
+}
+
+struct LossRows {
+  int vocab;
+  const std::int32_t* targets;
+  float gradient_factor;
+  const float* gradient_scale;
+  float z_loss;
+  int cached;      // leading groups of a row that stay in shared memory between the passes
+  double* losses;  // one a row
+};
+
+// Reads the row once: the sum of its exponentials, and its leading groups into the cache.
+template <int threads, class T>
+__device__ RunningSum first_pass(const Row<T>& row, Group<T>* cache, int cached) {
+  RunningSum seen;
+  for (int base = threadIdx.x; base < row.groups; base += threads * batch) {
+    Group<T> loaded[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int group = base + i * threads;
+      if (group < row.groups) loaded[i] = row.load(group);
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      const int group = base + i * threads;
+      if (group >= row.groups) break;
+      if (group < cached) cache[group] = loaded[i];
+      float v[group_size];
+      unpack(loaded[i], v);
+      seen.add(v);
+    }
+  }
+  return seen;
+}
+
+struct RowGradient {
+  float log_sum;
+  float factor;  // of the softmax
+  float target_factor;
+  int target;
+};
+
+template <class T>
+__device__ void store_gradient(const Row<T>& row, int group, const Group<T>& logits, const RowGradient& gradient) {
+  float v[group_size];
+  unpack(logits, v);
+#pragma unroll
+  for (int i = 0; i < group_size; ++i) v[i] = gradient.factor * __expf(v[i] - gradient.log_sum);
+  const int at = gradient.target - row.column(group);
+  if (at >= 0 && at < group_size) {
+#pragma unroll
+    for (int i = 0; i < group_size; ++i) v[i] -= i == at ? gradient.target_factor : 0.0F;
+  }
+  row.store(group, v);
+}
+
+// Every thread meets the groups it met in the first pass, so none waits for another. What the cache could not hold goes
+// first: it was read last and is still in the second-level cache.
+template <int threads, class T>
+__device__ void second_pass(const Row<T>& row, const Group<T>* cache, int cached, const RowGradient& gradient) {
+  int uncached = threadIdx.x;
+  if (uncached < cached) uncached += (cached - uncached + threads - 1) / threads * threads;
+#pragma unroll 2
+  for (int group = uncached; group < row.groups; group += threads) {
+    store_gradient(row, group, row.load(group), gradient);
+  }
+#pragma unroll 2
+  for (int group = threadIdx.x; group < min(cached, row.groups); group += threads) {
+    store_gradient(row, group, cache[group], gradient);
+  }
+}
+
+template <int threads, class T>
+__device__ void clear(const Row<T>& row) {
+  const float zero[group_size] = {};
+  for (int group = threadIdx.x; group < row.groups; group += threads) row.store(group, zero);
+}
+
+// One block a row.
+template <int threads, LossGradient gradient, class T>
+__global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(LossRows rows, T* logits) {
+  extern __shared__ uint4 shared[];
+  auto* cache = reinterpret_cast<Group<T>*>(shared);
+  const Row<T> row(logits + static_cast<Size>(blockIdx.x) * rows.vocab, rows.vocab);
+  const int target = rows.targets[blockIdx.x];
+  if (target < 0) {
+    if (threadIdx.x == 0) rows.losses[blockIdx.x] = 0;
+    if constexpr (gradient == LossGradient::in_place) clear<threads>(row);
+    return;
+  }
+  float of_target = 0;
+  if (threadIdx.x == 0) of_target = to_float(row.data[target]);
+  const float log_sum = log_sum_of<threads>(first_pass<threads>(row, cache, rows.cached));
+  if (threadIdx.x == 0) {
+    const double l = log_sum;
+    rows.losses[blockIdx.x] = l - of_target + rows.z_loss * l * l;
+  }
+  if constexpr (gradient == LossGradient::in_place) {
+    const float g = rows.gradient_factor * (rows.gradient_scale != nullptr ? *rows.gradient_scale : 1.0F);
+    second_pass<threads>(row, cache, rows.cached, RowGradient{log_sum, g * (1 + 2 * rows.z_loss * log_sum), g, target});
+  }
+}
+
+constexpr int sum_threads = 1024;
+
+__global__ void __launch_bounds__(sum_threads) sum_losses_kernel(const double* losses, Size rows, double* loss_sum) {
+  double sum = 0;
+  for (Size r = threadIdx.x; r < rows; r += sum_threads) sum += losses[r];
+  sum = block_sum<sum_threads>(sum);
+  if (threadIdx.x == 0) *loss_sum += sum;
+}
+
+// Shared memory that a block may take, and how many such blocks a multiprocessor holds.
+struct SharedMemory {
+  Size per_block;
+  Size per_multiprocessor;
+};
+
+Size attribute(cudaDeviceAttr which) {
+  int device = 0;
+  int value = 0;
+  check(cudaGetDevice(&device), "asking which GPU is in use");
+  check(cudaDeviceGetAttribute(&value, which, device), "asking for the GPU's shared memory");
+  return value;
+}
+
+SharedMemory shared_memory() {
+  static const SharedMemory memory{attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+                                   attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor)};
+  return memory;
+}
+
+constexpr Size reserved = 2048;  // of shared memory: the system's share of a block, and the kernel's own sums
+
+template <int threads, LossGradient gradient, class T>
+void launch(Gpu& gpu, LossRows rows, Size count, Size cached, T* logits) {
+  const auto bytes = static_cast<std::size_t>(cached) * sizeof(Group<T>);
+  rows.cached = static_cast<int>(cached);
+  auto* kernel = loss_kernel<threads, gradient, T>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "reserving shared memory for logits");
+  kernel<<<static_cast<unsigned>(count), threads, bytes, gpu.stream()>>>(rows, logits);
+  check_launch("softmax_loss");
+}
+
+// Two smaller blocks a multiprocessor where their rows fit together, so that one reads while the other writes; else one
+// that keeps what it can.
+template <class T>
+void launch_with_gradient(Gpu& gpu, const LossRows& rows, Size count, T* logits) {
+  const SharedMemory memory = shared_memory();
+  const Size groups = ceil_div(rows.vocab, group_size) + 1;  // one more where rows are not aligned
+  const Size bytes = groups * static_cast<Size>(sizeof(Group<T>));
+  if (bytes <= std::min(memory.per_block, memory.per_multiprocessor / 2) - reserved) {
+    return launch<512, LossGradient::in_place>(gpu, rows, count, groups, logits);
+  }
+  const Size fitting = (memory.per_block - reserved) / static_cast<Size>(sizeof(Group<T>));
+  launch<1024, LossGradient::in_place>(gpu, rows, count, std::min(groups, fitting), logits);
+}
+
+}  // namespace
+
+void softmax_loss(Gpu& gpu, const LossChunk& chunk) {
+  const Size count = chunk.logits.rows;
+  if (count == 0) return;
+  auto* losses = gpu.workspace<double>(Slot::rows, count);
+  const LossRows rows{static_cast<int>(chunk.logits.cols),
+                      chunk.targets,
+                      chunk.gradient_factor,
+                      chunk.gradient_scale,
+                      chunk.z_loss,
+                      0,
+                      losses};
+  with_wide(chunk.logits.format, [&]<class T>(T) {
+    auto* logits = static_cast<T*>(chunk.logits.data);
+    if (chunk.gradient == LossGradient::in_place) return launch_with_gradient(gpu, rows, count, logits);
+    launch<512, LossGradient::none>(gpu, rows, count, 0, logits);
+  });
+  sum_losses_kernel<<<1, sum_threads, 0, gpu.stream()>>>(losses, count, chunk.loss_sum);
+  check_launch("summing losses");
+}
+
+}  // namespace quaver::cuda

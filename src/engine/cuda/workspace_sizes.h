@@ -1,0 +1,205 @@
+// How much workspace the CUDA engine's operations take. Each size is computed here, once: the operation takes it and
+// the memory plan (cuda_sizing.cpp) counts it. Nothing of CUDA is included.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/cuda/fusion.h"
+#include "engine/tensor_cores.h"
+
+namespace quaver::cuda {
+
+// Workspace by use. A slot is taken anew by each operation; operations that run within another use other slots.
+enum class Slot : std::uint8_t {
+  blas,       // cuBLASLt's own
+  operand_a,  // decoded operands
+  operand_b,
+  gemm,          // alpha on the device, scales as cuBLASLt reads them
+  large,         // what lives within one operation: a tensor before its cast, attention's scores, logits
+  scales,        // amaxes of rows, columns, tensor
+  statistics,    // of the parts of a cast
+  sums,          // partial sums of reductions over tokens
+  logits_codes,  // dlogits where they are cast
+  columns,       // a chunk of a transposed copy
+  rows,          // per-row losses
+  sorting,       // tokens sorted by id
+  count
+};
+
+inline Size ceil_div(Size a, Size b) { return (a + b - 1) / b; }
+inline Size round_up_256(Size bytes) { return ceil_div(bytes, 256) * 256; }
+
+// ---- casts --------------------------------------------------------------------------------------------------------
+
+inline constexpr Size cast_tile_rows = 128;  // of the general cast's tiles, and as many columns
+
+// Amaxes of the tensor (twice, with room to spare), its rows and its columns.
+inline constexpr Size tensor_amaxes = 64;
+inline Size amax_bytes(Size rows, Size cols) { return 4 * (tensor_amaxes + rows + cols); }
+inline Size column_sums_bytes(Size rows, Size cols) { return 4 * ceil_div(rows, cast_tile_rows) * cols; }
+
+// Four moments in double precision for each tile.
+inline constexpr Size moments_bytes = 32;
+inline Size cast_tile_count(Size rows, Size cols) {
+  return ceil_div(rows, cast_tile_rows) * ceil_div(cols, cast_tile_rows);
+}
+
+// ---- GEMM ---------------------------------------------------------------------------------------------------------
+
+// What an operand decoded to `as` takes; nothing where it is stored so.
+inline Size decoded_bytes(const CodeMatrix& matrix, Format as) {
+  const Format format = matrix.spec.format;
+  const bool as_stored = format == as || (format == Format::tf32 && as == Format::f32);
+  return as_stored ? 0 : matrix.rows * matrix.cols * info(as).storage_bits / 8;
+}
+
+// Rows of the scales of 128 × 128 blocks begin at multiples of 4 floats.
+inline Size padded_scale_cols(const CodeMatrix& matrix) { return ceil_div(matrix.scale_cols(), 4) * 4; }
+
+// cuBLASLt gives BF16 results of BF16 and FP8 operands; of others FP32 only, which is rounded afterwards.
+inline bool rounds_result(const Gemm& op, Format operand) {
+  const bool float_result = operand == Format::f32 || operand == Format::tf32 || operand == Format::f16;
+  return float_result && op.out.format == Format::bf16;
+}
+
+// What a GEMM of operands in this format keeps beside the result, one part after another.
+struct GemmWorkspace {
+  enum class Scales : std::uint8_t { none, operands };
+
+  GemmWorkspace(const Gemm& op, Format operand, Scales scales)
+      : scalars(0),
+        a_scales(round_up_256(2 * 4)),
+        b_scales(a_scales + scale_bytes(op.a.matrix, scales)),
+        bias(b_scales + scale_bytes(op.b.matrix, scales)),
+        result(bias + round_up_256(op.bias.empty() ? 0 : 2 * op.out.cols)),
+        total(result + round_up_256(rounds_result(op, operand) ? 4 * op.out.count() : 0)) {}
+
+  Size scalars;  // where each part begins
+  Size a_scales;
+  Size b_scales;
+  Size bias;    // in BF16, where cuBLASLt adds it
+  Size result;  // before it is rounded
+  Size total;
+
+ private:
+  static Size scale_bytes(const CodeMatrix& matrix, Scales scales) {
+    return scales == Scales::none ? 0 : round_up_256(4 * matrix.scale_rows() * padded_scale_cols(matrix));
+  }
+};
+
+// ---- embedding ----------------------------------------------------------------------------------------------------
+
+// Sorting has three arrays, and about as much again for the sort itself, which cub sizes.
+inline Size sorted_tokens_bytes(Size tokens) { return round_up_256(4 * tokens); }
+inline Size sorting_bytes(Size tokens) { return 6 * sorted_tokens_bytes(tokens); }
+
+inline constexpr Size embedding_tile = 32;  // tokens
+inline Size embedding_sums_bytes(Size tokens, Size cols) { return 4 * 2 * ceil_div(tokens, embedding_tile) * cols; }
+
+// ---- logits -------------------------------------------------------------------------------------------------------
+
+// Rows of logits that are computed at once, so that they and what dlogits are cast into take no more than `limit`
+// bytes: whole blocks of scales.
+inline Size logits_chunk(Size tokens, Size vocab, Format high, const Site* gradient, Size limit) {
+  Size bits = info(high).storage_bits;
+  if (gradient != nullptr && logits_are_cast(gradient->spec, high)) {
+    bits += info(gradient->spec.rows.format).storage_bits + info(gradient->spec.columns.format).storage_bits;
+  }
+  return std::clamp<Size>(limit / (vocab * bits / 8) / 128 * 128, std::min<Size>(tokens, 128), tokens);
+}
+
+// What the codes and scales of dlogits take, both sides.
+inline Size logits_codes_bytes(Site& site, Size rows, Size vocab, Sharing sharing) {
+  static std::byte nowhere{};
+  Size total = 0;
+  const QuantizedTensor laid_out(site, rows, vocab, Copies::both, sharing, [&total](std::size_t bytes) {
+    total += round_up_256(static_cast<Size>(bytes));
+    return &nowhere;
+  });
+  return total;
+}
+
+// Columns [first, first + count) of codes with their scales; first is a multiple of the blocks' columns.
+inline CodeMatrix columns_shape(const CodeMatrix& matrix, Size count) {
+  CodeMatrix part = matrix;
+  part.cols = count;
+  return part;
+}
+inline bool scales_are_cut(const CodeMatrix& matrix) { return matrix.has_block_scales() && matrix.spec.block.cols > 0; }
+inline Size columns_bytes(const CodeMatrix& part) {
+  const Size scales = scales_are_cut(part) ? part.scale_rows() * part.scale_cols() * 4 : 0;
+  return round_up_256(part.code_bytes()) + scales;
+}
+
+// ---- attention ----------------------------------------------------------------------------------------------------
+
+// cuDNN's deterministic backward pass writes the scores of a chunk of sequences to memory: this much at once, and at
+// most this much for one sequence.
+inline constexpr Size scores_limit = Size{1} << 30;
+inline constexpr Size most_scores = Size{2} << 30;
+inline constexpr Size largest_cudnn_head = 256;
+
+// One FP32 sum per query and head.
+inline Size row_dots_bytes(const HeadLayout& layout) { return round_up_256(4 * layout.tokens() * layout.heads); }
+
+// Bytes of the scores of one sequence, and how many sequences a backward pass of attention takes at once.
+inline Size scores_of_sequence(const HeadLayout& layout) {
+  const Size padded = (layout.sequence + 63) / 64 * 64;
+  return layout.heads * padded * padded * 2;
+}
+inline Size attention_chunk(const HeadLayout& layout) {
+  const Size most = std::clamp<Size>(scores_limit / scores_of_sequence(layout), 1, layout.batch);
+  const Size parts = (layout.batch + most - 1) / most;
+  return (layout.batch + parts - 1) / parts;
+}
+
+// Our backward pass of attention for Hopper. A thread block owns a head, so there must be enough of them for half of
+// the multiprocessors, or cuDNN is faster; and cuDNN is as fast for heads of 128.
+inline constexpr Size hopper_multiprocessors = 132;  // 114 on PCIe cards
+inline bool hopper_attention_supports(int architecture, const HeadLayout& layout) {
+  return architecture == 90 && (layout.head_size == 64 || layout.head_size == 128);
+}
+inline bool hopper_attention_is_faster(const HeadLayout& layout) {
+  return layout.head_size == 64 && 2 * layout.batch * layout.heads >= hopper_multiprocessors;
+}
+
+// Bytes of its workspace: two statistics of each query, sums for the queries that a block is at, and, where heads share
+// keys, their gradients for each head by itself.
+struct HopperAttentionMemory {
+  static constexpr Size key_rows = 128;  // of a tile
+  static constexpr Size query_rows(Size head_size) { return Size{128} * 64 / head_size; }
+  static Size query_tiles(const HeadLayout& layout) {
+    const Size rows = query_rows(layout.head_size);
+    return (layout.sequence + rows - 1) / rows;
+  }
+  static Size blocks(const HeadLayout& layout, Size multiprocessors) {
+    return std::min(layout.batch * layout.heads, multiprocessors);
+  }
+
+  HopperAttentionMemory(const HeadLayout& layout, Size multiprocessors)
+      : row_statistics(layout.batch * layout.heads * query_tiles(layout) * query_rows(layout.head_size) * 2 * 4),
+        partial(blocks(layout, multiprocessors) * query_tiles(layout) * query_rows(layout.head_size) *
+                layout.head_size * 4),
+        groups(layout.heads == layout.kv_heads ? 0 : layout.tokens() * layout.heads * layout.head_size * 2 * 2) {}
+  Size total() const { return row_statistics + partial + groups; }
+
+  Size row_statistics;
+  Size partial;
+  Size groups;
+};
+
+// What a backward pass keeps. Of cuDNN's plan its own workspace is a guess, the scores; the pass asks the plan itself.
+inline Size attention_backward_bytes(const HeadLayout& layout, Format format, int architecture) {
+  const bool bf16 = format == Format::bf16;
+  if (bf16 && hopper_attention_supports(architecture, layout) && hopper_attention_is_faster(layout)) {
+    return HopperAttentionMemory(layout, hopper_multiprocessors).total();
+  }
+  const bool cudnn = bf16 && layout.head_size % 8 == 0 && layout.head_size <= largest_cudnn_head &&
+                     scores_of_sequence(layout) <= most_scores;
+  if (!cudnn) return row_dots_bytes(layout);
+  HeadLayout part = layout;
+  part.batch = attention_chunk(layout);
+  return row_dots_bytes(part) + part.batch * scores_of_sequence(part);
+}
+
+}  // namespace quaver::cuda

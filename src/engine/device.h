@@ -1,0 +1,59 @@
+// Where operations run: its memory, its stream of work, and what the host may ask of it. Operations (operations.h) are
+// apart: who only moves bytes or waits takes a Device, and a communicator between several devices belongs here too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace quaver {
+
+enum class HardwareKind : std::uint8_t { cpu, gpu };
+
+// What a device is, as far as memory plans depend on it.
+struct Hardware {
+  HardwareKind kind = HardwareKind::cpu;
+  int threads = 0;       // of the CPU; 0: all
+  int architecture = 0;  // of the GPU: 90 for Hopper
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual Hardware hardware() const = 0;
+
+  // Device memory, aligned for any use, cleared to zero. Views and every pointer and span in an operation point into
+  // such memory (but for the lists of MeasureGradients); the host reaches it through upload, read and download alone.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+
+  // The host's bytes are copied before it returns.
+  virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
+
+  // Enqueues a copy to the host and returns. `use` is called with the bytes as they are when the device gets there: in
+  // the next synchronize() at the latest, in the order of the calls.
+  using Use = std::function<void(const std::byte*)>;
+  virtual void read(const void* device, std::size_t bytes, const Use& use) = 0;
+
+  // Calls work(), which enqueues, and `use` with the seconds that the device took from its beginning to its end; when,
+  // as for read.
+  using UseSeconds = std::function<void(double)>;
+  virtual void time(const std::function<void()>& work, const UseSeconds& use) = 0;
+
+  // Waits for everything enqueued, then calls what read() and time() were given.
+  virtual void synchronize() = 0;
+
+  // Waits for the bytes, as synchronize() does.
+  virtual void download(const void* device, void* host, std::size_t bytes) = 0;
+
+  // Calls work(), which only runs operations. A device may capture them the first time (a CUDA graph) and replay the
+  // capture when the same key comes again: the key stands for all that the operations depend on, except the contents of
+  // device memory and the uploaded scales.
+  virtual void replay(std::uint64_t key, const std::function<void()>& work) = 0;
+
+  virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still give
+  virtual std::size_t workspace_bytes() const = 0;  // taken by operations for themselves
+};
+
+}  // namespace quaver

@@ -1,0 +1,386 @@
+// The operations of an engine: each is a struct with named members, declared once, here, and listed at the end of this
+// file. Operations are fused where speed needs it; a result that feeds a GEMM is written *into a site*, so that the
+// producer casts it in the pass it makes anyway.
+//
+// Matrices (View) that are no operand of a GEMM are stored in the engine's high precision: FP32 on the CPU, BF16 on
+// GPUs where speed counts. Matrices are row-major, one token per row. Gradients of parameters are FP32 and accumulate
+// (+=); the trainer clears them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/quantized_tensor.h"
+#include "tensor/view.h"
+
+namespace quaver {
+
+// Where time goes, as `bench` reports it.
+enum class OperationKind : std::uint8_t {
+  gemm_fprop,
+  gemm_dgrad,
+  gemm_wgrad,
+  attention,
+  norm,
+  activation,
+  cast,  // those that no other operation absorbed
+  loss,  // with the head's GEMMs
+  embedding,
+  heads,
+  optimizer,
+  copy,  // transfers, clearing, sums of high-precision matrices
+};
+
+// How the casts of this micro-step behave.
+struct Casting {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;                     // of the random streams
+  const std::uint32_t* micro_step = nullptr;  // in device memory, added to step: what differs between replays
+  Detail detail = Detail::counts;             // what statistics to gather
+  bool observe = true;                        // false in evaluation: sites keep no trace of it
+
+  Casting unobserved() const {
+    Casting same = *this;
+    same.observe = false;
+    return same;
+  }
+};
+
+// What each of a layer's three GEMMs accumulates in. The head's dgrad is a case of its own: a sum over the vocabulary
+// of one large term, the target's, and thousands of small ones that matter together.
+struct Accumulators {
+  Accumulator fprop = Accumulator::fp32;
+  Accumulator dgrad = Accumulator::fp32;
+  Accumulator head_dgrad = Accumulator::fp32;
+  Accumulator wgrad = Accumulator::fp32;
+};
+
+struct FillZero {
+  static constexpr OperationKind operation_kind = OperationKind::copy;
+  View x;
+};
+
+// out ← factor · x: the cast that no other operation could absorb
+struct Quantize {
+  static constexpr OperationKind operation_kind = OperationKind::cast;
+  View x;
+  QuantizedTensor& out;
+  const Casting& casting;
+  float factor = 1;
+};
+
+// sums [1 × cols] += the sum of x's rows
+struct SumColumns {
+  static constexpr OperationKind operation_kind = OperationKind::cast;
+  View x;
+  View sums;
+};
+
+// Which of a layer's GEMMs: y = x·wᵀ, dx = dy·w, dw = dyᵀ·x.
+enum class GemmPass : std::uint8_t { fprop, dgrad, wgrad };
+
+// out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out)
+struct Gemm {
+  GemmPass pass = GemmPass::fprop;
+  Operand a;
+  Operand b;
+  View out;
+  View bias = {};  // [1 × N], or empty
+  float alpha = 1;
+  bool accumulate = false;
+  Accumulator accumulator = Accumulator::fp32;
+};
+
+// out[t] = factor · (table[tokens[t]] + positions[t mod sequence])
+struct Embed {
+  static constexpr OperationKind operation_kind = OperationKind::embedding;
+  std::span<const std::int32_t> tokens;  // in device memory
+  Size sequence;
+  View table;
+  View positions = {};  // empty with rotary embeddings
+  float factor = 1;
+  View out;
+};
+struct EmbedBackward {
+  static constexpr OperationKind operation_kind = OperationKind::embedding;
+  std::span<const std::int32_t> tokens;
+  Size sequence;
+  View gradient;
+  float factor = 1;
+  View table_gradient;
+  View positions_gradient = {};
+};
+
+enum class NormKind : std::uint8_t { layer, rms };
+
+struct NormParameters {
+  NormKind kind = NormKind::layer;
+  View gain;        // [1 × d]
+  View shift = {};  // [1 × d], or empty
+  float eps = 1e-5F;
+};
+struct NormGradients {
+  View gain;
+  View shift = {};
+  float factor = 1;
+};
+
+// sum = keep · residual + add · branch (branch may be empty: sum = residual); out ← norm(sum)
+struct AddNorm {
+  static constexpr OperationKind operation_kind = OperationKind::norm;
+  NormParameters norm;
+  View residual;
+  View branch = {};
+  float keep = 1;
+  float add = 1;
+  View sum;    // may be `residual`'s own memory
+  View stats;  // [tokens × 2]: mean and 1/std, kept for backward
+  QuantizedTensor& out;
+  const Casting& casting;
+
+  // Nothing is added, and the sum stays where it is.
+  bool sum_is_residual() const { return branch.empty() && sum.data == residual.data; }
+};
+// gradient = keep · next + add · (d norm(sum)/d sum)ᵀ · out_gradient, cast into branch_gradient too
+struct AddNormBackward {
+  static constexpr OperationKind operation_kind = OperationKind::norm;
+  NormParameters norm;
+  View sum;
+  View stats;
+  View out_gradient;
+  View next = {};  // gradient of the residual stream behind this point; empty at its end
+  float keep = 1;
+  float add = 1;
+  View gradient;                               // may be `next`'s own memory
+  QuantizedTensor* branch_gradient = nullptr;  // is_own_codes(): `gradient` itself; null where no branch ends here
+  QuantizedTensor* out = nullptr;              // where given: norm(sum) is requantized (and not observed again)
+  NormGradients gradients;
+  const Casting& casting;
+};
+
+// The norm at the end of a branch: sum = keep · residual + add · norm(branch); out ← sum. branch is kept for backward.
+struct NormAdd {
+  static constexpr OperationKind operation_kind = OperationKind::norm;
+  NormParameters norm;
+  View residual;
+  View branch;
+  float keep = 1;
+  float add = 1;
+  View sum;
+  View stats;
+  QuantizedTensor* out = nullptr;  // null at the end of the stack
+  const Casting& casting;
+};
+// gradient = keep · next + add · input_gradient; branch_gradient ← factor · (d norm(branch)/d branch)ᵀ · gradient
+struct NormAddBackward {
+  static constexpr OperationKind operation_kind = OperationKind::norm;
+  NormParameters norm;
+  View branch;
+  View stats;
+  View input_gradient;  // of the branch that read `out`
+  View next = {};
+  float keep = 1;
+  float add = 1;
+  float factor = 1;
+  View gradient;
+  QuantizedTensor& branch_gradient;
+  NormGradients gradients;
+  const Casting& casting;
+};
+
+// out = keep · x + add · y, both in place where wanted
+struct Combine {
+  static constexpr OperationKind operation_kind = OperationKind::copy;
+  View x;
+  View y;
+  float keep = 1;
+  float add = 1;
+  View out;
+};
+
+// Queries, keys and values lie side by side: [tokens × (heads + 2·kv_heads)·head_size].
+struct HeadLayout {
+  Size batch = 0;
+  Size sequence = 0;
+  Size heads = 0;
+  Size kv_heads = 0;
+  Size head_size = 0;
+
+  Size tokens() const { return batch * sequence; }
+  Size width() const { return (heads + 2 * kv_heads) * head_size; }
+};
+
+// RMS norm of each query and key head (where gains are given), then rotary embedding on half-splits (where theta > 0).
+struct PrepareHeads {
+  static constexpr OperationKind operation_kind = OperationKind::heads;
+  HeadLayout layout;
+  float theta = 0;
+  View query_gain = {};  // [1 × head_size]
+  View key_gain = {};
+  float eps = 1e-5F;
+  View in;
+  View out;
+
+  bool is_in_place() const { return in.data == out.data; }  // values are not touched then
+};
+struct PrepareHeadsBackward {
+  static constexpr OperationKind operation_kind = OperationKind::heads;
+  PrepareHeads forward;  // `in` as it was; `out` is not read
+  View gradient;         // of out; becomes the gradient of in
+  View query_gain_gradient = {};
+  View key_gain_gradient = {};
+  float factor = 1;
+};
+
+// Causal attention: result = softmax(scale · q·kᵀ)·v
+struct Attention {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;
+  View qkv;
+  float scale = 1;
+  View result;   // [tokens × heads·head_size]
+  View log_sum;  // [batch·heads × sequence]: log Σ exp of each row of logits, FP32
+  // Raised to the largest log_sum: never below the largest logit, and above it by log(sequence) at most. Null: not
+  // wanted.
+  float* max_logit = nullptr;
+};
+struct AttentionBackward {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;
+  View qkv;
+  View result;
+  View log_sum;
+  View result_gradient;
+  float scale = 1;
+  View qkv_gradient;
+};
+
+enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
+
+// out ← clip(factor · f(x), ±limit)
+struct Activation {
+  static constexpr OperationKind operation_kind = OperationKind::activation;
+  ActivationKind kind;
+  View x;
+  float factor = 1;
+  float limit = 0;  // 0: none
+  QuantizedTensor& out;
+  const Casting& casting;
+};
+// in_gradient ← factor · f′(x) · out_gradient, zero where the forward clipped
+struct ActivationBackward {
+  static constexpr OperationKind operation_kind = OperationKind::activation;
+  ActivationKind kind;
+  View x;
+  View out_gradient;
+  float forward_factor = 1;
+  float factor = 1;
+  float limit = 0;
+  QuantizedTensor& in_gradient;
+  QuantizedTensor* out = nullptr;  // where given: the forward pass's result is requantized (and not observed again)
+  const Casting& casting;
+};
+
+// Head and loss in chunks of rows, so that the logits never exist whole. A current scale of dlogits is the chunk's.
+//   logits = logit_factor · x·wᵀ;  loss += Σ −log softmax(logits)[target]
+//   dlogits = gradient_factor · (softmax − onehot)
+//   x_gradient = input_factor · dlogits·w;  weight_gradient += weight_factor · dlogitsᵀ·x
+struct CrossEntropy {
+  static constexpr OperationKind operation_kind = OperationKind::loss;
+  const QuantizedTensor& x;
+  const QuantizedTensor& w;
+  Site* logits_gradient = nullptr;        // how dlogits is cast for its GEMMs; null: loss only, as are the gradients
+  std::span<const std::int32_t> targets;  // in device memory; negative: ignored
+  float logit_factor = 1;
+  float gradient_factor = 1;
+  const float* gradient_scale = nullptr;  // in device memory, multiplies gradient_factor; null: 1
+  float input_factor = 1;
+  float weight_factor = 1;
+  float z_loss = 0;  // weight of (log Σ exp logits)²
+  double* loss_sum = nullptr;
+  View x_gradient = {};
+  View weight_gradient = {};
+  Accumulators accumulators = {};
+  const Casting& casting;
+};
+
+enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
+
+struct GradientSummary {
+  double norm = 0;  // of all gradients together, unscaled, before clipping
+  std::uint64_t nonfinite = 0;
+  std::uint64_t skip = 0;  // not 0: the step's update must not happen
+};
+
+// The norm of the gradients, and for each the factor that unscales and clips it.
+struct MeasureGradients {
+  static constexpr OperationKind operation_kind = OperationKind::optimizer;
+  std::span<const View> gradients;
+  std::span<const float> ratios;  // stored gradient over true gradient, for the norm: unit-scaled models differ from 1
+  float unscale = 1;
+  Clip clip = Clip::global_norm;
+  float limit = 1;
+  float* factors;   // one per gradient
+  double* squares;  // one per gradient: its unscaled norm, squared
+  GradientSummary* summary;
+};
+
+// What an update did to a weight.
+struct UpdateStatistics {
+  double weight2 = 0;         // Σ w²
+  double update2 = 0;         // Σ Δw²
+  std::uint64_t unmoved = 0;  // weights whose stored value did not change though the update was not zero
+  std::uint64_t count = 0;
+};
+
+// AdamW on one parameter: update, round, store, and cast the new weight into its site. Does nothing to the weight where
+// summary->skip is set. v is stored as its square root.
+struct AdamW {
+  static constexpr OperationKind operation_kind = OperationKind::optimizer;
+  View weight;
+  View gradient;
+  CodeMatrix moment1;
+  CodeMatrix moment2_root;
+  const float* gradient_factor;
+  const GradientSummary* summary;
+  float value_limit = 0;  // clip by value after unscaling; 0: none
+  float learning_rate;
+  float beta1;
+  float beta2;
+  float epsilon;
+  float decay;             // weight −= decay · weight, already multiplied by the learning rate where it should be
+  float bias_correction1;  // 1 − β₁ᵗ
+  float bias_correction2;
+  Rounding rounding = Rounding::nearest_even;  // of the stored weight
+  RandomKey random;
+  UpdateStatistics* statistics = nullptr;
+  QuantizedTensor* quantized = nullptr;  // the weight's site; null where no GEMM reads it
+  const Casting* casting = nullptr;
+};
+
+template <class... Each>
+struct OperationList {};
+
+// All of them. Engine::run, timing and memory planning follow from this list.
+using Operations =
+    OperationList<FillZero, Quantize, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward, NormAdd,
+                  NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
+                  Activation, ActivationBackward, CrossEntropy, MeasureGradients, AdamW>;
+
+template <class Operation>
+constexpr OperationKind kind_of(const Operation&) {
+  return Operation::operation_kind;
+}
+constexpr OperationKind kind_of(const Gemm& op) {
+  switch (op.pass) {
+    case GemmPass::fprop:
+      return OperationKind::gemm_fprop;
+    case GemmPass::dgrad:
+      return OperationKind::gemm_dgrad;
+    case GemmPass::wgrad:
+      break;
+  }
+  return OperationKind::gemm_wgrad;
+}
+
+}  // namespace quaver

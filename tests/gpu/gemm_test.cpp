@@ -1,0 +1,154 @@
+// Products of everything recipes multiply: the three of a linear layer, odd sizes, bias, accumulation, both outputs.
+#include "gpu/compare.h"
+#include "gpu/specs.h"
+
+namespace quaver::test {
+namespace {
+
+const Casting casting{.seed = 9, .step = 4};
+
+struct LayerSize {
+  Size tokens;
+  Size in;
+  Size out;
+};
+const std::vector<LayerSize> layer_sizes{{1, 16, 8},     {1, 256, 64},   {3, 5, 7},      {130, 48, 33},
+                                         {17, 33, 129},  {64, 128, 96},  {48, 896, 160}, {128, 256, 512},
+                                         {256, 512, 64}, {257, 130, 66}, {1, 1, 1}};
+
+class MatmulTest : public WideTest {
+ protected:
+  // FP8 operands that both lie in memory as tensor cores want them are added with fewer bits.
+  double limit_of(const QuantSpec& a, const QuantSpec& b, Format out) const {
+    if (out == Format::bf16) return bound::wide_bf16;
+    return is_fp8(a.format) && is_fp8(b.format) ? bound::fp8_products : bound::wide_f32_products;
+  }
+
+  struct Options {
+    float alpha = 1;
+    bool bias = false;
+    bool accumulate = false;
+    Kept out = Kept::wide;
+  };
+
+  void compare(const std::string& what, const Operand& cpu_a, const Operand& cpu_b, const Operand& gpu_a,
+               const Operand& gpu_b, const Options& options) {
+    const Size m = cpu_a.extent();
+    const Size n = cpu_b.extent();
+    Twin out(pair(), options.accumulate ? normal_matrix(m, n, 11) : Matrix(m, n, 99), options.out);
+    Twin bias(pair(), normal_matrix(1, n, 12), Kept::f32);
+    pair().cpu->run(Gemm{.a = cpu_a,
+                         .b = cpu_b,
+                         .out = out.cpu(),
+                         .bias = options.bias ? bias.cpu() : View{},
+                         .alpha = options.alpha,
+                         .accumulate = options.accumulate});
+    pair().gpu->run(Gemm{.a = gpu_a,
+                         .b = gpu_b,
+                         .out = out.gpu(),
+                         .bias = options.bias ? bias.gpu() : View{},
+                         .alpha = options.alpha,
+                         .accumulate = options.accumulate});
+    const double typical = 0.5 * std::sqrt(static_cast<double>(cpu_a.reduction()));  // of a sum of that many products
+    expect_near(what, out, limit_of(cpu_a.matrix.spec, cpu_b.matrix.spec, out.gpu().format), typical);
+  }
+
+  void compare_layer(const NamedRecipe& named, const LayerSize& size) {
+    const Recipe& recipe = named.recipe;
+    const std::string where = named.name + " " + std::to_string(size.tokens) + " × " + std::to_string(size.in) + " → " +
+                              std::to_string(size.out);
+    Twin x(pair(), normal_matrix(size.tokens, size.in, 1));
+    Twin w(pair(), normal_matrix(size.out, size.in, 2), Kept::f32);
+    Twin dy(pair(), normal_matrix(size.tokens, size.out, 3));
+    TwinTensor tx(pair(), recipe.x, size.tokens, size.in, Copies::both, 8, "layer/x");
+    TwinTensor tw(pair(), recipe.w, size.out, size.in, Copies::both, 8, "layer/w");
+    TwinTensor tdy(pair(), recipe.dy, size.tokens, size.out, Copies::both, 8, "layer/dy");
+    store(pair(), x, tx, casting);
+    store(pair(), w, tw, casting);
+    store(pair(), dy, tdy, casting);
+    const auto forward = [&](const char* what, const Options& options) {
+      compare(where + what, tx.cpu().rows(), tw.cpu().rows(), tx.gpu().rows(), tw.gpu().rows(), options);
+    };
+    forward(", forward", {});
+    forward(", forward with bias", {.alpha = 0.7F, .bias = true});
+    forward(", forward into FP32", {.alpha = 0.7F, .out = Kept::f32});
+    forward(", forward with bias into FP32", {.bias = true, .out = Kept::f32});
+    forward(", forward added", {.alpha = 0.5F, .accumulate = true});
+    compare(where + ", input gradient", tdy.cpu().rows(), tw.cpu().columns(), tdy.gpu().rows(), tw.gpu().columns(),
+            {.alpha = 1.3F});
+    const auto weights = [&](const char* what, const Options& options) {
+      compare(where + what, tdy.cpu().columns(), tx.cpu().columns(), tdy.gpu().columns(), tx.gpu().columns(), options);
+    };
+    weights(", weight gradient", {.alpha = 0.7F, .accumulate = true, .out = Kept::f32});
+    weights(", weight gradient alone", {.out = Kept::f32});
+  }
+};
+
+TEST_P(MatmulTest, TheThreeProductsOfEveryRecipe) {
+  for (const NamedRecipe& named : every_recipe()) {
+    for (const LayerSize& size : some_of(layer_sizes)) compare_layer(named, size);
+  }
+}
+
+// A wide matrix that is its own tensor, read along either dimension.
+TEST_P(MatmulTest, WideMatricesAsTheyLie) {
+  const Format format = pair().gpu->high_precision();
+  const SiteSpec spec = both({.format = format});
+  Cells<float> one(pair(), {1});
+  for (const LayerSize& size : some_of(layer_sizes)) {
+    Twin a(pair(), normal_matrix(size.tokens, size.in, 1));
+    Twin b(pair(), normal_matrix(size.tokens, size.out, 2));
+    Site site;
+    site.spec = spec;
+    Site cpu_site;
+    const QuantizedTensor gpu_a(site, a.gpu(), one.gpu());
+    const QuantizedTensor gpu_b(site, b.gpu(), one.gpu());
+    const QuantizedTensor cpu_a(cpu_site, a.cpu(), one.cpu());
+    const QuantizedTensor cpu_b(cpu_site, b.cpu(), one.cpu());
+    compare("wide aᵀ·b, " + std::to_string(size.tokens), cpu_a.columns(), cpu_b.columns(), gpu_a.columns(),
+            gpu_b.columns(), {.out = Kept::f32});
+    compare("wide a·aᵀ, " + std::to_string(size.tokens), cpu_a.rows(), cpu_a.rows(), gpu_a.rows(), gpu_a.rows(), {});
+  }
+}
+
+// Values over many binades, so that most products lose bits beside the largest.
+Matrix uneven_matrix(Size rows, Size cols, std::uint32_t stream) {
+  Matrix matrix = normal_matrix(rows, cols, stream);
+  for (std::size_t i = 0; i < matrix.values.size(); ++i)
+    matrix.values[i] *= std::ldexp(1.0F, -static_cast<int>(i % 11));
+  return matrix;
+}
+
+// On Hopper the CPU's model and the tensor cores agree bit for bit; other GPUs sum in other ways. Scales are powers of
+// two, for the library may multiply by them in another order, and the reduction is short, for it may cut a long one
+// into parts.
+TEST_P(MatmulTest, HoppersAccumulators) {
+  PrecisionConfig options;
+  options.power_of_two_scales = true;
+  const Recipe recipe = make_recipe("fp8-current", options);
+  const Size rows = 1024;
+  const Size reduction = 288;
+  Twin w(pair(), uneven_matrix(rows, reduction, 2), Kept::f32);
+  TwinTensor tw(pair(), recipe.w, rows, reduction);
+  store(pair(), w, tw);
+  const double limit = pair().gpu->device().hardware().architecture == 90 ? 0 : 2 * bound::fp8_products;
+  for (const SiteSpec& left : {recipe.x, recipe.dy}) {
+    Twin x(pair(), uneven_matrix(rows, reduction, 1));
+    TwinTensor tx(pair(), left, rows, reduction);
+    store(pair(), x, tx);
+    const auto compare_sums = [&](const std::string& what, Accumulator on_cpu, Accumulator on_gpu) {
+      Twin out(pair(), rows, rows, 0, Kept::f32);
+      pair().cpu->run(Gemm{.a = tx.cpu().rows(), .b = tw.cpu().rows(), .out = out.cpu(), .accumulator = on_cpu});
+      pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = out.gpu(), .accumulator = on_gpu});
+      expect_near(describe(left.rows) + ", " + what, out, limit);
+    };
+    compare_sums("short sums", Accumulator::hopper, Accumulator::hopper);
+    compare_sums("promoted sums", Accumulator::hopper_split, Accumulator::hopper_split);
+    compare_sums("sums in FP32", Accumulator::hopper_split, Accumulator::fp32);
+  }
+}
+
+QUAVER_BOTH_WIDE_FORMATS(MatmulTest);
+
+}  // namespace
+}  // namespace quaver::test
