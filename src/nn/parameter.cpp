@@ -96,7 +96,7 @@ void Parameters::allocate(Engine& engine, Format matrices) {
     weight_offset += weight_bytes_of(parameter, matrices);
     gradient_offset += gradient_bytes_of(parameter);
   }
-  quantized_.assign(list_.size(), nullptr);
+  quantized_.assign(list_.size(), {});
 }
 
 void Parameters::initialize(Engine& engine, std::uint64_t seed) {
@@ -114,14 +114,18 @@ void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& c
   std::size_t index = 0;
   while (&list_[index] != &parameter) ++index;
   if (is_own_codes(parameter)) {
-    quantized_[index].reset();
     parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
     return;
   }
-  quantized_[index] = engine.device().allocate(static_cast<std::size_t>(quantized_size(parameter, engine.sharing())));
+  CodeStorage& storage = quantized_[index];
+  const Size needed = quantized_size(parameter, engine.sharing());
+  if (needed > storage.bytes) {
+    storage = {engine.device().allocate(static_cast<std::size_t>(needed)), needed};
+    ++storage_moves_;
+  }
   Size offset = 0;
   const auto take = [&](std::size_t bytes) {
-    std::byte* place = quantized_[index].get() + offset;
+    std::byte* place = storage.memory.get() + offset;
     offset += aligned(static_cast<Size>(bytes));
     return place;
   };

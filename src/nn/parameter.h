@@ -40,15 +40,19 @@ class Parameters {
   Parameter& find(const std::string& name);  // throws Error
   Size count() const;
 
-  // Memory for weights, gradients and quantised copies. Vectors stay FP32 whatever the matrices are stored in.
+  // Memory for weights, gradients and quantized copies. Vectors stay FP32 whatever the matrices are stored in.
   void allocate(Engine& engine, Format matrices);
 
   // Weights from the seed and each parameter's own name, so that adding a parameter changes no other.
   void initialize(Engine& engine, std::uint64_t seed);
 
-  // Casts every weight into its site: after initialisation, loading, or a change of a site's spec.
+  // Casts every weight into its site: after initialization, loading, or a change of a site's spec. The codes stay where
+  // they are unless a spec needs more memory than any before: storage_moves() counts that, for those who captured a
+  // graph that reads them.
   void quantize_all(Engine& engine, const Casting& casting);
   void quantize(Parameter& parameter, Engine& engine, const Casting& casting);
+
+  std::size_t storage_moves() const { return storage_moves_; }
 
   void clear_gradients(Engine& engine);
 
@@ -62,8 +66,13 @@ class Parameters {
   std::deque<Parameter> list_;
   std::shared_ptr<std::byte> weights_;
   std::shared_ptr<std::byte> gradients_;
-  std::vector<std::shared_ptr<std::byte>> quantized_;  // one per parameter, renewed when its spec changes
-  std::shared_ptr<std::byte> one_;                     // the float 1, for tensors that are their own codes
+  struct CodeStorage {
+    std::shared_ptr<std::byte> memory;
+    Size bytes = 0;
+  };
+  std::vector<CodeStorage> quantized_;  // one per parameter
+  std::size_t storage_moves_ = 0;
+  std::shared_ptr<std::byte> one_;  // the float 1, for tensors that are their own codes
 };
 
 }  // namespace quaver

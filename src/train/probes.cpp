@@ -83,6 +83,7 @@ ProbeResult Probes::probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat
   }
   StepMemory& memory = context_.memory;
   const Size room = memory.capacity();
+  const std::size_t moves = context_.model.parameters().storage_moves();
   const std::uint64_t generation = memory.generation();
   enter_specs(specs);
   ProbeResult result = run_probe(batch, what);
@@ -92,7 +93,9 @@ ProbeResult Probes::probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat
   }
   enter_specs(own);
   for (std::size_t i = 0; i < sites.size(); ++i) sites[i]->seen = before[i].seen;
-  if (memory.capacity() == room) memory.return_to(generation);
+  // Graphs captured before hold addresses: they are good where nothing has moved.
+  const bool in_place = memory.capacity() == room && context_.model.parameters().storage_moves() == moves;
+  if (in_place) memory.return_to(generation);
   return result;
 }
 
