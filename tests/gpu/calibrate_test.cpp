@@ -10,7 +10,7 @@ namespace {
 
 class CalibrationTest : public GpuTest {
  protected:
-  static Calibration calibrated_on(Device device) {
+  static Calibration calibrated_on(DeviceChoice device) {
     Config config = small_config("fp8-static", "unused");
     config.precision.layers["head"] = "fp8-static";
     config.train.device = device;

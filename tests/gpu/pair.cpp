@@ -20,7 +20,7 @@ constexpr std::byte undefined_value{0xA5};
 std::string find_why_no_gpu() {
   if (is_rehearsal()) return "";
   try {
-    const auto engine = make_cuda_engine({.wide = Format::f32});
+    const auto engine = make_cuda_engine({.high_precision = Format::f32});
     return "";
   } catch (const Error& error) {
     return std::string("no GPU to test: ") + error.what();
@@ -99,7 +99,7 @@ std::unique_ptr<Engine> make_reference_engine() {
 }
 
 std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit) {
-  return is_rehearsal() ? make_reference_engine() : make_cuda_engine({.wide = wide, .logits_limit = logits_limit});
+  return is_rehearsal() ? make_reference_engine() : make_cuda_engine({.high_precision = wide, .logits_limit = logits_limit});
 }
 
 Pair& pair_of(Format wide, AttentionBy attention) {
@@ -166,7 +166,7 @@ void Twin::set(const Matrix& values) {
   encode_array(cpu_format_, held.data(), 1, rows_ * cols_, cpu_.data());
   std::vector<std::byte> encoded(gpu_.bytes());
   encode_array(gpu_format_, held.data(), 1, rows_ * cols_, encoded.data());
-  gpu_.device().upload(encoded.data());
+  gpu_.upload(encoded.data());
 }
 
 Matrix Twin::from_cpu() const {
@@ -177,7 +177,7 @@ Matrix Twin::from_cpu() const {
 
 Matrix Twin::from_gpu() const {
   Matrix values(rows_, cols_);
-  const std::vector<std::byte> bytes = gpu_.device().download();
+  const std::vector<std::byte> bytes = gpu_.download();
   decode_array(gpu_format_, bytes.data(), 1, rows_ * cols_, values.values.data());
   return values;
 }
@@ -280,7 +280,7 @@ std::vector<std::byte> TwinTensor::gpu_bytes() const {
   std::vector<std::byte> bytes;
   const auto append = [&](const void* device, Size count) {
     std::vector<std::byte> part(index(count));
-    pair_.gpu->download(device, part.data(), part.size());
+    pair_.gpu->device().download(device, part.data(), part.size());
     bytes.insert(bytes.end(), part.begin(), part.end());
   };
   for (const CodeMatrix* matrix : {&gpu_.rows_matrix(), &gpu_.columns_matrix()}) {
@@ -301,7 +301,7 @@ CastStatistics TwinTensor::take_cpu_seen() { return std::exchange(cpu_site_.seen
 
 CastStatistics TwinTensor::take_gpu_seen() {
   Site* const sites[] = {&gpu_site_};
-  pair_.gpu->collect(sites);
+  pair_.gpu->wait_for_statistics(sites);
   return std::exchange(gpu_site_.seen, {});
 }
 

@@ -106,7 +106,7 @@ class Twin {
 
   Matrix from_cpu() const;
   Matrix from_gpu() const;
-  std::vector<std::byte> gpu_bytes() const { return gpu_.device().download(); }
+  std::vector<std::byte> gpu_bytes() const { return gpu_.download(); }
   bool margins_are_intact() const { return gpu_.margins_are_intact(); }
 
  private:
@@ -134,14 +134,14 @@ class Cells {
   std::span<const T> gpu_span() { return {gpu(), host_.size()}; }
   const std::vector<T>& from_cpu() const { return host_; }
   std::vector<T> from_gpu() const {
-    const std::vector<std::byte> bytes = gpu_.device().download();
+    const std::vector<std::byte> bytes = gpu_.download();
     std::vector<T> values(host_.size());
     std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
     return values;
   }
   void set(std::vector<T> values) {
     host_ = std::move(values);
-    gpu_.device().upload(host_.data());
+    gpu_.upload(host_.data());
   }
 
  private:

@@ -38,7 +38,8 @@ struct Bench {
     }
   }
   GradientSummary step(double learning_rate, double decay = 0, float unscale = 1) {
-    const GradientSummary summary = optimizer->measure(*engine, unscale);
+    optimizer->measure(*engine, unscale);
+    const GradientSummary summary = optimizer->summary();
     optimizer->update(*engine, {.step = steps++, .learning_rate = learning_rate, .decay = decay, .casting = &casting});
     return summary;
   }

@@ -226,10 +226,10 @@ TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {
     return compute(*engine, p, {}, sx.tensor, sw.tensor, &site, accumulators).x_gradient(0, 0);
   };
   EXPECT_NEAR(gradient_with({}), 0, 1e-3);
-  EXPECT_NEAR(gradient_with({.head_input_gradient = Accumulator::hopper_split}), 0, 0.01);
-  EXPECT_EQ(gradient_with({.head_input_gradient = Accumulator::hopper}), -1);
+  EXPECT_NEAR(gradient_with({.head_dgrad = Accumulator::hopper_split}), 0, 0.01);
+  EXPECT_EQ(gradient_with({.head_dgrad = Accumulator::hopper}), -1);
   // Those of other layers' input gradients are not the head's.
-  EXPECT_EQ(gradient_with({.input_gradient = Accumulator::hopper}), gradient_with({}));
+  EXPECT_EQ(gradient_with({.dgrad = Accumulator::hopper}), gradient_with({}));
 }
 
 TEST(AccumulatorsTest, AGpuPromotesTheHeadsInputGradient) {
