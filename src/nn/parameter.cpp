@@ -156,16 +156,4 @@ Size Parameters::quantized_bytes() const {
   return total;
 }
 
-Size Parameters::planned_bytes(const Engine& engine, Format matrices) const {
-  Size total = 0;
-  for (const Parameter& parameter : list_) {
-    total += weight_bytes_of(parameter, matrices) + gradient_bytes_of(parameter);
-    if (parameter.site == nullptr) continue;
-    Parameter copy = parameter;
-    copy.weight.format = format_of(parameter, matrices);
-    if (!is_own_codes(copy)) total += quantized_size(copy, engine.sharing());
-  }
-  return total;
-}
-
 }  // namespace quaver

@@ -59,9 +59,6 @@ class Parameters {
   Size weight_bytes() const;
   Size quantized_bytes() const;
 
-  // What allocate() will take, without taking it.
-  Size planned_bytes(const Engine& engine, Format matrices) const;
-
  private:
   std::deque<Parameter> list_;
   std::shared_ptr<std::byte> weights_;

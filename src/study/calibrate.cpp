@@ -144,7 +144,7 @@ ProbeResult probe_ranges(Trainer& trainer, Size batch, const Calibration& calibr
     const SiteRange& range = calibration.sites[i];
     SiteSpec& spec = specs[i];
     if (range.role == Role::w || !wants_scale(range.spec) || result.seen[i].count > 0) continue;
-    if (!is_wide(spec.rows)) continue;
+    if (!is_high_precision(spec.rows)) continue;
     spec = make_recipe("fp8-current", {}).of(range.role);
     unseen = true;
   }

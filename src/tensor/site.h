@@ -42,6 +42,6 @@ struct DelayedScale {
   bool has_history = false;
 };
 
-inline bool is_wide(const QuantSpec& spec) { return !is_low_precision(spec.format); }
+inline bool is_high_precision(const QuantSpec& spec) { return !is_low_precision(spec.format); }
 
 }  // namespace quaver

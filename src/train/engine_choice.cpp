@@ -6,13 +6,13 @@
 namespace quaver {
 
 // BF16 between GEMMs would undo what these recipes are chosen for.
-Format gpu_wide_format(const std::string& recipe) {
+Format gpu_high_precision(const std::string& recipe) {
   const bool exact = recipe == "fp32" || recipe == "tf32" || recipe == "fp16";
   return exact ? Format::f32 : Format::bf16;
 }
 
 std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice) {
-  const CudaOptions cuda{.device = 0, .high_precision = gpu_wide_format(config.precision.recipe), .notice = notice};
+  const CudaOptions cuda{.device = 0, .high_precision = gpu_high_precision(config.precision.recipe), .notice = notice};
   switch (config.train.device) {
     case DeviceChoice::cuda:
       return make_cuda_engine(cuda);

@@ -13,6 +13,6 @@ namespace quaver {
 std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice);
 
 // What a GPU stores high-precision matrices in under this recipe.
-Format gpu_wide_format(const std::string& recipe);
+Format gpu_high_precision(const std::string& recipe);
 
 }  // namespace quaver

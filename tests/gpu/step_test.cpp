@@ -47,7 +47,7 @@ Config config_of(const std::string& recipe) {
 }
 
 std::unique_ptr<Engine> engine_for(const Config& config) {
-  return make_tested_engine(gpu_wide_format(config.precision.recipe));
+  return make_tested_engine(gpu_high_precision(config.precision.recipe));
 }
 
 struct End {
@@ -105,6 +105,25 @@ TEST_F(StepOnDevice, ASkippedStepLeavesNothingBehind) {
   expect_same_with_scales_of_the_host(config, "fp16");
   const auto engine = engine_for(config);
   EXPECT_GT(train(config, *engine).skipped, 0) << "nothing was skipped: this test proves nothing";
+}
+
+// A shadow check casts the weights otherwise and back: graphs captured before it must still find them.
+TEST_F(StepOnDevice, IsTheSameAfterAShadowCheck) {
+  for (const std::string recipe : {"fp8-delayed", "nvfp4"}) {
+    const Config config = config_of(recipe);
+    const auto run = [&](bool shadow_checks) {
+      const auto engine = engine_for(config);
+      const TrainingData data = open_training_data(config.data, config.train.seed, config.model.context);
+      Trainer trainer(config, data, *engine, [](const std::string&) {});
+      std::vector<double> losses;
+      for (Size i = 0; i < steps; ++i) {
+        if (shadow_checks && i % 4 == 3) trainer.shadow_check();
+        losses.push_back(trainer.step().loss);
+      }
+      return losses;
+    };
+    EXPECT_EQ(run(true), run(false)) << recipe;
+  }
 }
 
 TEST_F(StepOnDevice, IsWaitedForOnce) {

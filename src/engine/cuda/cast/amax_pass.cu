@@ -8,12 +8,12 @@ namespace {
 
 using namespace casts;
 
-__device__ void raise_line(const SurveyVisit& visit, const GroupPlace& at, Bits amax) {
+__device__ void raise_line(const AmaxVisit& visit, const GroupPlace& at, Bits amax) {
   if (at.group == 0 && at.count > 0 && amax > 0) atomicMax(visit.line_amax + at.out_line, amax);
 }
 
 // All threads call it.
-__device__ void raise_tensor(const SurveyVisit& visit, Bits largest) {
+__device__ void raise_tensor(const AmaxVisit& visit, Bits largest) {
   if (visit.tensor_amax == nullptr) return;
   largest = warp_largest(largest);
   if (threadIdx.x % 32 == 0 && largest > *static_cast<volatile Bits*>(visit.tensor_amax)) {
@@ -22,7 +22,7 @@ __device__ void raise_tensor(const SurveyVisit& visit, Bits largest) {
 }
 
 template <class T, Side S>
-__device__ void survey_side(const Source& x, const SurveyVisit& visit, const TilePlace& place, const T* tile) {
+__device__ void survey_side(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
   Bits largest = 0;
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
@@ -42,7 +42,7 @@ __device__ void survey_side(const Source& x, const SurveyVisit& visit, const Til
 
 // The same of BF16 as it lies, in whole lines.
 template <Side S>
-__device__ void survey_lines(const Source& x, const SurveyVisit& visit, const TilePlace& place,
+__device__ void survey_lines(const Source& x, const AmaxVisit& visit, const TilePlace& place,
                              const __nv_bfloat16* tile) {
   Bits largest = 0;
   LinePlaces<S> places(x, place);
@@ -61,7 +61,7 @@ __device__ void survey_lines(const Source& x, const SurveyVisit& visit, const Ti
 }
 
 template <class T, Side S>
-__device__ void survey_either(const Source& x, const SurveyVisit& visit, const TilePlace& place, const T* tile) {
+__device__ void survey_either(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
   if constexpr (sizeof(T) == 2) {
     if (x.factor == 1 && visit.rotation == Rotation::none) return survey_lines<S>(x, visit, place, tile);
   }
@@ -69,7 +69,7 @@ __device__ void survey_either(const Source& x, const SurveyVisit& visit, const T
 }
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_constant__ SurveyJob job) {
+__global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_constant__ AmaxJob job) {
   extern __shared__ uint4 memory[];
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_consta
 
 }  // namespace
 
-void run_survey(Gpu& gpu, const SurveyJob& survey) {
+void run_amax_pass(Gpu& gpu, const AmaxJob& survey) {
   with_tile_type(survey.x, [&](auto element) {
     using T = decltype(element);
     launch_tiles<T>(gpu, survey_tiles<T>, survey.x, "survey_tiles", survey);

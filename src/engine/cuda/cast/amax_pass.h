@@ -10,7 +10,7 @@ namespace quaver::cuda {
 namespace casts {
 
 // One walk over the matrix, along rows or columns.
-struct SurveyVisit {
+struct AmaxVisit {
   bool wanted = false;
   Rotation rotation = Rotation::none;
   Bits signs = 0;
@@ -18,15 +18,15 @@ struct SurveyVisit {
   Bits* line_amax = nullptr;
 };
 
-struct SurveyJob {
+struct AmaxJob {
   Source x;
-  SurveyVisit rows;
-  SurveyVisit columns;
+  AmaxVisit rows;
+  AmaxVisit columns;
 };
 
 }  // namespace casts
 
 // Raises the amaxes, which the caller has cleared.
-void run_survey(Gpu& gpu, const casts::SurveyJob& survey);
+void run_amax_pass(Gpu& gpu, const casts::AmaxJob& survey);
 
 }  // namespace quaver::cuda

@@ -77,7 +77,7 @@ SideJob side_job(const CodeMatrix& matrix, Side side, const CastTarget& target) 
 }
 
 // Lays out what the survey finds, and tells the sides where. Returns false where nothing has to be known.
-bool plan_survey(Gpu& gpu, const CastTarget& target, CastJob& job, SurveyJob& survey) {
+bool plan_amax_pass(Gpu& gpu, const CastTarget& target, CastJob& job, AmaxJob& survey) {
   const bool rows = job.rows.codes != nullptr;
   const bool columns = job.columns.codes != nullptr;
   const bool row_tensor = rows && takes_own_amax(target.rows.spec);
@@ -99,7 +99,7 @@ bool plan_survey(Gpu& gpu, const CastTarget& target, CastJob& job, SurveyJob& su
   if (!column_tensor) return true;
   // Without a rotation of its own the columns' amax is that of x as it lies, which the rows' visit sees anyway.
   const bool rows_see_it = job.columns.rotation == Rotation::none && survey.rows.rotation == Rotation::none;
-  SurveyVisit& visit = rows_see_it ? survey.rows : survey.columns;
+  AmaxVisit& visit = rows_see_it ? survey.rows : survey.columns;
   visit.wanted = true;
   if (visit.tensor_amax == nullptr) visit.tensor_amax = rows_see_it ? found : found + 1;
   job.columns.tensor_amax = visit.tensor_amax;
@@ -156,7 +156,7 @@ CastTarget resolved(CastTarget target) {
   return target;
 }
 
-bool has_squares(const CodeMatrix& matrix) { return matrix.codes != nullptr && matrix.spec.block.rows > 1; }
+bool has_2d_blocks(const CodeMatrix& matrix) { return matrix.codes != nullptr && matrix.spec.block.rows > 1; }
 
 void check_shape(const View& x, const CodeMatrix& matrix, Size rows, Size cols) {
   if (matrix.codes == nullptr || (matrix.rows == rows && matrix.cols == cols)) return;
@@ -179,7 +179,7 @@ CastJob cast_job(Gpu& gpu, const View& x, const Source& source, const CastTarget
   job.x = source;
   job.rows = side_job(target.rows, Side::rows, target);
   job.columns = side_job(target.columns, Side::columns, target);
-  job.has_squares = has_squares(target.rows) || has_squares(target.columns);
+  job.has_2d_blocks = has_2d_blocks(target.rows) || has_2d_blocks(target.columns);
   job.statistics = is_observed(target) ? target.slot.statistics : nullptr;
   if (target.column_sums != nullptr) {
     const auto bytes = static_cast<std::size_t>(column_sums_bytes(source.rows, source.cols));
@@ -258,8 +258,8 @@ void cast_activation_backward(Gpu& gpu, const ActivationBackward& op, const Cast
 void cast(Gpu& gpu, View x, float factor, const CastTarget& given) {
   const CastTarget target = resolved(given);
   CastJob job = cast_job(gpu, x, source_of(x, factor), target);
-  SurveyJob survey;
-  if (plan_survey(gpu, target, job, survey)) run_survey(gpu, survey);
+  AmaxJob survey;
+  if (plan_amax_pass(gpu, target, job, survey)) run_amax_pass(gpu, survey);
   run_sides(gpu, job, target);
   finish_sums(gpu, job, target);
   if (job.statistics != nullptr && target.detail == Detail::full) {

@@ -14,7 +14,7 @@ struct CastJob {
   Source x;
   SideJob rows;
   SideJob columns;
-  bool has_squares = false;
+  bool has_2d_blocks = false;
   SiteStatistics* statistics = nullptr;
   float* partial_sums = nullptr;  // [tiles down × cols]
 };
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_const
   squares.clear();
   fill(job.x, place, tile);
   __syncthreads();
-  if (job.has_squares) {
+  if (job.has_2d_blocks) {
     survey_squares(job.x, place, tile, squares);
     __syncthreads();
   }

@@ -53,7 +53,7 @@ __device__ void read_line(const __nv_bfloat16* tile, int line, LinePairs& pairs)
       } else {
         // Rows in such an order that what a thread receives from matrix after matrix are the next two of its group.
         const int row = half * 64 + lane % 8 / 2 * group_size + i * 8 + lane / 8 * 2 + lane % 2;
-        load_turned(tile + tile_offset<__nv_bfloat16>(row, line / 8 * 8), to);
+        load_transposed(tile + tile_offset<__nv_bfloat16>(row, line / 8 * 8), to);
       }
     }
   }

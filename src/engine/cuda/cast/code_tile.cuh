@@ -43,7 +43,7 @@ struct CodeTile {
     for (unsigned chunk = threadIdx.x / 32; static_cast<int>(chunk * 16) < cols; chunk += blockDim.x / 32) {
       unsigned pairs[kMatrices];
 #pragma unroll
-      for (unsigned m = 0; m < kMatrices; m += 4) load_turned(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
+      for (unsigned m = 0; m < kMatrices; m += 4) load_transposed(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
       const int col = static_cast<int>(chunk * 16 + lane / 4 * 2);
       std::uint8_t* to = first + offset_of(col0 + col, total_rows);
       unsigned words[kRun / 4];
