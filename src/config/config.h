@@ -43,6 +43,7 @@ struct TrainConfig {
   Size shadow_every = 0;       // a micro-batch repeated in high precision, gradients compared; 0: never
   DeviceChoice device = DeviceChoice::automatic;
   Memory memory = Memory::balanced;
+  double z_loss = 0;
   int threads = 0;           // 0: all cores
   Size memory_limit_mb = 0;  // 0: what the machine has
 };

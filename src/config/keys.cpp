@@ -165,6 +165,9 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
                "Whether the output head shares the embedding's weights; auto: for gpt, unless it is unit-scaled.");
   model.boolean("qkv_bias", &M::qkv_bias,
                 "llama: biases on queries, keys and values, as Qwen2 has; gpt has biases unless it is unit-scaled.");
+  model.choice("activation", &M::activation,
+               {{"auto", MlpActivation::automatic}, {"gelu", MlpActivation::gelu}, {"relu", MlpActivation::relu}},
+               "gpt: activation function of the MLPs; auto: gelu. llama has SwiGLU.");
   model.boolean("qk_norm", &M::qk_norm,
                 "RMS norm of each query and key head, which keeps attention logits from growing.");
 }
@@ -237,6 +240,9 @@ void add_train(std::vector<Key>& keys) {
                "What is kept for the backward pass. speed: everything; balanced: columnwise codes are "
                "requantized where that is free; small: wherever possible, and the hidden matrices of "
                "MLPs are recomputed.");
+  train.number("z_loss", &T::z_loss, from(0, 1),
+               "Weight of log² of the softmax's denominator in the training loss (and in the training loss reported), "
+               "which keeps logits from drifting; 1e-4 is usual, 0: none.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");
   train.integer("memory_limit_mb", &T::memory_limit_mb, from(0, many),
                 "Refuse to start a run that needs more memory than this, in MiB; 0: what the machine has.");

@@ -20,6 +20,10 @@ void check_shape(const ModelConfig& config) {
     throw Error(fmt::format("a head of {} columns has no two halves to rotate", config.head_size),
                 "make model.head_size even");
   }
+  if (config.family == Family::llama && config.activation != MlpActivation::automatic) {
+    throw Error("model.activation is GPT's choice: a Llama model's MLPs are SwiGLU",
+                "leave model.activation = \"auto\", or set model.family = \"gpt\"");
+  }
   const bool unit = config.parametrization != Parametrization::standard;
   if (unit && config.tie_head == TieHead::yes) {
     throw Error("a unit-scaled model cannot tie its head to the embedding: the two need different scale factors",

@@ -20,6 +20,9 @@ enum class Init : std::uint8_t { automatic, gpt2, depth, unit };
 
 enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied for gpt unless unit-scaled, else not
 
+// Of GPT's MLPs; automatic: gelu. Llama's are SwiGLU.
+enum class MlpActivation : std::uint8_t { automatic, gelu, relu };
+
 struct ModelConfig {
   Family family = Family::gpt;
   Parametrization parametrization = Parametrization::automatic;
@@ -33,6 +36,7 @@ struct ModelConfig {
   Size context = 256;  // longest sequence
   TieHead tie_head = TieHead::automatic;
   bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
+  MlpActivation activation = MlpActivation::automatic;
   bool qk_norm = false;   // RMS norm of each query and key head
   double norm_eps = 1e-5;
   double rope_theta = 10000;

@@ -67,13 +67,18 @@ AttentionShape attention_shape(const ModelConfig& config, Size block, const Lear
           .unit_scaled = unit};
 }
 
+ActivationKind activation_of(const ModelConfig& config) {
+  if (config.family == Family::llama) return ActivationKind::swiglu;
+  return config.activation == MlpActivation::relu ? ActivationKind::relu : ActivationKind::gelu;
+}
+
 MlpShape mlp_shape(const ModelConfig& config, Size block, const LearningRates& rates) {
   const bool unit = config.parametrization != Parametrization::standard;
   return {.name = fmt::format("blocks.{}.mlp", block),
           .block = block,
           .width = config.width,
           .hidden = config.ffn,
-          .activation = config.family == Family::llama ? ActivationKind::swiglu : ActivationKind::gelu,
+          .activation = activation_of(config),
           .activation_scale = static_cast<float>(config.activation_scale),
           .activation_clip = static_cast<float>(config.activation_clip),
           .bias = config.family == Family::gpt && !unit,

@@ -37,6 +37,7 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
                                .gradient_scale = gradient_scale,
                                .input_factor = factor.input_gradient,
                                .weight_factor = factor.weight_gradient,
+                               .z_loss = step.z_loss,
                                .loss_sum = loss_sum,
                                .x_gradient = dx,
                                .weight_gradient = train ? layer_.weight().gradient : View{},

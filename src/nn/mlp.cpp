@@ -32,7 +32,15 @@ MlpBranch::MlpBranch(Registry& registry, const MlpShape& shape)
 
 OpFactors MlpBranch::factors() const {
   if (!shape_.unit_scaled) return {shape_.activation_scale, shape_.activation_scale, 1};
-  return shape_.activation == ActivationKind::swiglu ? unit_swiglu() : unit_gelu();
+  switch (shape_.activation) {
+    case ActivationKind::swiglu:
+      return unit_swiglu();
+    case ActivationKind::relu:
+      return unit_relu();
+    case ActivationKind::gelu:
+      break;
+  }
+  return unit_gelu();
 }
 
 void MlpBranch::forward(Step& step, View out) {

@@ -30,6 +30,7 @@ struct Step {
   Memory memory = Memory::balanced;
   Casting casting = {};
   Accumulators accumulators = {};
+  float z_loss = 0;  // weight of the head's z-loss
   float* max_logit = nullptr;
   float* one = nullptr;          // in engine memory: the scale of tensors that are their own codes
   std::uint32_t micro_step = 0;  // of the random streams

@@ -26,6 +26,9 @@ OpFactors unit_head(Size fan_in, Size vocab, Size tokens) {
 
 OpFactors unit_gelu() { return {1.767F, 1.516F, 1}; }
 
+// 1 / √(1/2 − 1/(2π)) and √2, of a standard normal input.
+OpFactors unit_relu() { return {1.713F, 1.414F, 1}; }
+
 OpFactors unit_swiglu() { return {1.682F, 1.682F, 1}; }
 
 float unit_loss_gradient(Size vocab) {

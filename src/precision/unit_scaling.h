@@ -28,6 +28,7 @@ struct ResidualFactors {
 OpFactors unit_linear(Size fan_in, Size fan_out, Size tokens);
 OpFactors unit_head(Size fan_in, Size vocab, Size tokens);
 OpFactors unit_gelu();
+OpFactors unit_relu();
 OpFactors unit_swiglu();
 
 // The gradient of the summed loss with respect to the logits.

@@ -10,6 +10,7 @@ Step TrainingContext::make_step(Pass pass) const {
   made.casting.seed = config.train.seed;
   made.casting.observe = pass != Pass::evaluate;
   made.accumulators = accumulators_for(config.precision.accumulator, engine);
+  made.z_loss = pass == Pass::train ? static_cast<float>(config.train.z_loss) : 0.0F;
   made.generation = memory.generation();
   return made;
 }

@@ -1,4 +1,4 @@
-// Gradients of whole models against finite differences, for both families and every parametrisation.
+// Gradients of whole models against finite differences, for both families and every parametrization.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -28,6 +28,7 @@ struct Case {
   const char* name;
   ModelConfig config;
   double tolerance = 0.01;
+  float z_loss = 0;
 };
 
 void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
@@ -39,6 +40,7 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
   PrecisionConfig precision;
   precision.recipe = "fp32";
   SmallModel model(GetParam().config, precision, 3, 9);
+  model.z_loss = GetParam().z_loss;
   model.loss(Pass::train);
   for (Parameter& parameter : model.transformer->parameters().all()) {
     const auto count = static_cast<std::size_t>(parameter.count());
@@ -81,14 +83,27 @@ Case clipped_case() {
   return clipped;
 }
 
+Case relu_case() {
+  Case relu = make_case("GptRelu", Family::gpt, Parametrization::standard);
+  relu.config.activation = MlpActivation::relu;
+  relu.tolerance = 0.06;  // as above
+  return relu;
+}
+
+Case z_loss_case() {
+  Case with_z = make_case("GptZLoss", Family::gpt, Parametrization::standard);
+  with_z.z_loss = 0.05F;
+  return with_z;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Gradients,
                          testing::Values(make_case("Gpt", Family::gpt, Parametrization::standard),
                                          make_case("GptUmup", Family::gpt, Parametrization::umup),
                                          make_case("GptMunit", Family::gpt, Parametrization::munit),
                                          make_case("Llama", Family::llama, Parametrization::standard),
                                          make_case("LlamaUmup", Family::llama, Parametrization::umup),
-                                         make_case("LlamaMunit", Family::llama, Parametrization::munit),
-                                         clipped_case()),
+                                         make_case("LlamaMunit", Family::llama, Parametrization::munit), clipped_case(),
+                                         relu_case(), z_loss_case()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

@@ -10,6 +10,7 @@ struct Scheme {
   const char* name;
   Family family;
   Parametrization parametrization;
+  MlpActivation activation = MlpActivation::automatic;
 };
 
 void PrintTo(const Scheme& instance, std::ostream* out) { *out << instance.name; }
@@ -20,6 +21,7 @@ TEST_P(UnitScaling, TensorsHaveUnitStandardDeviation) {
   ModelConfig config;
   config.family = GetParam().family;
   config.parametrization = GetParam().parametrization;
+  config.activation = GetParam().activation;
   config.layers = 4;
   config.width = 256;
   config.heads = 4;
@@ -45,6 +47,7 @@ TEST_P(UnitScaling, TensorsHaveUnitStandardDeviation) {
 
 INSTANTIATE_TEST_SUITE_P(Models, UnitScaling,
                          testing::Values(Scheme{"GptUmup", Family::gpt, Parametrization::umup},
+                                         Scheme{"GptUmupRelu", Family::gpt, Parametrization::umup, MlpActivation::relu},
                                          Scheme{"GptMunit", Family::gpt, Parametrization::munit},
                                          Scheme{"LlamaUmup", Family::llama, Parametrization::umup},
                                          Scheme{"LlamaMunit", Family::llama, Parametrization::munit}),

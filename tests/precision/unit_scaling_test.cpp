@@ -50,6 +50,8 @@ TEST(UnitScaling, ActivationFactorsUndoTheirVariance) {
   const double gelu_std = std::sqrt(gelu2 / n - gelu1 / n * gelu1 / n);
   EXPECT_NEAR(unit_gelu().output * gelu_std, 1, 0.05);
   EXPECT_NEAR(unit_gelu().input_gradient * std::sqrt(slope2 / n), 1, 0.05);
+  EXPECT_NEAR(unit_relu().output * std::sqrt(0.5 - 0.5 / std::acos(-1.0)), 1, 1e-3);
+  EXPECT_NEAR(unit_relu().input_gradient * std::sqrt(0.5), 1, 1e-3);
   EXPECT_NEAR(unit_swiglu().output * std::sqrt(swiglu2 / n), 1, 0.05);
 }
 

@@ -49,6 +49,7 @@ struct SmallModel {
     if (pass == Pass::train) transformer->parameters().clear_gradients(*engine);
     Step step{*engine, *arena, batch, sequence, pass};
     step.casting = {.seed = 3, .step = 1, .detail = detail, .observe = pass == Pass::train};
+    step.z_loss = z_loss;
     double sum = 0;
     transformer->loss(step, TokenBatch{inputs, targets}, 1, &sum);
     return sum / static_cast<double>(batch * sequence);
@@ -56,6 +57,7 @@ struct SmallModel {
 
   void refresh_weights() { transformer->parameters().quantize_all(*engine, {.seed = 3}); }
 
+  float z_loss = 0;
   Size batch;
   Size sequence;
   ModelConfig config;

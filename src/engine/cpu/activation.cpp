@@ -79,7 +79,7 @@ constexpr float unlimited = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-void CpuEngine::run(const Activation& op) {
+void CpuOperations::run(const Activation& op) {
   const Size n = op.out.cols_count();
   SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
     for (Size r = 0; r < rows; ++r) {
@@ -101,7 +101,7 @@ void CpuEngine::run(const Activation& op) {
   });
 }
 
-void CpuEngine::run(const ActivationBackward& op) {
+void CpuOperations::run(const ActivationBackward& op) {
   const Size n = op.out_gradient.cols;
   const Size width = op.x.cols;
   const float limit = op.limit > 0 ? op.limit : unlimited;

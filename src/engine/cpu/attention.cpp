@@ -144,7 +144,7 @@ void backward_head(const AttentionBackward& op, const Head& head, float beta_kv,
 
 }  // namespace
 
-void CpuEngine::run(const Attention& op) {
+void CpuOperations::run(const Attention& op) {
   const HeadLayout& layout = op.layout;
   const Size block = attention_block_floats(layout);
   float* memory = workspace_.floats(Workspace::Slot::heads, block * omp_get_max_threads());
@@ -159,7 +159,7 @@ void CpuEngine::run(const Attention& op) {
   *op.max_logit = std::max(*op.max_logit, *std::max_element(log_sum, log_sum + op.log_sum.count()));
 }
 
-void CpuEngine::run(const AttentionBackward& op) {
+void CpuOperations::run(const AttentionBackward& op) {
   const HeadLayout& layout = op.layout;
   const Size block = attention_block_floats(layout);
   const Size group = layout.heads / layout.kv_heads;

@@ -10,15 +10,23 @@
 
 namespace quaver {
 
-CpuEngine::CpuEngine(int threads)
-    : threads_(threads > 0 ? threads : omp_get_num_procs()), device_(threads_, workspace_) {
-  omp_set_num_threads(threads_);
-  openblas_set_num_threads(threads_);
+ThreadScope::ThreadScope(int threads)
+    : openmp_before_(omp_get_max_threads()), openblas_before_(openblas_get_num_threads()) {
+  if (openmp_before_ != threads) omp_set_num_threads(threads);
+  if (openblas_before_ != threads) openblas_set_num_threads(threads);
 }
+
+ThreadScope::~ThreadScope() {
+  if (omp_get_max_threads() != openmp_before_) omp_set_num_threads(openmp_before_);
+  if (openblas_get_num_threads() != openblas_before_) openblas_set_num_threads(openblas_before_);
+}
+
+CpuEngine::CpuEngine(int threads)
+    : threads_(threads > 0 ? threads : omp_get_num_procs()), device_(threads_, operations_.workspace()) {}
 
 std::string CpuEngine::name() const { return "cpu (" + std::to_string(threads_) + " threads)"; }
 
-void CpuEngine::run(const FillZero& op) { std::memset(op.x.data, 0, static_cast<std::size_t>(op.x.bytes())); }
+void CpuOperations::run(const FillZero& op) { std::memset(op.x.data, 0, static_cast<std::size_t>(op.x.bytes())); }
 
 const float* rows_as_floats(const View& x, Size first, Size count, float* buffer) {
   if (x.format == Format::f32) return x.f32() + first * x.cols;
@@ -26,7 +34,7 @@ const float* rows_as_floats(const View& x, Size first, Size count, float* buffer
   return buffer;
 }
 
-void CpuEngine::run(const Quantize& op) {
+void CpuOperations::run(const Quantize& op) {
   if (op.out.is_own_codes()) return;
   SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
     const float* values = rows_as_floats(op.x, first, rows, tile);
@@ -37,7 +45,7 @@ void CpuEngine::run(const Quantize& op) {
 }
 
 // Threads share the columns, so that the order of a sum does not depend on their number.
-void CpuEngine::run(const SumColumns& op) {
+void CpuOperations::run(const SumColumns& op) {
   const View& x = op.x;
 #pragma omp parallel
   {
@@ -51,9 +59,9 @@ void CpuEngine::run(const SumColumns& op) {
   }
 }
 
-void CpuEngine::run(const Gemm& op) { cpu_gemm(workspace_, op); }
+void CpuOperations::run(const Gemm& op) { cpu_gemm(workspace_, op); }
 
-void CpuEngine::run(const Embed& op) {
+void CpuOperations::run(const Embed& op) {
   const Size d = op.out.cols;
 #pragma omp parallel
   {
@@ -73,7 +81,7 @@ void CpuEngine::run(const Embed& op) {
 }
 
 // Threads share the columns, not the tokens: two tokens may be the same word.
-void CpuEngine::run(const EmbedBackward& op) {
+void CpuOperations::run(const EmbedBackward& op) {
   const Size d = op.gradient.cols;
 #pragma omp parallel
   {

@@ -8,13 +8,9 @@
 
 namespace quaver {
 
-class CpuEngine final : public Engine {
+// The operations, on as many threads as OpenMP and OpenBLAS give.
+class CpuOperations final : public Runs<Operations> {
  public:
-  explicit CpuEngine(int threads);
-
-  std::string name() const override;
-  Device& device() override { return device_; }
-
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;
   void run(const SumColumns& op) override;
@@ -36,9 +32,41 @@ class CpuEngine final : public Engine {
   void run(const MeasureGradients& op) override;
   void run(const AdamW& op) override;
 
+  const Workspace& workspace() const { return workspace_; }
+
+ private:
+  Workspace workspace_;
+};
+
+// The threads of this process are its owner's: an engine has its own number of them for the time of an operation.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int threads);
+  ~ThreadScope();
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int openmp_before_;
+  int openblas_before_;
+};
+
+class CpuEngine final : public RunsEach<CpuEngine, Engine> {
+ public:
+  explicit CpuEngine(int threads);
+
+  std::string name() const override;
+  Device& device() override { return device_; }
+
+  template <class Operation>
+  void each(const Operation& op) {
+    const ThreadScope scope(threads_);
+    operations_.run(op);
+  }
+
  private:
   int threads_;
-  Workspace workspace_;
+  CpuOperations operations_;
   CpuDevice device_;
 };
 

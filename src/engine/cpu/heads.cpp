@@ -69,7 +69,7 @@ const float* gain_of(const PrepareHeads& op, Size head) {
 
 }  // namespace
 
-void CpuEngine::run(const PrepareHeads& op) {
+void CpuOperations::run(const PrepareHeads& op) {
   const Size e = op.layout.head_size;
   const Size rotated = op.layout.heads + op.layout.kv_heads;
   const RotaryTable table(op.theta > 0 ? op.layout.sequence : 0, e, op.theta);
@@ -89,7 +89,7 @@ void CpuEngine::run(const PrepareHeads& op) {
   }
 }
 
-void CpuEngine::run(const PrepareHeadsBackward& op) {
+void CpuOperations::run(const PrepareHeadsBackward& op) {
   const PrepareHeads& forward = op.forward;
   const Size e = forward.layout.head_size;
   const Size rotated = forward.layout.heads + forward.layout.kv_heads;

@@ -56,7 +56,7 @@ struct Chunk {
 };
 
 // One chunk's gradients: dlogits into its site, then both GEMMs.
-void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy& op, const Chunk& chunk) {
+void chunk_backward(CpuOperations& engine, Workspace& workspace, const CrossEntropy& op, const Chunk& chunk) {
   const auto rows = static_cast<Size>(chunk.log_sums.size());
   const Size first = chunk.first;
   const Size vocab = op.w.rows_count();
@@ -101,7 +101,7 @@ void chunk_backward(CpuEngine& engine, Workspace& workspace, const CrossEntropy&
 
 }  // namespace
 
-void CpuEngine::run(const CrossEntropy& op) {
+void CpuOperations::run(const CrossEntropy& op) {
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;

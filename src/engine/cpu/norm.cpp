@@ -123,7 +123,7 @@ RowStats* stats_of(const View& stats) { return reinterpret_cast<RowStats*>(stats
 
 }  // namespace
 
-void CpuEngine::run(const AddNorm& op) {
+void CpuOperations::run(const AddNorm& op) {
   const Size d = op.residual.cols;
   RowStats* stats = stats_of(op.stats);
   SiteWriter(workspace_, op.out, op.casting).write([&](Size first, Size rows, float* tile, int) {
@@ -142,7 +142,7 @@ void CpuEngine::run(const AddNorm& op) {
   });
 }
 
-void CpuEngine::run(const AddNormBackward& op) {
+void CpuOperations::run(const AddNormBackward& op) {
   const Size d = op.sum.cols;
   const RowStats* stats = stats_of(op.stats);
   NormSums sums(d);
@@ -177,7 +177,7 @@ void CpuEngine::run(const AddNormBackward& op) {
   });
 }
 
-void CpuEngine::run(const NormAdd& op) {
+void CpuOperations::run(const NormAdd& op) {
   const Size d = op.residual.cols;
   RowStats* stats = stats_of(op.stats);
   const auto row_forward = [&](Size row, float* normed) {
@@ -200,7 +200,7 @@ void CpuEngine::run(const NormAdd& op) {
   });
 }
 
-void CpuEngine::run(const Combine& op) {
+void CpuOperations::run(const Combine& op) {
   const Size d = op.x.cols;
 #pragma omp parallel for schedule(static)
   for (Size row = 0; row < op.x.rows; ++row) {
@@ -208,7 +208,7 @@ void CpuEngine::run(const Combine& op) {
   }
 }
 
-void CpuEngine::run(const NormAddBackward& op) {
+void CpuOperations::run(const NormAddBackward& op) {
   const Size d = op.branch.cols;
   const RowStats* stats = stats_of(op.stats);
   NormSums sums(d);

@@ -144,7 +144,7 @@ RandomKey other_stream(RandomKey key, std::uint32_t which) {
 
 }  // namespace
 
-void CpuEngine::run(const MeasureGradients& op) {
+void CpuOperations::run(const MeasureGradients& op) {
   double total = 0;
   std::uint64_t nonfinite = 0;
   for (std::size_t i = 0; i < op.gradients.size(); ++i) {
@@ -164,7 +164,7 @@ void CpuEngine::run(const MeasureGradients& op) {
   for (std::size_t i = 0; i < op.gradients.size(); ++i) op.factors[i] *= factor;
 }
 
-void CpuEngine::run(const AdamW& op) {
+void CpuOperations::run(const AdamW& op) {
   if (op.summary->skip != 0) return;
   const float limit = op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity();
   const Update update{*op.gradient_factor,

@@ -1,19 +1,31 @@
 // Results do not depend on the number of threads: bit for bit where each output has one sum, within rounding where
 // threads share one.
+#include <cblas.h>
 #include <functional>
+#include <omp.h>
 
 #include "engine/support.h"
 
 namespace quaver::test {
 namespace {
 
-// The setting is global to the process, so engines are made one after the other, never side by side.
 template <class Result>
 std::pair<Result, Result> with_one_and_two(const std::function<Result(Engine&)>& run) {
-  Result one = run(*make_cpu_engine(1));
-  Result two = run(*make_cpu_engine(2));
-  make_cpu_engine(1);
-  return {std::move(one), std::move(two)};
+  const auto one = make_cpu_engine(1);
+  const auto two = make_cpu_engine(2);
+  Result first = run(*one);
+  return {std::move(first), run(*two)};
+}
+
+// A library must not change how many threads the program around it has.
+TEST(Threads, OfTheProcessAreLeftAlone) {
+  const int openmp = omp_get_max_threads();
+  const int openblas = openblas_get_num_threads();
+  const auto engine = make_cpu_engine(openmp + 1);
+  Matrix x = random_matrix(300, 65, 1);
+  engine->run(FillZero{x.view()});
+  EXPECT_EQ(omp_get_max_threads(), openmp);
+  EXPECT_EQ(openblas_get_num_threads(), openblas);
 }
 
 using Bytes = std::vector<std::byte>;
