@@ -240,7 +240,7 @@ void add_train(std::vector<Key>& keys) {
                "What is kept for the backward pass. speed: everything; balanced: columnwise codes are "
                "requantized where that is free; small: wherever possible, and the hidden matrices of "
                "MLPs are recomputed.");
-  train.number("z_loss", &T::z_loss, from(0, 1),
+  train.number("z_loss", &T::z_loss, {.low = 0, .high = 1},
                "Weight of log² of the softmax's denominator in the training loss (and in the training loss reported), "
                "which keeps logits from drifting; 1e-4 is usual, 0: none.");
   train.integer("threads", &T::threads, from(0, 4096), "CPU threads; 0: all cores.");

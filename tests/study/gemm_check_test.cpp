@@ -28,8 +28,8 @@ class AskedEngine final : public test::IdleEngine {
     asked.emplace_back(a, b);
     return {SupportLevel::emulated, asked.size() == different ? "otherwise" : "alike"};
   }
-  void matmul(const Gemm&) override {
-    if (fails) throw Error("no product today");
+  void on_gemm(const Gemm&) override {
+    if (fails) throw Error("no GEMM today");
   }
 
   bool fails = false;
@@ -52,10 +52,10 @@ TEST(ProductCheckByHand, CountsBothOperandsThatAreOther) {
 TEST(ProductCheckByHand, AProductThatFailsSaysWhy) {
   AskedEngine idle;
   idle.fails = true;
-  EXPECT_EQ(check_gemm(idle, 16, 1).failure, "no product today");
+  EXPECT_EQ(check_gemm(idle, 16, 1).failure, "no GEMM today");
   EXPECT_FALSE(check_gemm(idle, 16, 1).good());
   const auto engine = make_cpu_engine(1);
-  EXPECT_EQ(check_gemm(*engine, idle, 16, 1).failure, "no product today");
+  EXPECT_EQ(check_gemm(*engine, idle, 16, 1).failure, "no GEMM today");
 }
 
 // Two operations a term: 2 n³ in the time that was taken.

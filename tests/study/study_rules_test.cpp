@@ -12,45 +12,18 @@ namespace quaver {
 namespace {
 
 // The CPU engine, as far as a GEMM needs it, with one value of the result replaced.
-class SpoilingEngine final : public Engine {
+class SpoilingEngine final : public RunsEach<SpoilingEngine, Engine> {
  public:
   SpoilingEngine(Size place, float value) : place_(place), value_(value) {}
 
   std::string name() const override { return "spoiling"; }
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return engine_->device().allocate(bytes); }
-  void upload(const void* host, void* device, std::size_t bytes) override {
-    engine_->device().upload(host, device, bytes);
-  }
-  void download(const void* device, void* host, std::size_t bytes) override {
-    engine_->device().download(device, host, bytes);
-  }
-  std::size_t free_memory() const override { return engine_->device().free_memory(); }
-  std::size_t workspace_bytes() const override { return engine_->device().workspace_bytes(); }
-  void quantize(View x, QuantizedTensor& out, const Casting& casting, float factor) override {
-    engine_->run(Quantize{x, out, casting, factor});
-  }
-  void matmul(const Gemm& op) override {
+  Device& device() override { return engine_->device(); }
+
+  template <class Operation>
+  void each(const Operation& op) {
     engine_->run(op);
-    op.out.f32()[place_] = value_;
+    if constexpr (std::is_same_v<Operation, Gemm>) op.out.f32()[place_] = value_;
   }
-  void fill_zero(View) override {}
-  void sum_columns(View, View) override {}
-  void embed(const Embed&) override {}
-  void embed_backward(const EmbedBackward&) override {}
-  void add_norm(const AddNorm&) override {}
-  void add_norm_backward(const AddNormBackward&) override {}
-  void norm_add(const NormAdd&) override {}
-  void norm_add_backward(const NormAddBackward&) override {}
-  void combine(const Combine&) override {}
-  void prepare_heads(const PrepareHeads&) override {}
-  void prepare_heads_backward(const PrepareHeadsBackward&) override {}
-  void attention(const Attention&) override {}
-  void attention_backward(const AttentionBackward&) override {}
-  void activation(const Activation&) override {}
-  void activation_backward(const ActivationBackward&) override {}
-  void cross_entropy(const CrossEntropy&) override {}
-  void measure_gradients(const MeasureGradients&) override {}
-  void adamw(const AdamW&) override {}
 
  private:
   std::unique_ptr<Engine> engine_ = make_cpu_engine(1);

@@ -187,10 +187,10 @@ TEST(ResolvedConfig, AnAccumulatorIsThatOfAllProducts) {
   const auto engine = make_cpu_engine(1);
   const auto expect_all = [&](AccumulatorChoice choice, Accumulator one) {
     const Accumulators chosen = accumulators_for(choice, *engine);
-    EXPECT_EQ(chosen.forward, one);
-    EXPECT_EQ(chosen.input_gradient, one);
-    EXPECT_EQ(chosen.head_input_gradient, one);
-    EXPECT_EQ(chosen.weight_gradient, one);
+    EXPECT_EQ(chosen.fprop, one);
+    EXPECT_EQ(chosen.dgrad, one);
+    EXPECT_EQ(chosen.head_dgrad, one);
+    EXPECT_EQ(chosen.wgrad, one);
   };
   expect_all(AccumulatorChoice::fp32, Accumulator::fp32);
   expect_all(AccumulatorChoice::hopper, Accumulator::hopper);

@@ -294,7 +294,7 @@ TEST(PlannedMemory, OfACheckpointIsTheCopyThatIsWritten) {
     std::size_t bytes = 0;
     for (const TensorEntry& tensor : content.model) bytes += tensor.data.size();
     for (const TensorEntry& tensor : content.optimizer) bytes += tensor.data.size();
-    EXPECT_EQ(plan_memory(own.trainer.config(), make_cpu_engine(1)->hardware()).checkpoint, static_cast<Size>(bytes));
+    EXPECT_EQ(plan_memory(own.trainer.config(), make_cpu_engine(1)->device().hardware()).checkpoint, static_cast<Size>(bytes));
   }
 }
 
@@ -304,7 +304,7 @@ TEST(PlannedMemory, OfShadowChecksIsThatOfStatistics) {
     Config config = miniature_config("bf16");
     config.train.statistics_every = statistics_every;
     config.train.shadow_every = shadow_every;
-    return plan_memory(resolve_shape(config, 32), make_cpu_engine(1)->hardware()).arena();
+    return plan_memory(resolve_shape(config, 32), make_cpu_engine(1)->device().hardware()).arena();
   };
   EXPECT_EQ(arena(0, 3), arena(3, 0));
   EXPECT_GE(arena(3, 0), arena(0, 0));
@@ -317,7 +317,7 @@ TEST(MemoryThatIsMissing, IsSaidWithTheBatchThatFits) {
   const auto needed = [&](Size batch) {
     Config smaller = config;
     smaller.train.batch = batch;
-    return plan_memory(resolve_shape(smaller, 32), make_cpu_engine(1)->hardware()).engine_total();
+    return plan_memory(resolve_shape(smaller, 32), make_cpu_engine(1)->device().hardware()).engine_total();
   };
   config.train.memory_limit_mb = needed(128) / (1024 * 1024) + 1;
   ASSERT_GT(needed(192), config.train.memory_limit_mb * 1024 * 1024);
