@@ -83,7 +83,7 @@ float tensor_limit(const QuantSpec& spec);          // what an amax is scaled to
 std::uint32_t kept_scale_bits(ScaleFormat format);  // bits of s that stay
 
 // True where no tile can be cast before the whole tensor has been seen: a current scale of the whole tensor, a
-// whole-row block on the columns side, an e4m3 block scale under the tensor's.
+// whole-row block columnwise, an e4m3 block scale under the tensor's.
 bool needs_whole_tensor(const QuantSpec& spec, Side side);
 
 // True where the columnwise codes are exactly the transpose of the rowwise codes, so that one copy is enough.
@@ -99,8 +99,8 @@ inline constexpr Size tile_rows = 128;
 Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
                     const CodeMatrix& out);
 
-// Stochastic rounding of element (r, c) of the code matrix takes random_word(key, r · cols + c), where the columns side
-// uses key.stream ^ columns_stream so that the two copies round independently.
+// Stochastic rounding of element (r, c) of the code matrix uses random_word(key, r · cols + c), where columnwise casts
+// use key.stream ^ columns_stream so that the two copies round independently.
 inline constexpr std::uint32_t columns_stream = 0x9E3779B9U;
 
 // Casts rows [first_row, first_row + rows) of the source matrix: tile_rows of them from a multiple of tile_rows, fewer

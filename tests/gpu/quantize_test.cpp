@@ -63,7 +63,7 @@ TEST_P(QuantizeTest, ZerosAlone) {
   }
 }
 
-// Weights are FP32, or BF16, whatever wide matrices are.
+// Weights are FP32, or BF16, whatever high-precision matrices are.
 TEST_P(QuantizeTest, SourcesInFp32AndBf16WithFactors) {
   for (const NamedSpec& named : every_spec()) {
     for (const Kept source : {Kept::f32, Kept::bf16}) {

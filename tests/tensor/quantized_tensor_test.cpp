@@ -1,4 +1,4 @@
-// A quantised tensor knows which of its copies exist, how products read them, and how many bytes they take.
+// A quantized tensor knows which of its copies exist, how GEMMs read them, and how many bytes they need.
 #include "tensor/quantized_tensor.h"
 
 #include <cstring>

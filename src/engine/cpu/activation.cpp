@@ -1,4 +1,4 @@
-// Activation functions and their derivatives, cast into the site of the product that reads them.
+// Activation functions and their derivatives, cast into the site of the GEMM that reads them.
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/site_writer.h"
 #include "engine/cpu/vector_math.h"

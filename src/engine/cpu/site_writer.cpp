@@ -65,7 +65,7 @@ void SiteWriter::cast_tile(Size first, Size count, const float* values, CastStat
     quantize_tile(values, cols_, first, count, Side::rows, key, casting_.detail, rows_matrix_, stats);
   }
   if (!out_.has_own_columns()) return;
-  CastStatistics ignored;  // the same elements seen again
+  CastStatistics ignored;  // the same elements, already counted
   quantize_tile(values, cols_, first, count, Side::columns, key, Detail::counts, columns_matrix_, ignored);
 }
 

@@ -33,7 +33,7 @@ TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
   }
 }
 
-// What an operation writes into a narrow site is the cast of what it writes into a wide one.
+// What an operation writes into a low-precision site is the cast of what it writes into a high-precision one.
 TEST_P(Sites, ProducersCastWhatTheyWouldWriteWide) {
   const auto [rows, cols] = std::pair<Size, Size>{130, 24};
   Matrix x = random_matrix(rows, cols, 1);

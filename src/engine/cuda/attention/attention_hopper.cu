@@ -1,5 +1,5 @@
-// What surrounds the gradients of attention_hopper.cuh: row_statistics of each query before, sums over grouped heads
-// after.
+// The launch of attention_hopper.cuh and the kernels around it: row statistics of each query before, sums over grouped
+// heads after.
 #include "engine/cuda/attention/attention_hopper.cuh"
 #include "engine/cuda/attention/attention_hopper.h"
 #include "quaver/error.h"

@@ -1,5 +1,5 @@
 // What a warp needs to multiply tiles of heads on tensor cores (mma.sync, any GPU since Ampere): the instructions,
-// tiles in shared memory, and products of a warp's 16 rows with them. For device code only.
+// tiles in shared memory, and MMAs of a warp's 16 rows with them. For device code only.
 #pragma once
 
 #include "engine/cuda/attention/attention_kernels.h"
@@ -74,7 +74,7 @@ inline __device__ void copy_tile(bf16* tile, const bf16* head, Size stride, int 
   }
 }
 
-// The warp's rows of a tile as the left factor of a product, columns [16·k, 16·k + 16).
+// The warp's rows of a tile as the left operand of an MMA, columns [16·k, 16·k + 16).
 template <int E>
 inline __device__ void left_factor(std::uint32_t (&out)[4], const bf16* tile, int k) {
   const int row = warp() * rows_of_warp + lane() % 16;

@@ -1,6 +1,6 @@
 // Attention on tensor cores. A warp owns 16 rows and everything that belongs to them: its logits become, in registers,
-// the left factor of the next product, so nothing but the tiles of heads that pass by goes through shared memory. Those
-// are copied ahead, two deep.
+// the left operand of the next MMA, so only the tiles of heads that it iterates over go through shared memory. Those
+// are copied ahead in two stages.
 #include "engine/cuda/attention/attention_mma.cuh"
 
 namespace quaver::cuda {
@@ -141,7 +141,7 @@ constexpr int backward_rows = backward_warps * rows_of_warp;
 template <int E>
 constexpr int backward_columns = E <= 64 ? 64 : 32;
 
-// A stage of what passes by: two tiles, and for each column its log_sum and its row_dot (read where columns are
+// A stage of the streamed operands: two tiles, and for each column its log_sum and its row_dot (read where columns are
 // queries).
 template <int E>
 constexpr int stage_elements = 2 * backward_columns<E>* tile_stride<E> + 2 * 2 * backward_columns<E>;

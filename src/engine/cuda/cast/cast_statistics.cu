@@ -24,7 +24,7 @@ struct Moments {
 struct StatisticsJob {
   Source x;
   SideJob rows;
-  Moments* parts;  // one a tile
+  Moments* parts;  // one per tile
   SiteStatistics* statistics;
 };
 

@@ -1,4 +1,4 @@
-// The functions themselves, on eight elements. What backward casts once more must be what forward cast, to the bit.
+// The functions themselves, on eight elements. What backward requantizes must be what forward cast, to the bit.
 #pragma once
 
 namespace quaver::cuda {

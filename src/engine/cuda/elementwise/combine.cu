@@ -31,11 +31,12 @@ void combine(Gpu& gpu, const Combine& op) {
   const Size count = op.out.count();
   if (count == 0) return;
   if (op.x.format != op.out.format || op.y.format != op.out.format) {
-    throw Error("two matrices in different formats are to be added", "this is a defect: wide matrices share a format");
+    throw Error("two matrices in different formats are to be added",
+                "this is a defect: high-precision matrices share a format");
   }
   const bool aligned = aligned16(op.x.data) && aligned16(op.y.data) && aligned16(op.out.data);
   const auto blocks = static_cast<unsigned>(ceil_div(count, threads * group_size));
-  with_wide(op.out.format, [&]<class T>(T) {
+  with_high_precision(op.out.format, [&]<class T>(T) {
     combine_kernel<T><<<blocks, threads, 0, gpu.stream()>>>(static_cast<const T*>(op.x.data),
                                                             static_cast<const T*>(op.y.data), op.keep, op.add, count,
                                                             aligned, static_cast<T*>(op.out.data));

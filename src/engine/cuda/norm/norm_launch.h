@@ -46,10 +46,10 @@ int slots_ahead(const Gpu& gpu, Size codes) {
   }
 }
 
-// Blocks that loop over the tiles: as many as run at once, at most one a tile.
+// Blocks that loop over the tiles: as many as run at once, at most one per tile.
 template <class Kernel>
 unsigned persistent_blocks(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what) {
-  if (shared > 32 * 1024) {  // beyond 48 KiB, the kernel's own included, it has to be asked for
+  if (shared > 32 * 1024) {  // beyond 48 KiB, static shared memory included, a kernel must opt in
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), what);
   }
   int per_multiprocessor = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr int embed_warps = 8;
 constexpr int embed_threads = embed_warps * warp_size;
 
-// One warp a token.
+// One warp per token.
 template <class Table, class Position, class Out>
 __global__ void __launch_bounds__(embed_threads)
     embed_kernel(const std::int32_t* tokens, Size count, Size sequence, const Table* __restrict__ table,
@@ -261,16 +261,16 @@ void launch_embed(Gpu& gpu, const Embed& op) {
 void embed(Gpu& gpu, const Embed& op) {
   if (op.tokens.empty()) return;
   const Format position_format = op.positions.empty() ? op.table.format : op.positions.format;
-  with_wide(op.table.format, [&]<class Table>(Table) {
-    with_wide(position_format, [&]<class Position>(Position) {
-      with_wide(op.out.format, [&]<class Out>(Out) { launch_embed<Table, Position, Out>(gpu, op); });
+  with_high_precision(op.table.format, [&]<class Table>(Table) {
+    with_high_precision(position_format, [&]<class Position>(Position) {
+      with_high_precision(op.out.format, [&]<class Out>(Out) { launch_embed<Table, Position, Out>(gpu, op); });
     });
   });
 }
 
 void embed_backward(Gpu& gpu, const EmbedBackward& op) {
   if (op.tokens.empty()) return;
-  with_wide(op.gradient.format, [&]<class T>(T) {
+  with_high_precision(op.gradient.format, [&]<class T>(T) {
     add_table_gradient<T>(gpu, op);
     if (!op.positions_gradient.empty()) add_positions_gradient<T>(gpu, op);
   });
