@@ -73,7 +73,7 @@ struct Step {
   QuantizedTensor operand(Site& site, Size cols) {
     if (pass == Pass::evaluate) return scratch(site, cols, Copies::rows_only);
     if (!stores_columns_apart(site.spec, engine.sharing())) return saved(site, cols);
-    return {site, tokens(), cols, Copies::both, engine.sharing(), lender(), saver()};
+    return {site, tokens(), cols, Copies::both, engine.sharing(), MemoryBySide{lender(), saver()}};
   }
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
     return {site, tokens(), cols, copies, engine.sharing(), lender()};
@@ -83,19 +83,19 @@ struct Step {
   ColumnsCast columns_cast() const { return pass == Pass::evaluate ? ColumnsCast::never : ColumnsCast::with_rows; }
 
   // Whether a high-precision matrix is its own codes in this site: nothing to cast …
-  bool is_own_codes(const Site& site, const View& wide) const {
-    return site.spec.rows.format == wide.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
-           !is_low_precision(wide.format);
+  bool is_own_codes(const Site& site, const View& matrix) const {
+    return site.spec.rows.format == matrix.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
+           !is_low_precision(matrix.format);
   }
   // … and no statistics to gather.
-  bool takes_as_is(const Site& site, const View& wide) const {
-    return is_own_codes(site, wide) && (casting.detail == Detail::counts || !casting.observe);
+  bool takes_as_is(const Site& site, const View& matrix) const {
+    return is_own_codes(site, matrix) && (casting.detail == Detail::counts || !casting.observe);
   }
   // Full statistics of a matrix that is its own codes.
-  void look_at(Site& site, const View& wide) {
+  void look_at(Site& site, const View& matrix) {
     const Arena::Scope scope(arena);
-    QuantizedTensor copy = scratch(site, wide.cols, Copies::rows_only);
-    engine.run(Quantize{wide, copy, casting});
+    QuantizedTensor copy = scratch(site, matrix.cols, Copies::rows_only);
+    engine.run(Quantize{matrix, copy, casting});
   }
 
   // Whether the columns of an operand whose producer can requantize it are made in backward.

@@ -31,6 +31,15 @@ inline bool stores_columns_apart(const SiteSpec& spec, Sharing sharing) {
   return sharing == Sharing::apart && is_low_precision(spec.columns.format);
 }
 
+// Where the rowwise and the columnwise codes get their memory: each is called with a number of bytes.
+template <class TakeRows, class TakeColumns>
+struct MemoryBySide {
+  TakeRows rows;
+  TakeColumns columns;
+};
+template <class TakeRows, class TakeColumns>
+MemoryBySide(TakeRows, TakeColumns) -> MemoryBySide<TakeRows, TakeColumns>;
+
 class QuantizedTensor {
  public:
   QuantizedTensor() = default;
@@ -38,16 +47,16 @@ class QuantizedTensor {
   // Lays out a [rows × cols] tensor of the site over memory that `take(bytes)` provides.
   template <class Take>
   QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, Take take)
-      : QuantizedTensor(site, rows, cols, copies, sharing, take, take) {}
+      : QuantizedTensor(site, rows, cols, copies, sharing, MemoryBySide{take, take}) {}
 
-  // The same with a place of its own for the transposed copy.
+  // The same with memory of its own for the columnwise codes.
   template <class TakeRows, class TakeColumns>
-  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, TakeRows take_rows,
-                  TakeColumns take_columns)
+  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing,
+                  MemoryBySide<TakeRows, TakeColumns> take)
       : site_(&site), rows_count_(rows), cols_count_(cols) {
     const bool apart = stores_columns_apart(site.spec, sharing);
-    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take_rows);
-    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take_columns);
+    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take.rows);
+    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take.columns);
   }
 
   // A tensor whose codes are an existing matrix in high precision: no cast, no copy. Casting that matrix into it does
