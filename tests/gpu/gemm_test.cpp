@@ -60,9 +60,9 @@ class MatmulTest : public WideTest {
     Twin x(pair(), normal_matrix(size.tokens, size.in, 1));
     Twin w(pair(), normal_matrix(size.out, size.in, 2), Kept::f32);
     Twin dy(pair(), normal_matrix(size.tokens, size.out, 3));
-    TwinTensor tx(pair(), recipe.x, size.tokens, size.in, Copies::both, 8, "layer/x");
-    TwinTensor tw(pair(), recipe.w, size.out, size.in, Copies::both, 8, "layer/w");
-    TwinTensor tdy(pair(), recipe.dy, size.tokens, size.out, Copies::both, 8, "layer/dy");
+    TwinTensor tx(pair(), recipe.x, size.tokens, size.in, Copies::both, {8, "layer/x"});
+    TwinTensor tw(pair(), recipe.w, size.out, size.in, Copies::both, {8, "layer/w"});
+    TwinTensor tdy(pair(), recipe.dy, size.tokens, size.out, Copies::both, {8, "layer/dy"});
     store(pair(), x, tx, casting);
     store(pair(), w, tw, casting);
     store(pair(), dy, tdy, casting);

@@ -217,8 +217,8 @@ TEST_P(AdamWTest, CastsTheNewWeightIntoItsSite) {
     for (const Storage& storage : {storages[0], storages[4]}) {
       const std::string what = "adamw " + std::string(storage.name) + " into " + named.name;
       Trained trained(pair(), storage, {129, 257});
-      TwinTensor quantized(pair(), named.spec, 129, 257, Copies::both, 64);
-      TwinTensor apart(pair(), named.spec, 129, 257, Copies::both, 64);
+      TwinTensor quantized(pair(), named.spec, 129, 257, Copies::both, {64});
+      TwinTensor apart(pair(), named.spec, 129, 257, Copies::both, {64});
       trained.step(pair(), 1, 0, &quantized, &casting);
       expect_close(what, pair(), quantized);
       pair().gpu->run(Quantize{trained.weight.gpu(), apart.gpu(), casting});

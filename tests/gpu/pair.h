@@ -166,11 +166,16 @@ struct HostSide {
 };
 HostSide side_of(Engine& engine, const CodeMatrix& matrix);
 
+struct TwinSite {
+  float scale = 0;
+  std::string name = "site/x";
+};
+
 // A tensor in a site of each engine. The CPU's shares codes where that is exact, the GPU's never.
 class TwinTensor {
  public:
-  TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both, float scale = 0,
-             const std::string& name = "site/x");
+  TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both,
+             const TwinSite& twin_site = {});
   ~TwinTensor();
   TwinTensor(const TwinTensor&) = delete;
   TwinTensor& operator=(const TwinTensor&) = delete;

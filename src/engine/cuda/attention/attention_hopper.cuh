@@ -114,15 +114,20 @@ struct Turn {
   __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // of the last use of this stage
 };
 
+struct TileOrigin {
+  int column;
+  int row;
+  int sequence;
+};
+
 // `Rows` positions of a head, in boxes of 64 by 64.
 template <int E, int Rows>
-__device__ void copy_tile(Address to, const CUtensorMap& map, int column, int row, int b, Address here,
-                          std::uint64_t hint) {
+__device__ void copy_tile(Address to, const CUtensorMap& map, TileOrigin from, Address here, std::uint64_t hint) {
 #pragma unroll
   for (int p = 0; p < E / part; ++p) {
 #pragma unroll
     for (int r = 0; r < Rows; r += 64) {
-      copy_box(to + (p * Rows + r) * row_bytes, map, column + p * part, row + r, b, here, hint);
+      copy_box(to + (p * Rows + r) * row_bytes, map, from.column + p * part, from.row + r, from.sequence, here, hint);
     }
   }
 }
@@ -143,8 +148,8 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
       const int row = pair.j * key_rows;
       wait(keys.of(shared + T::keys_done), keys.parity_before());
       arrive_expecting(here, 2 * T::keys_bytes);
-      copy_tile<E, key_rows>(to + T::keys, qkv, (work.heads + kv) * E, row, b, here, read_once);
-      copy_tile<E, key_rows>(to + T::values, qkv, (work.heads + kv_heads + kv) * E, row, b, here, read_once);
+      copy_tile<E, key_rows>(to + T::keys, qkv, {(work.heads + kv) * E, row, b}, here, read_once);
+      copy_tile<E, key_rows>(to + T::values, qkv, {(work.heads + kv_heads + kv) * E, row, b}, here, read_once);
       ++keys.count;
     }
     const Address here = queries.of(shared + T::queries_here);
@@ -152,8 +157,8 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
     const int row = pair.i * T::query_rows;
     wait(queries.of(shared + T::queries_done), queries.parity_before());
     arrive_expecting(here, 2 * T::queries_bytes + T::row_statistics_bytes);
-    copy_tile<E, T::query_rows>(to + T::queries, qkv, h * E, row, b, here, read_again);
-    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, h * E, row, b, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::queries, qkv, {h * E, row, b}, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, {h * E, row, b}, here, read_again);
     copy_bytes(shared + T::row_statistics + queries.slot() * T::row_statistics_bytes,
                work.row_statistics + (Size{pair.item} * work.query_tiles + pair.i) * T::row_statistics_count,
                T::row_statistics_bytes, here);

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
       a.log_sum[place.row + row] = softmax.top[half] / log2_e + logf(sum);
     }
   }
-  write_rows<E>(a.result + place.result, place.result_stride, first, a, sums, inverse[0], inverse[1]);
+  write_rows<E>(a.result + place.result, place.result_stride, first, a, sums, inverse);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------
@@ -283,29 +283,38 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
     __syncthreads();
   }
 
-  write_rows<E>(a.qkv_gradient + (keys ? own.key : own.query), own.qkv_stride, first, a, sums, a.scale, a.scale);
-  if constexpr (keys) write_rows<E>(a.qkv_gradient + own.value, own.qkv_stride, first, a, value_sums, 1, 1);
+  const float scales[2] = {a.scale, a.scale};
+  const float ones[2] = {1, 1};
+  write_rows<E>(a.qkv_gradient + (keys ? own.key : own.query), own.qkv_stride, first, a, sums, scales);
+  if constexpr (keys) write_rows<E>(a.qkv_gradient + own.value, own.qkv_stride, first, a, value_sums, ones);
 }
 
+struct LaunchShape {
+  int rows;  // of a block's tile
+  int heads;
+  int threads;
+  int bytes;  // of shared memory
+};
+
 template <class Kernel>
-void launch(Gpu& gpu, Kernel kernel, const Arguments& a, int rows, int heads, int threads, int bytes,
-            const char* name) {
-  const Size blocks = ceil_div(a.sequence, rows) * heads * a.batch;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
-  kernel<<<static_cast<unsigned int>(blocks), threads, static_cast<std::size_t>(bytes), gpu.stream()>>>(a);
+void launch(Gpu& gpu, Kernel kernel, const Arguments& a, const LaunchShape& shape, const char* name) {
+  const Size blocks = ceil_div(a.sequence, shape.rows) * shape.heads * a.batch;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.bytes), name);
+  const auto bytes = static_cast<std::size_t>(shape.bytes);
+  kernel<<<static_cast<unsigned int>(blocks), shape.threads, bytes, gpu.stream()>>>(a);
   check_launch(name);
 }
 
 template <int E>
 void forward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, forward_kernel<E>, a, forward_rows, a.heads, forward_threads, forward_bytes<E>, "attention");
+  launch(gpu, forward_kernel<E>, a, {forward_rows, a.heads, forward_threads, forward_bytes<E>}, "attention");
 }
 
 template <int E>
 void backward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, backward_kernel<E, Side::keys>, a, backward_rows, a.kv_heads, backward_threads, backward_bytes<E>,
+  launch(gpu, backward_kernel<E, Side::keys>, a, {backward_rows, a.kv_heads, backward_threads, backward_bytes<E>},
          "attention, gradient of keys");
-  launch(gpu, backward_kernel<E, Side::queries>, a, backward_rows, a.heads, backward_threads, backward_bytes<E>,
+  launch(gpu, backward_kernel<E, Side::queries>, a, {backward_rows, a.heads, backward_threads, backward_bytes<E>},
          "attention, gradient of queries");
 }
 

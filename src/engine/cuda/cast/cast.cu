@@ -191,7 +191,7 @@ CastJob cast_job(Gpu& gpu, const View& x, const Source& source, const CastTarget
 void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
   const Source& x = job.x;
   if (target.column_sums == nullptr || x.rows * x.cols == 0) return;
-  add_partial_sums(gpu, job.partial_sums, x.tiles_down(), x.cols, x.cols, 1.0F, target.column_sums);
+  add_partial_sums(gpu, {job.partial_sums, x.tiles_down(), x.cols, x.cols}, 1.0F, target.column_sums);
 }
 
 template <class Fill>

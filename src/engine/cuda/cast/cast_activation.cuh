@@ -112,7 +112,7 @@ struct GradientFill {
       in.x.unpack(v);
       in.dy.unpack(d);
       if constexpr (F == Function::swiglu) in.up.unpack(up);
-      activate_backward<F>(v, up, forward, factor, limit, d, dup);
+      activate_backward<F>(v, up, {forward, factor, limit}, d, dup);
       return Eight::pack(col < cols ? d : dup);
     };
     fill_tile<4>(out, place, tile, load, make);

@@ -114,8 +114,9 @@ struct SideState {
   float tensor_scale;
   float tensor_factor;
   RandomKey key;
+  bool counting;
 
-  __device__ explicit SideState(const SideJob& side) : key(side.random_key()) {
+  __device__ explicit SideState(const SideJob& side, bool counts = false) : key(side.random_key()), counting(counts) {
     const float amax = side.tensor_amax != nullptr ? lane::value(*side.tensor_amax) : 0.0F;
     tensor_scale =
         stored_tensor_scale(side.rule, amax, side.rule.tensor == TensorScale::given ? *side.given_scale : 1.0F);
@@ -126,8 +127,7 @@ struct SideState {
 
 template <Format F, Side S>
 __device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at,
-                           const BlockAmaxes& block_amaxes, bool counting, float (&v)[group_size],
-                           GroupCounts& counts) {
+                           const BlockAmaxes& block_amaxes, float (&v)[group_size], GroupCounts& counts) {
   if (side.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, side.signs);
   const Bits largest = largest_magnitude(v);
   const Bits amax = is_finite(largest) ? largest : finite_amax(v);
@@ -141,7 +141,7 @@ __device__ void cast_group(const SideJob& side, const SideState& state, const Gr
     encode_group<F, Rounding::nearest_even>(v, factor, state.key, 0, packed);
   }
   if (!is_finite(largest)) patch_nonfinite<F>(v, packed);
-  if (S == Side::rows && counting) count_group<F>(v, packed, factor, largest, amax, counts);
+  if (S == Side::rows && state.counting) count_group<F>(v, packed, factor, largest, amax, counts);
   if (at.count > 0) store_group<F>(side, at, packed);
 }
 
@@ -164,13 +164,13 @@ __device__ inline float sum_of(const float (&v)[group_size]) {
 template <class T, Format F>
 __device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, const BlockAmaxes& block_amaxes,
                           GroupCounts& counts) {
-  const SideState state(job.rows);
+  const SideState state(job.rows, job.statistics != nullptr);
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
     const GroupPlace at = group_place<Side::rows>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::rows, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
-    cast_group<F, Side::rows>(job.rows, state, at, block_amaxes, job.statistics != nullptr, v, counts);
+    cast_group<F, Side::rows>(job.rows, state, at, block_amaxes, v, counts);
   }
 }
 
@@ -185,7 +185,7 @@ __device__ void cast_columns(const CastJob& job, const TilePlace& place, const T
     float v[group_size];
     read_group<T, Side::columns, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
     if (job.partial_sums != nullptr) add_column<lane_groups>(job.x, at, sum_of(v), job.partial_sums);
-    cast_group<F, Side::columns>(job.columns, state, at, block_amaxes, false, v, ignored);
+    cast_group<F, Side::columns>(job.columns, state, at, block_amaxes, v, ignored);
   }
 }
 

@@ -159,14 +159,22 @@ struct Strip {
   }
 };
 
+struct TileTarget {
+  const FusedTarget& out;
+  const Fp8Caster& caster;
+  const Tile& tile;
+};
+
 // Writes eight results to row r of the tile and to `at` elements from the start of the matrix.
 template <class T, bool kFp8, bool kWhole>
-__device__ void put(const FusedTarget& out, const Fp8Caster& caster, const Tile& tile, const Strip& strip, int r,
-                    Size at, const float (&v)[8], CastCounts& counts) {
+__device__ void put(const TileTarget& target, const Strip& strip, int r, Size at, const float (&v)[8],
+                    CastCounts& counts) {
+  const FusedTarget& out = target.out;
+  const Tile& tile = target.tile;
   const bool aligned = kWhole || strip.aligned;
   const int valid = kWhole ? 8 : strip.valid;
   if constexpr (kFp8) {
-    caster.with_format([&](const auto& to_format) {
+    target.caster.with_format([&](const auto& to_format) {
       const uint2 codes = to_format.cast(v, counts);
       if (out.rows != nullptr) store_codes(out.rows + at, 0, valid, aligned, codes);
       if (out.columns != nullptr) tile.put(tile.offset(r, strip.across * 8), codes);
@@ -224,7 +232,7 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
       activate<F>(v, u, op.factor, op.limit);
       if (op.partials != nullptr) add_to(sums, v);
       const Size at = offset_of(t * tile_rows_count + r, op.cols) + strip.col;
-      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, v, counts);
+      put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, v, counts);
     });
     if constexpr (kFp8) {
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols);
@@ -278,7 +286,7 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
       in.at(0, i).unpack(v);
       in.at(1, i).unpack(d);
       if constexpr (results == 2) in.at(2, i).unpack(u);
-      activate_backward<F>(v, u, op.forward, op.factor, op.limit, d, e);
+      activate_backward<F>(v, u, {op.forward, op.factor, op.limit}, d, e);
       if (op.partials != nullptr) {
         add_to(sums, d);
         if constexpr (results == 2) add_to(up_sums, e);
@@ -290,8 +298,8 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
         });
       }
       const Size at = offset_of(t * tile_rows_count + r, op.width) + strip.col;
-      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, d, counts);
-      if constexpr (results == 2) put<T, kFp8, kWhole>(op.out, caster, up_tile, strip, r, at + op.cols, e, counts);
+      put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, d, counts);
+      if constexpr (results == 2) put<T, kFp8, kWhole>({op.out, caster, up_tile}, strip, r, at + op.cols, e, counts);
     });
     if constexpr (kFp8) {
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols * results);
@@ -335,7 +343,7 @@ void launch(Gpu& gpu, Kernel kernel, Map<T>& args, Size sums_width, const char* 
   kernel<<<grid, threads, shared, gpu.stream()>>>(args);
   check_launch(what);
   if (column_sums != nullptr) {
-    add_partial_sums(gpu, args.partials, strips, sums_width, sums_width, 1.0F, column_sums);
+    add_partial_sums(gpu, {args.partials, strips, sums_width, sums_width}, 1.0F, column_sums);
   }
 }
 

@@ -249,14 +249,16 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
     args.partials = gpu.workspace<float>(Slot::sums, static_cast<Size>(blocks) * 3 * args.cols);
     kernel<<<blocks, block, shared, gpu.stream()>>>(args);
     check_launch("add_norm_backward");
-    const Size stride = 3 * args.cols;
+    const auto sums_at = [&](int kind) {
+      return PartialSums{args.partials + kind * args.cols, blocks, 3 * args.cols, args.cols};
+    };
     const NormGradients& to = op.gradients;
-    if (!to.gain.empty()) add_partial_sums(gpu, args.partials, blocks, stride, args.cols, to.factor, to.gain.f32());
+    if (!to.gain.empty()) add_partial_sums(gpu, sums_at(0), to.factor, to.gain.f32());
     if (!to.shift.empty()) {
-      add_partial_sums(gpu, args.partials + args.cols, blocks, stride, args.cols, to.factor, to.shift.f32());
+      add_partial_sums(gpu, sums_at(1), to.factor, to.shift.f32());
     }
     if (branch.column_sums != nullptr) {
-      add_partial_sums(gpu, args.partials + 2 * args.cols, blocks, stride, args.cols, 1.0F, branch.column_sums);
+      add_partial_sums(gpu, sums_at(2), 1.0F, branch.column_sums);
     }
   };
   with_team(args.cols, "add_norm_backward", [&]<int V, int W, bool kEven>() {
