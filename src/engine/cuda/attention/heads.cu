@@ -30,6 +30,7 @@ struct HeadShape {
   Size width;  // of a row
   Size tokens;
   unsigned sequence;
+  Size tokens_per_block = block_tokens;  // in the backward pass
 };
 
 struct HeadNorm {
@@ -210,10 +211,10 @@ __device__ void norm_backward(const float (&x)[2][group_size], const float (&gai
 
 template <class T, bool normed>
 __global__ void __launch_bounds__(threads)
-    heads_backward_kernel(HeadShape shape, HeadNorm norm, const float2* __restrict__ table, Size tokens_per_block,
-                          const T* __restrict__ in, T* __restrict__ gradient, float* __restrict__ partials) {
-  const Size token_base = static_cast<Size>(blockIdx.x) * tokens_per_block;
-  const auto items = static_cast<unsigned>(min(tokens_per_block, shape.tokens - token_base) * shape.heads);
+    heads_backward_kernel(HeadShape shape, HeadNorm norm, const float2* __restrict__ table, const T* __restrict__ in,
+                          T* __restrict__ gradient, float* __restrict__ partials) {
+  const Size token_base = static_cast<Size>(blockIdx.x) * shape.tokens_per_block;
+  const auto items = static_cast<unsigned>(min(shape.tokens_per_block, shape.tokens - token_base) * shape.heads);
   const unsigned stride = threads / shape.lanes;
   GainSums sums;
   for (unsigned base = 0; base < items; base += stride) {
@@ -311,19 +312,19 @@ void backward(Gpu& gpu, RotaryTables& tables, const PrepareHeadsBackward& op) {
   const float2* table = table_of(gpu, tables, forward);
   const HeadNorm norm = norm_of(forward);
   const Size wanted = std::max(block_tokens, ceil_div(shape.tokens, backward_blocks));
-  const Size tokens_per_block = has_norm(forward) ? wanted : block_tokens;
-  const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, tokens_per_block));
+  if (has_norm(forward)) shape.tokens_per_block = wanted;
+  const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, shape.tokens_per_block));
   auto* gradient = static_cast<T*>(op.gradient.data);
   if (!has_norm(forward)) {
     heads_backward_kernel<T, false>
-        <<<blocks, threads, 0, gpu.stream()>>>(shape, norm, table, tokens_per_block, nullptr, gradient, nullptr);
+        <<<blocks, threads, 0, gpu.stream()>>>(shape, norm, table, nullptr, gradient, nullptr);
     return check_launch("prepare_heads_backward");
   }
   const Size row = sums_per_block(shape);
   auto* partials = gpu.workspace<float>(Slot::sums, blocks * row);
   heads_backward_kernel<T, true>
       <<<blocks, threads, static_cast<std::size_t>(warps * row) * sizeof(float), gpu.stream()>>>(
-          shape, norm, table, tokens_per_block, static_cast<const T*>(forward.in.data), gradient, partials);
+          shape, norm, table, static_cast<const T*>(forward.in.data), gradient, partials);
   check_launch("prepare_heads_backward");
   const auto out = [](const View& view) { return view.empty() ? nullptr : view.f32(); };
   gain_gradients_kernel<<<static_cast<unsigned>(ceil_div(2 * shape.size, warps)), threads, 0, gpu.stream()>>>(
