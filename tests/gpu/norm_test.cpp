@@ -91,7 +91,7 @@ class NormTest : public WideTest {
                 const AddNormCase& options) {
     const auto& [branching, copies, factors] = options;
     NormInputs in(pair(), shape, kind.kind, kind.has_shift);
-    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, known_scale);
+    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, {known_scale});
     const bool has_branch = branching != Branching::none;
     Twin& sum = branching == Branching::in_place ? in.x : in.sum;
     pair().cpu->run(AddNorm{.norm = in.cpu_norm(),

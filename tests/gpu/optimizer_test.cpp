@@ -113,8 +113,8 @@ class AdamWTest : public WideTest {
         : storage(storage_),
           weight(pair, normal_matrix(shape.rows, shape.cols, 1), storage_.weight),
           gradient(pair, normal_matrix(shape.rows, shape.cols, 2, 0.1F), Kept::f32),
-          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, 0, "m"),
-          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, 0, "v"),
+          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "m"}),
+          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "v"}),
           factor(pair, {0.8F}),
           summary(pair, std::vector<GradientSummary>(1)),
           statistics(pair, std::vector<UpdateStatistics>(1)) {
