@@ -75,11 +75,12 @@ struct Codes {
 void run_tiles(benchmark::State& state, const QuantSpec& spec, Side side, Detail detail) {
   Codes codes(spec);
   if (side == Side::columns) std::swap(codes.matrix.rows, codes.matrix.cols);
-  prepare_scales(source().data(), rows, cols, side, 1.0F, key, codes.matrix);
+  prepare_scales({source().data(), rows, cols}, {.side = side, .given_scale = 1.0F, .random = key}, codes.matrix);
   for (auto _ : state) {
     CastStatistics stats;
     for (Size first = 0; first < rows; first += tile_rows) {
-      quantize_tile(source().data() + first * cols, cols, first, tile_rows, side, key, detail, codes.matrix, stats);
+      quantize_tile({source().data() + first * cols, cols, first, tile_rows},
+                    {.side = side, .random = key, .detail = detail}, codes.matrix, stats);
     }
     benchmark::DoNotOptimize(stats);
   }
@@ -137,7 +138,8 @@ void decode_plain(benchmark::State& state, Format format) {
 
 void decode_matrix(benchmark::State& state, const QuantSpec& spec) {
   Codes codes(spec);
-  quantize(source().data(), rows, cols, Side::rows, 1.0F, key, Detail::counts, codes.matrix);
+  quantize({source().data(), rows, cols},
+           {.side = Side::rows, .given_scale = 1.0F, .random = key, .detail = Detail::counts}, codes.matrix);
   for (auto _ : state) {
     decode_rows(codes.matrix, 0, rows, target().data(), cols);
     benchmark::ClobberMemory();

@@ -1,4 +1,4 @@
-// Where what was measured on this machine is kept, such as the fastest algorithm of each product.
+// The folder for what was measured on this machine, such as the fastest algorithm of each GEMM.
 #pragma once
 
 #include <cstdlib>

@@ -24,7 +24,7 @@ struct CudaOptions {
 // Throws Error naming what is missing (the module, a library, a GPU) and the remedy.
 std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options);
 
-// Whether there is anything to try: the module lies beside the program and a driver is installed.
+// Whether loading may succeed: the module is beside the program and a driver is installed.
 bool cuda_may_be_there();
 
 struct CudaDevice {
@@ -32,7 +32,7 @@ struct CudaDevice {
   int architecture = 0;  // 90 for Hopper
   int multiprocessors = 0;
   std::size_t memory = 0;       // bytes, used or not
-  std::string pci_bus_id = {};  // as NVML takes it
+  std::string pci_bus_id = {};  // as NVML expects it
 };
 
 // What the module finds once it is loaded. Versions are empty where a library is not found.
@@ -46,7 +46,7 @@ struct CudaMachine {
   std::string devices_problem;  // why there are none: CUDA's own words
 };
 
-// How far loading the module gets. absent and no_driver are no faults: the machine has no use for it.
+// How far loading the module gets. absent and no_driver are not errors: the machine does not need it.
 enum class CudaState : std::uint8_t { absent, no_driver, unusable, no_gpu, ready };
 
 struct CudaReport {
@@ -55,7 +55,7 @@ struct CudaReport {
   std::vector<std::filesystem::path> searched;  // where it was looked for
   std::string problem;                          // what is missing; empty where ready
   std::string remedy;
-  CudaMachine machine;  // from no_gpu on
+  CudaMachine machine;  // set from no_gpu on
 };
 
 // Loads the module and asks it; throws nothing.

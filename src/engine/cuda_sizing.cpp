@@ -1,4 +1,4 @@
-// What the CUDA engine's operations take for themselves, slot by slot, by the sizes and rules that it uses itself
+// The workspace of the CUDA engine's operations, slot by slot, from the same sizes and rules that the engine uses
 // (cuda/workspace_sizes.h, cuda/fusion.h, tensor_cores.h). Slots of a few kilobytes are left out.
 #include "engine/cuda/workspace_sizes.h"
 #include "engine/cuda_module.h"

@@ -1,5 +1,5 @@
 // Where operations run: its memory, its stream of work, and what the host may ask of it. Operations (operations.h) are
-// apart: who only moves bytes or waits takes a Device, and a communicator between several devices belongs here too.
+// separate: code that only copies or waits needs a Device, and a communicator between several devices belongs here too.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class Device {
   // The host's bytes are copied before it returns.
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
 
-  // Enqueues a copy to the host and returns. `use` is called with the bytes as they are when the device gets there: in
-  // the next synchronize() at the latest, in the order of the calls.
+  // Enqueues a copy to the host and returns. `use` is called with the bytes at that point of the stream: in the next
+  // synchronize() at the latest, in the order of the calls.
   using Use = std::function<void(const std::byte*)>;
   virtual void read(const void* device, std::size_t bytes, const Use& use) = 0;
 
@@ -48,12 +48,12 @@ class Device {
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;
 
   // Calls work(), which only runs operations. A device may capture them the first time (a CUDA graph) and replay the
-  // capture when the same key comes again: the key stands for all that the operations depend on, except the contents of
+  // capture when the same key comes again: the key identifies all that the operations depend on, except the contents of
   // device memory and the uploaded scales.
   virtual void replay(std::uint64_t key, const std::function<void()>& work) = 0;
 
-  virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still give
-  virtual std::size_t workspace_bytes() const = 0;  // taken by operations for themselves
+  virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still return
+  virtual std::size_t workspace_bytes() const = 0;  // allocated by operations for themselves
 };
 
 }  // namespace quaver

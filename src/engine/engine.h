@@ -12,7 +12,7 @@
 
 namespace quaver {
 
-// How a GEMM of two operands runs on a device: as they are stored, emulated by way of a wider format, or not at all.
+// How a GEMM of two operands runs on a device: as they are stored, emulated in a higher precision, or not at all.
 enum class SupportLevel : std::uint8_t { native, emulated, unavailable };
 
 struct Support {

@@ -89,7 +89,7 @@ GemmChoices parse_gemm_choices(std::string_view text) {
   GemmChoices choices;
   for (std::size_t count = 0; count < most_lines && !text.empty(); ++count) {
     const std::size_t end = text.find('\n');
-    // A line that nothing of ours is as long as, or one cut off: nothing behind it is read.
+    // A line longer than any that is written, or one cut off: nothing after it is read.
     if (end == std::string_view::npos || end >= longest_line) break;
     std::string key;
     GemmChoice choice;

@@ -1,5 +1,5 @@
-// What the GPU itself feels of a run: power, clock, temperature, memory, energy, how busy it is. Asked of NVML, the
-// driver's own library, which is loaded when it is there and never needed.
+// The GPU's sensors during a run: power, clock, temperature, memory, energy, utilization. They are read through NVML,
+// the driver's own library, which is optional and loaded at run time.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ std::optional<Functions> load();
 
 }  // namespace nvml
 
-// One look at the GPU. What a model does not report is empty.
+// One sample of the GPU. Values that a GPU does not report are empty.
 struct GpuReading {
   std::optional<double> watts;
   std::optional<int> sm_mhz;
@@ -76,7 +76,7 @@ class GpuMeter {
 
   bool found() const { return device_ != nullptr; }
 
-  // Cheap enough for every step: within half a second of the last look its result is given again.
+  // Cheap enough for every step: within half a second of the last sample that sample is returned.
   std::optional<GpuReading> read();
 
   std::optional<GpuCard> card() const;

@@ -1,6 +1,6 @@
 // The operations of an engine: each is a struct with named members, declared once, here, and listed at the end of this
 // file. Operations are fused where speed needs it; a result that feeds a GEMM is written *into a site*, so that the
-// producer casts it in the pass it makes anyway.
+// producer casts it in its own pass.
 //
 // Matrices (View) that are no operand of a GEMM are stored in the engine's high precision: FP32 on the CPU, BF16 on
 // GPUs where speed counts. Matrices are row-major, one token per row. Gradients of parameters are FP32 and accumulate

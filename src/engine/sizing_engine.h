@@ -1,6 +1,6 @@
-// An engine that computes nothing and counts the memory that another kind of engine would take: what is allocated, and
-// what operations need for themselves. A step run on it tells what a real one needs, on a machine that may have neither
-// the memory nor the device.
+// An engine that computes nothing and counts the memory that another kind of engine would need: allocations and the
+// workspace of operations. A step run on it tells what a real one needs, on a machine that may have neither the memory
+// nor the device.
 #pragma once
 
 #include <algorithm>
@@ -29,10 +29,10 @@ class SizingDevice final : public Device {
   std::size_t workspace_bytes() const override;
 
   std::size_t allocated_bytes() const { return allocated_; }
-  // The most that a single operation takes from the system and gives back before it returns.
+  // Peak transient memory of a single operation, freed before it returns.
   std::size_t transient_bytes() const { return static_cast<std::size_t>(transient_); }
 
-  // Workspace in a slot, which grows to the most that was asked of it.
+  // Workspace in a slot, which grows to the largest request.
   void take(std::size_t slot, Size bytes) { slots_[slot] = std::max(slots_[slot], bytes); }
   // Memory of this operation alone, beside what the one around it holds.
   void take_transient(Size bytes) { transient_ = std::max(transient_, held_ + bytes); }
@@ -77,7 +77,8 @@ class SizingEngine : public Engine {
   Sharing sharing_;
 };
 
-// An engine's memory plan: Derived::workspace(op) counts what an operation takes. One that takes nothing needs none.
+// An engine's memory plan: Derived::workspace(op) counts the workspace of an operation. Operations without workspace
+// need no overload.
 template <class Derived>
 class SizesEach : public RunsEach<SizesEach<Derived>, SizingEngine> {
  public:
@@ -90,7 +91,7 @@ class SizesEach : public RunsEach<SizesEach<Derived>, SizingEngine> {
   }
 };
 
-// What an engine on this hardware with this high precision would take. The CPU's engine knows FP32 only.
+// The memory that an engine on this hardware with this high precision would need. The CPU engine supports FP32 only.
 std::unique_ptr<SizingEngine> make_sizing_engine(const Hardware& hardware, Format high);
 std::unique_ptr<SizingEngine> make_cpu_sizing(int threads);
 std::unique_ptr<SizingEngine> make_cuda_sizing(int architecture, Format high);

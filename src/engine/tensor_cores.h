@@ -9,7 +9,7 @@
 
 namespace quaver {
 
-// The granularities of FP8 scales that GEMMs of FP8 tensor cores take; none: any other.
+// The granularities of FP8 scales that FP8 tensor cores support; none: any other.
 enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };
 
 inline bool has_fp8(int architecture) { return architecture >= 89; }
@@ -68,7 +68,7 @@ inline Format decoded_format(const QuantSpec& a, const QuantSpec& b) {
 }
 
 // FP8 GEMMs use fast accumulation. wgrad, a sum over all tokens of a micro-batch, and the head's dgrad, one over the
-// vocabulary, would lose most by it: theirs is split accumulation, promoted to FP32.
+// vocabulary, would lose most precision: they use split accumulation, promoted to FP32.
 inline Accumulators gpu_accumulators() { return {.fprop = Accumulator::hopper, .dgrad = Accumulator::hopper}; }
 
 }  // namespace quaver

@@ -1,5 +1,5 @@
-// An engine around another one that tells where the time goes: while it watches, it waits for the device before and
-// after every operation and adds the time to the operation's kind. While it is idle it passes everything on untouched.
+// A profiling wrapper around another engine: while enabled, it synchronizes before and after every operation and adds
+// the time to the operation's kind. While disabled it forwards every call unchanged.
 #pragma once
 
 #include <array>

@@ -27,7 +27,8 @@ struct CastRun {
   std::byte* out = nullptr;
 };
 
-// Codes of x · scale. A finite x whose product overflows saturates like any other. Counts what it sees into `stats`.
+// Codes of x · scale. A finite x for which x · scale overflows saturates like any other. Counts what it sees into
+// `stats`.
 void cast_run(Format format, const CastRun& run, Detail detail, CastStatistics& stats);
 
 // decode(code) · factor. `count` may be any length, but at most run_limit with a factor per element.

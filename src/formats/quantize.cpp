@@ -149,47 +149,49 @@ bool columns_share_rows(const QuantSpec& rows, const QuantSpec& columns) {
   return rows == columns && symmetric && rows.rotation == Rotation::none && rows.rounding == Rounding::nearest_even;
 }
 
-Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
-                    const CodeMatrix& out) {
+Amax prepare_scales(const CastSource& source, const CastOptions& options, const CodeMatrix& out) {
+  const auto& [x, rows, cols] = source;
+  const Side side = options.side;
   const QuantSpec& spec = out.spec;
-  const std::optional<RotationSigns> signs = signs_for(spec, random);
+  const std::optional<RotationSigns> signs = signs_for(spec, options.random);
   Amax seen;
   float s = 1;
   if (scales_whole_tensor(spec)) {
     seen = signs ? rotated_amax_over_threads(x, rows, cols, side, signs) : amax_over_threads(x, rows * cols);
     s = tensor_scale_for(spec, seen.value);
   } else if (spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed) {
-    s = checked_scale(given_scale);
+    s = checked_scale(options.given_scale);
   }
   *out.tensor_scale = stored_tensor_scale(spec, s);
   if (spec.block == block::row && side == Side::columns) seen = set_column_scales(x, rows, cols, signs, out);
   return seen;
 }
 
-void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side side, const RandomKey& random,
-                   Detail detail, const CodeMatrix& out, CastStatistics& stats) {
+void quantize_tile(const SourceTile& source, const CastOptions& options, const CodeMatrix& out, CastStatistics& stats) {
+  const Side side = options.side;
   const Size cols = side == Side::rows ? out.cols : out.rows;
-  const Tile tile{x, stride, first_row, rows, cols};
-  const std::optional<RotationSigns> signs = signs_for(out.spec, random);
-  TileCaster caster(out, side, random, detail, stats);
+  const Tile tile{source.x, source.stride, source.first_row, source.rows, cols};
+  const std::optional<RotationSigns> signs = signs_for(out.spec, options.random);
+  TileCaster caster(out, side, options.random, options.detail, stats);
   if (out.spec.block == block::row && side == Side::rows) return cast_by_rows(tile, signs, out, caster);
   if (has_2d_blocks(out.spec)) set_2d_scales(tile, side, out);
-  const bool contiguous = side == Side::rows && !signs && stride == cols && caster.rows_are_contiguous();
+  const bool contiguous = side == Side::rows && !signs && source.stride == cols && caster.rows_are_contiguous();
   if (contiguous) return caster.cast_contiguous(tile);
   visit_segments(tile, side, signs, [&](const Segment& s) { caster.cast(s); });
 }
 
-CastStatistics quantize(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
-                        Detail detail, const CodeMatrix& out) {
-  check_shape(rows, cols, side, out);
-  prepare_scales(x, rows, cols, side, given_scale, random, out);
+CastStatistics quantize(const CastSource& source, const CastOptions& options, const CodeMatrix& out) {
+  const Size rows = source.rows;
+  const Size cols = source.cols;
+  check_shape(rows, cols, options.side, out);
+  prepare_scales(source, options, out);
   const Size tiles = (rows + tile_rows - 1) / tile_rows;
   // Merged in order, so that the sums do not depend on which thread was first.
   std::vector<CastStatistics> parts(static_cast<std::size_t>(tiles));
 #pragma omp parallel for schedule(static) if (rows * cols > worth_threads)
   for (Size t = 0; t < tiles; ++t) {
     const Size first = t * tile_rows;
-    quantize_tile(x + first * cols, cols, first, std::min(tile_rows, rows - first), side, random, detail, out,
+    quantize_tile({source.x + first * cols, cols, first, std::min(tile_rows, rows - first)}, options, out,
                   parts[static_cast<std::size_t>(t)]);
   }
   CastStatistics stats;

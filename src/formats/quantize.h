@@ -83,7 +83,7 @@ float tensor_limit(const QuantSpec& spec);          // what an amax is scaled to
 std::uint32_t kept_scale_bits(ScaleFormat format);  // bits of s that stay
 
 // True where no tile can be cast before the whole tensor has been seen: a current scale of the whole tensor, a
-// whole-row block on the columns side, an e4m3 block scale under the tensor's.
+// whole-row block columnwise, an e4m3 block scale under the tensor's.
 bool needs_whole_tensor(const QuantSpec& spec, Side side);
 
 // True where the columnwise codes are exactly the transpose of the rowwise codes, so that one copy is enough.
@@ -92,27 +92,45 @@ bool columns_share_rows(const QuantSpec& rows, const QuantSpec& columns);
 // Tiles are this many rows of the source matrix (the last may be shorter): a multiple of every block size.
 inline constexpr Size tile_rows = 128;
 
-// Sets *out.tensor_scale, and the block scales that depend on the whole tensor, from x [rows × cols]
-// (out is its transpose on the columns side; x is not read where !needs_whole_tensor). `given_scale` is s for the
-// policies delayed and fixed, ignored by the others. `random` is the key of the cast to come: a rotated tensor's scales
-// are those of its rotated values. Returns the amax where it needed it, else {0, 0}. Uses threads.
-Amax prepare_scales(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
-                    const CodeMatrix& out);
+// A matrix to be cast, [rows × cols] and contiguous.
+struct CastSource {
+  const float* x = nullptr;
+  Size rows = 0;
+  Size cols = 0;
+};
 
-// Stochastic rounding of element (r, c) of the code matrix takes random_word(key, r · cols + c), where the columns side
-// uses key.stream ^ columns_stream so that the two copies round independently.
+// Rows [first_row, first_row + rows) of such a matrix, `stride` elements apart; x points at the first.
+struct SourceTile {
+  const float* x = nullptr;
+  Size stride = 0;
+  Size first_row = 0;
+  Size rows = 0;
+};
+
+struct CastOptions {
+  Side side = Side::rows;
+  float given_scale = 1;  // s for the policies delayed and fixed, ignored by the others
+  RandomKey random = {};
+  Detail detail = Detail::counts;
+};
+
+// Sets *out.tensor_scale, and the block scales that depend on the whole tensor, from the source (out is its transpose
+// columnwise; x is not read where !needs_whole_tensor). options.random is the key of the cast to come: a rotated
+// tensor's scales are those of its rotated values. Returns the amax where it needed it, else {0, 0}. Uses threads.
+Amax prepare_scales(const CastSource& source, const CastOptions& options, const CodeMatrix& out);
+
+// Stochastic rounding of element (r, c) of the code matrix uses random_word(key, r · cols + c), where columnwise casts
+// use key.stream ^ columns_stream so that the two copies round independently.
 inline constexpr std::uint32_t columns_stream = 0x9E3779B9U;
 
-// Casts rows [first_row, first_row + rows) of the source matrix: tile_rows of them from a multiple of tile_rows, fewer
-// only at the end. x points at the tile. Comes after prepare_scales (or, where !needs_whole_tensor, after the caller
-// set *out.tensor_scale = 1 / (shrink · s), with s = 1 for blocks). Counts what it sees into `stats`. One thread; tiles
-// are independent. For f32, x may be the codes' own memory.
-void quantize_tile(const float* x, Size stride, Size first_row, Size rows, Side side, const RandomKey& random,
-                   Detail detail, const CodeMatrix& out, CastStatistics& stats);
+// Casts one tile of the source: tile_rows rows from a multiple of tile_rows, fewer only at the end. Comes after
+// prepare_scales (or, where !needs_whole_tensor, after the caller set *out.tensor_scale = 1 / (shrink · s), with s = 1
+// for blocks). Counts what it sees into `stats`. One thread; tiles are independent. For f32, x may be the codes' own
+// memory.
+void quantize_tile(const SourceTile& source, const CastOptions& options, const CodeMatrix& out, CastStatistics& stats);
 
 // prepare_scales and every tile, over threads.
-CastStatistics quantize(const float* x, Size rows, Size cols, Side side, float given_scale, const RandomKey& random,
-                        Detail detail, const CodeMatrix& out);
+CastStatistics quantize(const CastSource& source, const CastOptions& options, const CodeMatrix& out);
 
 // decode(code) · block_scale for rows [first, first + count) of the code matrix, without the tensor's factor.
 void decode_rows(const CodeMatrix& matrix, Size first, Size count, float* out, Size stride);

@@ -1,4 +1,4 @@
-// Turns a strip of columns into rows, four by four elements at a time in registers.
+// Transposes a strip of columns into rows, four by four elements at a time in registers.
 #include <cstring>
 
 #include "formats/segments.h"
@@ -39,7 +39,7 @@ void transpose_strip(const Tile& tile, Size first_col, Size cols, Strip& strip) 
       for (Size c = 0; c < whole_cols; c += side) transpose_quad(source + c, tile.stride, &strip[c * tile_rows + r]);
     }
     for (Size i = r; i < std::min(r + side, tile.rows); ++i, source += tile.stride) {
-      if (first_col + 2 * strip_columns <= tile.cols) {  // the next strip is whole: have it on its way
+      if (first_col + 2 * strip_columns <= tile.cols) {  // the next strip is whole: prefetch it
         for (Size c = 0; c < strip_columns; c += line) __builtin_prefetch(source + strip_columns + c);
       }
       for (Size c = whole ? whole_cols : 0; c < cols; ++c) strip[c * tile_rows + i] = source[c];

@@ -1,5 +1,5 @@
-// A model as the trainer, the planner of memory, the studies and the verbs see it: parameters and layers, the loss of a
-// batch, and state of its own. How it computes is its own business; which family it is, only models/ and config know.
+// A model as the trainer, the memory planner, the studies and the commands see it: parameters and layers, the loss of a
+// batch, and its own state. Only models/ and config know which family it is and how it computes.
 #pragma once
 
 #include <memory>

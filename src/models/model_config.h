@@ -1,4 +1,4 @@
-// The shape and parameterisation of a model: everything that decides its parameters, nothing about how it is trained.
+// The shape and parametrization of a model: everything that decides its parameters, nothing about how it is trained.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class Family : std::uint8_t { gpt, llama };
 enum class Parametrization : std::uint8_t { automatic, standard, umup, munit };
 
 // gpt2: N(0, init_std). depth: as gpt2, and projections into the residual stream divided by √(2·layers).
-// unit: N(0, 1), which the unit-scaled parametrisations need. automatic: depth for standard, unit for the others.
+// unit: N(0, 1), which the unit-scaled parametrizations need. automatic: depth for standard, unit for the others.
 enum class Init : std::uint8_t { automatic, gpt2, depth, unit };
 
 enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied for gpt unless unit-scaled, else not

@@ -1,4 +1,4 @@
-// GPT-2 and Llama style language models, in the standard and the unit-scaled parametrisations: an embedding, a stack of
+// GPT-2 and Llama style language models, in the standard and the unit-scaled parametrizations: an embedding, a stack of
 // residual branches, a final norm, a head with its loss.
 #pragma once
 

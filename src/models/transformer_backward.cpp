@@ -27,7 +27,7 @@ void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
   if (step.pass == Pass::calibrate) propagate_ratios(step);
 }
 
-// Two places that take turns: the gradient of a branch's output is still read while the join before that branch writes
+// Two buffers that alternate: the gradient of a branch's output is still read while the join before that branch writes
 // the next one's.
 class Transformer::OutputGradients {
  public:

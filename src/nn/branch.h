@@ -1,4 +1,4 @@
-// A residual branch: what lies between the stream's split and its join. The stack of a model is a list of these; norms
+// A residual branch: what is between the stream's split and its join. The stack of a model is a list of these; norms
 // and additions belong to the stack.
 #pragma once
 
@@ -19,7 +19,7 @@ class Branch {
   virtual Linear& last() = 0;
 
   virtual void forward(Step& step, View out) = 0;
-  // Everything but the first layer's weight gradient, which waits for that layer's input.
+  // Everything but the first layer's wgrad, which is deferred until that layer's x is requantized.
   virtual void backward(Step& step, View dx) = 0;
 
   // The constants that a calibrating pass set: none where there are none.
@@ -75,7 +75,7 @@ class AttentionBranch final : public Branch {
   Parameter* key_gain_ = nullptr;
   View raw_;     // q, k, v as the projection gave them
   View ready_;   // after QK-norm and rotary embedding: raw_ itself where that can be done in place
-  View result_;  // attention's output, wide
+  View result_;  // attention's output, high precision
   View log_sum_;
 };
 

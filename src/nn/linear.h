@@ -14,13 +14,13 @@ struct LinearShape {
   std::string name;
   Size in = 0;
   Size out = 0;
-  Size block = -1;              // number of the block it lies in, −1 outside the stack
+  Size block = -1;              // number of its block, −1 outside the stack
   bool high_precision = false;  // unless the plan's patterns say otherwise
   bool bias = false;
   float init_std = 0.02F;
   float learning_rate_factor = 1;
   bool unit_scaled = false;
-  bool can_recompute = false;  // its GEMM may be made again in backward
+  bool can_recompute = false;  // its GEMM may be recomputed in backward
   Parameter* tied = nullptr;   // whose weight it shares; null: it has its own
 };
 
@@ -29,7 +29,7 @@ class Linear {
   // Registers the layer, its sites and its parameters.
   Linear(Registry& registry, const LinearShape& shape);
 
-  // Where the producer puts x. Producer::can_requantize says that its backward pass offers to cast x once more.
+  // Where the producer puts x. Producer::can_requantize says that its backward pass can requantize x.
   enum class Producer : std::uint8_t { casts_once, can_requantize };
   QuantizedTensor& input(Step& step, Producer producer = Producer::casts_once);
   // x is factor · matrix, which backward finds unchanged: cast, or its own codes where the site asks for nothing else
@@ -37,13 +37,13 @@ class Linear {
   QuantizedTensor& input_from(Step& step, View matrix, float factor);
   // The same for dy, its columns summed.
   QuantizedTensor& output_gradient_from(Step& step, View matrix, float factor);
-  // Where the producer's backward pass casts x once more; null where that is not needed.
+  // Where the producer's backward pass requantizes x; null where that is not needed.
   QuantizedTensor* requantized_input(Step& step);
   QuantizedTensor& output_gradient(Step& step);                 // where the producer puts dy
   QuantizedTensor& output_gradient(const QuantizedTensor& dy);  // the same in memory of the caller's choice
 
   void forward(Step& step, View y);
-  // Whether y is not kept, and forward called again in backward: before x is requantized.
+  // Whether y is not kept but recomputed in backward, before x is requantized.
   bool recomputes(const Step& step) const;
   void dgrad(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
   void wgrad(Step& step);           // dw += dyᵀ·x, when x is there

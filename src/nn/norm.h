@@ -23,7 +23,7 @@ class Norm {
   NormParameters parameters() const;
   NormGradients gradients(Size tokens) const;
 
-  // Statistics of each row, saved for backward: taken anew in every forward pass.
+  // Statistics of each row, saved for backward: allocated in every forward pass.
   View stats(Step& step) { return stats_ = step.arena.saved(step.tokens(), 2, Format::f32); }
   View stats() const { return stats_; }
 

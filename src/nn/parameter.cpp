@@ -23,7 +23,7 @@ Size weight_bytes_of(const Parameter& parameter, Format matrices) {
 
 Size gradient_bytes_of(const Parameter& parameter) { return aligned(parameter.count() * 4); }
 
-// A wide site of the weight's own format needs no codes beside the weight.
+// A high-precision site of the weight's own format needs no codes beside the weight.
 bool is_own_codes(const Parameter& parameter) {
   const SiteSpec& spec = parameter.site->spec;
   return spec.rows.format == parameter.weight.format && columns_share_rows(spec.rows, spec.columns) &&

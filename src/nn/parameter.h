@@ -1,4 +1,4 @@
-// Parameters: a model's weights with their gradients, and for those that products read, the site their codes live in.
+// Parameters: a model's weights with their gradients, and for those that GEMMs read, the site of their codes.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,7 @@ struct Parameter {
   View weight = {};    // FP32, or BF16 where master weights are
   View gradient = {};  // FP32
   Site* site = nullptr;
-  QuantizedTensor quantized = {};  // the weight as products read it
+  QuantizedTensor quantized = {};  // the weight as GEMMs read it
 
   Size count() const { return rows * cols; }
 };

@@ -1,5 +1,5 @@
-// An operand of a linear layer in the pass that runs: where its codes lie, and which GEMMs can read them yet. Producers
-// cast into it and GEMMs read it by side; debug builds assert that they come in this order.
+// An operand of a linear layer in the pass that runs: where its codes are stored, and which GEMMs can read them yet.
+// Producers cast into it and GEMMs read it by side; debug builds assert that they come in this order.
 #pragma once
 
 #include <cassert>
@@ -24,7 +24,7 @@ class PassOperand {
     return tensor_;
   }
 
-  // The memory of the rows ends here, that of the columns does not (one copy that serves as both stays).
+  // Frees the rowwise codes but not the columnwise ones (a copy that is both stays).
   void drop_rows() {
     state_ = state_ == State::both || state_ == State::columns ? State::columns
              : awaits_requantization()                         ? State::until_requantized

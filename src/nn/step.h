@@ -9,9 +9,9 @@ namespace quaver {
 // calibrate: as train, and unit-scaled branches set the constants that give their tensors unit variance.
 enum class Pass : std::uint8_t { train, evaluate, calibrate };
 
-// What is kept for backward. speed: all of it. A producer's backward pass can cast its result once more, so that the
-// transposed codes need not be kept: balanced does that where the cast is one pass, which costs nothing; small wherever
-// it can be done, and the widest matrix, an MLP's hidden one, is multiplied once more.
+// What is kept for backward. speed: all of it. A producer's backward pass can requantize its result, so that the
+// columnwise codes need not be kept: balanced does that where the cast is one pass, which costs nothing; small does it
+// wherever possible, and recomputes the widest matrix, an MLP's hidden one.
 enum class Memory : std::uint8_t { speed, balanced, small };
 
 // What differs from one micro-step to the next of the same shape, in engine memory.
@@ -55,7 +55,7 @@ struct Step {
     return {reinterpret_cast<const Value*>(device), values.size()};
   }
 
-  // A wide matrix that backward reads again, and one that ends with its scope.
+  // A high-precision matrix that backward reads too, and one that is freed with its scope.
   View saved(Size cols) { return arena.saved(tokens(), cols, engine.high_precision()); }
   View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.high_precision()); }
 
@@ -70,11 +70,11 @@ struct Step {
     return {site, tokens(), cols, pass == Pass::evaluate ? Copies::rows_only : copies, engine.sharing(), saver()};
   }
   QuantizedTensor saved(Site& site, Size cols) { return saved(site, cols, Copies::both); }
-  // The same where the rows are read in this scope only: they are not kept, unless they serve as columns too.
+  // The same where the rows are read in this scope only: they are not kept, unless they are the columnwise codes too.
   QuantizedTensor operand(Site& site, Size cols) {
     if (pass == Pass::evaluate) return scratch(site, cols, Copies::rows_only);
     if (!stores_columns_apart(site.spec, engine.sharing())) return saved(site, cols);
-    return {site, tokens(), cols, Copies::both, engine.sharing(), lender(), saver()};
+    return {site, tokens(), cols, Copies::both, engine.sharing(), MemoryBySide{lender(), saver()}};
   }
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
     return {site, tokens(), cols, copies, engine.sharing(), lender()};
@@ -83,20 +83,20 @@ struct Step {
   // When the columns of x are cast whose producer does not requantize it.
   ColumnsCast columns_cast() const { return pass == Pass::evaluate ? ColumnsCast::never : ColumnsCast::with_rows; }
 
-  // Whether a wide matrix is its own codes in this site: nothing to cast …
-  bool is_own_codes(const Site& site, const View& wide) const {
-    return site.spec.rows.format == wide.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
-           !is_low_precision(wide.format);
+  // Whether a high-precision matrix is its own codes in this site: nothing to cast …
+  bool is_own_codes(const Site& site, const View& matrix) const {
+    return site.spec.rows.format == matrix.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
+           !is_low_precision(matrix.format);
   }
-  // … and nothing to look at.
-  bool takes_as_is(const Site& site, const View& wide) const {
-    return is_own_codes(site, wide) && (casting.detail == Detail::counts || !casting.observe);
+  // … and no statistics to gather.
+  bool takes_as_is(const Site& site, const View& matrix) const {
+    return is_own_codes(site, matrix) && (casting.detail == Detail::counts || !casting.observe);
   }
   // Full statistics of a matrix that is its own codes.
-  void look_at(Site& site, const View& wide) {
+  void look_at(Site& site, const View& matrix) {
     const Arena::Scope scope(arena);
-    QuantizedTensor copy = scratch(site, wide.cols, Copies::rows_only);
-    engine.run(Quantize{wide, copy, casting});
+    QuantizedTensor copy = scratch(site, matrix.cols, Copies::rows_only);
+    engine.run(Quantize{matrix, copy, casting});
   }
 
   // Whether the columns of an operand whose producer can requantize it are made in backward.

@@ -46,7 +46,7 @@ Clip engine_clip(ClipMode mode) {
 
 Size aligned(Size bytes) { return (bytes + 255) / 256 * 256; }
 
-// Block scales follow the tensor's own, which takes the place of four.
+// Block scales follow the tensor's own, which is padded to four floats.
 Size scale_bytes(const OptimizerSlot& slot) { return aligned((slot.scale_count() + 4) * 4); }
 
 Size slot_bytes(const OptimizerSlot& slot) { return aligned(slot.values.code_bytes()) + scale_bytes(slot); }

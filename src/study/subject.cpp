@@ -93,7 +93,8 @@ CastStatistics weight_statistics(Trainer& trainer, const std::string& site, cons
   out.block_scales = out.has_block_scales() ? block_scales.data() : nullptr;
   const float scale = tensor_scale_for(spec, amax(values.data(), parameter->count()).value);
   const RandomKey random{.seed = trainer.config().train.seed, .step = 0, .stream = parameter->site->stream};
-  return quantize(values.data(), parameter->rows, parameter->cols, Side::rows, scale, random, Detail::full, out);
+  return quantize({values.data(), parameter->rows, parameter->cols},
+                  {.side = Side::rows, .given_scale = scale, .random = random, .detail = Detail::full}, out);
 }
 
 Size next_batch(const Trainer& trainer, Size n) {

@@ -13,9 +13,9 @@ Size side_bytes(const CodeMatrix& matrix) {
 
 }  // namespace
 
-QuantizedTensor::QuantizedTensor(Site& site, View wide, float* one)
-    : site_(&site), own_codes_(true), rows_count_(wide.rows), cols_count_(wide.cols) {
-  rows_ = {site.spec.rows, wide.rows, wide.cols, static_cast<std::byte*>(wide.data), nullptr, one};
+QuantizedTensor::QuantizedTensor(Site& site, View matrix, float* one)
+    : site_(&site), own_codes_(true), rows_count_(matrix.rows), cols_count_(matrix.cols) {
+  rows_ = {site.spec.rows, matrix.rows, matrix.cols, static_cast<std::byte*>(matrix.data), nullptr, one};
 }
 
 Size QuantizedTensor::bytes() const {

@@ -1,5 +1,5 @@
-// A tensor stored for products: codes along rows, codes along columns, their scales, and the site it belongs to: one
-// value. Products take it by side and never a loose scale.
+// A tensor stored for GEMMs: rowwise codes, columnwise codes, their scales, and the site it belongs to: one
+// value. GEMMs read one side of it and never a loose scale.
 #pragma once
 
 #include "tensor/arena.h"
@@ -7,8 +7,8 @@
 
 namespace quaver {
 
-// A factor of a product as matmul reads it. `transposed` says that the reduction runs along the matrix's rows, which is
-// how one copy of the codes serves both sides where that is exact.
+// An operand as a GEMM reads it. `transposed` says that the reduction runs along the matrix's rows, which is
+// how one copy of the codes is enough for both sides where that is exact.
 struct Operand {
   CodeMatrix matrix;
   bool transposed = false;
@@ -20,16 +20,25 @@ struct Operand {
 // Rows [first, first + count) of a code matrix; first must be a multiple of the block's rows.
 CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count);
 
-// Which products will read it: forward only (evaluation), backward only (cast once more), or all.
+// Which GEMMs will read it: forward only (evaluation), backward only (requantized), or all.
 enum class Copies : std::uint8_t { rows_only, columns_only, both };
 
-// Whether one copy of the codes may serve both sides. apart: narrow codes are stored for each side.
+// Whether both sides may share one copy of the codes. apart: low-precision codes are stored for each side.
 enum class Sharing : std::uint8_t { where_exact, apart };
 
 inline bool stores_columns_apart(const SiteSpec& spec, Sharing sharing) {
   if (!columns_share_rows(spec.rows, spec.columns)) return true;
   return sharing == Sharing::apart && is_low_precision(spec.columns.format);
 }
+
+// Where the rowwise and the columnwise codes get their memory: each is called with a number of bytes.
+template <class TakeRows, class TakeColumns>
+struct MemoryBySide {
+  TakeRows rows;
+  TakeColumns columns;
+};
+template <class TakeRows, class TakeColumns>
+MemoryBySide(TakeRows, TakeColumns) -> MemoryBySide<TakeRows, TakeColumns>;
 
 class QuantizedTensor {
  public:
@@ -38,21 +47,21 @@ class QuantizedTensor {
   // Lays out a [rows × cols] tensor of the site over memory that `take(bytes)` provides.
   template <class Take>
   QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, Take take)
-      : QuantizedTensor(site, rows, cols, copies, sharing, take, take) {}
+      : QuantizedTensor(site, rows, cols, copies, sharing, MemoryBySide{take, take}) {}
 
-  // The same with a place of its own for the transposed copy.
+  // The same with memory of its own for the columnwise codes.
   template <class TakeRows, class TakeColumns>
-  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing, TakeRows take_rows,
-                  TakeColumns take_columns)
+  QuantizedTensor(Site& site, Size rows, Size cols, Copies copies, Sharing sharing,
+                  MemoryBySide<TakeRows, TakeColumns> take)
       : site_(&site), rows_count_(rows), cols_count_(cols) {
     const bool apart = stores_columns_apart(site.spec, sharing);
-    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take_rows);
-    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take_columns);
+    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take.rows);
+    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take.columns);
   }
 
   // A tensor whose codes are an existing matrix in high precision: no cast, no copy. Casting that matrix into it does
   // nothing.
-  QuantizedTensor(Site& site, View wide, float* one);
+  QuantizedTensor(Site& site, View matrix, float* one);
 
   bool valid() const { return site_ != nullptr; }
   bool is_own_codes() const { return own_codes_; }

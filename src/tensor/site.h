@@ -1,4 +1,4 @@
-// A site: the place where a tensor is stored for a product, such as "blocks.3.mlp.up/x". The layer that consumes the
+// A site: the place where a tensor is stored for a GEMM, such as "blocks.3.mlp.up/x". The layer that consumes the
 // tensor owns the site; whoever produces it writes it there.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace quaver {
 // x: a layer's input, w: its weight, dy: the gradient of its output.
 enum class Role : std::uint8_t { x, w, dy };
 
-// Rows and columns name the two products that read the tensor:
+// Rowwise and columnwise codes are read by different GEMMs:
 //   forward y = x·wᵀ reads x.rows and w.rows; the input gradient dx = dy·w reads dy.rows and w.columns;
 //   the weight gradient dw = dyᵀ·x reads dy.columns and x.columns.
 struct SiteSpec {

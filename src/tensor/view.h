@@ -1,4 +1,4 @@
-// A matrix somewhere in an engine's memory: where it lies, how its elements are stored, and its extent. It owns
+// A matrix somewhere in an engine's memory: its address, format and extent. It owns
 // nothing.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What tests of engines share: matrices with memory, quantised tensors with memory, plain references in double, and the
+// What tests of engines share: matrices with memory, quantized tensors with memory, plain references in double, and the
 // specs of every kind of site.
 #pragma once
 
@@ -18,7 +18,7 @@ using Doubles = std::vector<double>;
 
 inline std::size_t index(Size i) { return static_cast<std::size_t>(i); }
 
-// A wide FP32 matrix with memory of its own.
+// An FP32 matrix with its own memory.
 struct Matrix {
   Matrix(Size rows_, Size cols_, float fill = 0) : rows(rows_), cols(cols_), values(index(rows_ * cols_), fill) {}
 
@@ -174,7 +174,7 @@ struct LayerSpecs {
   SiteSpec x;
   SiteSpec w;
   SiteSpec dy;
-  double error = 0;  // that a product of normal numbers may have, relative, from storing its operands so
+  double error = 0;  // relative, that a GEMM of normal numbers may have from storing its operands so
 };
 
 inline SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }

@@ -21,7 +21,8 @@ constexpr QuantSpec mx(Format format, ScaleFormat scale = ScaleFormat::e8m0) {
 }
 
 CastStatistics cast_row(const std::vector<float>& x, naive::Storage& out) {
-  return quantize(x.data(), 1, static_cast<Size>(x.size()), Side::rows, 1.0F, drawing_key, Detail::full, out.matrix);
+  return quantize({x.data(), 1, static_cast<Size>(x.size())},
+                  {.side = Side::rows, .given_scale = 1.0F, .random = drawing_key, .detail = Detail::full}, out.matrix);
 }
 
 float value(const naive::Storage& s, Size c) {

@@ -100,7 +100,8 @@ void expect_reference(const QuantSpec& spec, Shape shape, Side side, Inputs inpu
                                                   rows, cols, spec, given_scale, key_of(side));
   naive::Storage got(spec, rows, cols);
   const CastStatistics stats =
-      quantize(x.data(), shape.rows, shape.cols, side, given_scale, key, Detail::full, got.matrix);
+      quantize({x.data(), shape.rows, shape.cols},
+               {.side = side, .given_scale = given_scale, .random = key, .detail = Detail::full}, got.matrix);
   ASSERT_EQ(got.tensor_scale, wanted.tensor_scale);
   std::vector<float> decoded(x.size());
   decode_rows(got.matrix, 0, rows, decoded.data(), cols);
@@ -193,12 +194,14 @@ TEST(Quantize, TilesAreIndependent) {
       const Size rows = side == Side::rows ? shape.rows : shape.cols;
       const Size cols = side == Side::rows ? shape.cols : shape.rows;
       naive::Storage whole(spec, rows, cols), tiled(spec, rows, cols);
-      quantize(x.data(), shape.rows, shape.cols, side, 2.0F, key, Detail::counts, whole.matrix);
-      prepare_scales(x.data(), shape.rows, shape.cols, side, 2.0F, key, tiled.matrix);
+      quantize({x.data(), shape.rows, shape.cols},
+               {.side = side, .given_scale = 2.0F, .random = key, .detail = Detail::counts}, whole.matrix);
+      prepare_scales({x.data(), shape.rows, shape.cols}, {.side = side, .given_scale = 2.0F, .random = key},
+                     tiled.matrix);
       CastStatistics stats;
       for (const Size first : {Size{256}, Size{0}, Size{128}}) {
-        quantize_tile(strided.data() + first * stride, stride, first, std::min(tile_rows, shape.rows - first), side,
-                      key, Detail::counts, tiled.matrix, stats);
+        quantize_tile({strided.data() + first * stride, stride, first, std::min(tile_rows, shape.rows - first)},
+                      {.side = side, .random = key, .detail = Detail::counts}, tiled.matrix, stats);
       }
       ASSERT_EQ(whole.codes, tiled.codes) << describe(spec);
       ASSERT_EQ(whole.scales, tiled.scales) << describe(spec);
@@ -212,7 +215,7 @@ TEST(Quantize, ScalesThatDoNotNeedTheTensorArePreparedWithoutIt) {
     for (const Side side : {Side::rows, Side::columns}) {
       if (needs_whole_tensor(spec, side)) continue;
       naive::Storage out(spec, 4, 4);
-      prepare_scales(nullptr, 4, 4, side, 2.0F, key, out.matrix);
+      prepare_scales({nullptr, 4, 4}, {.side = side, .given_scale = 2.0F, .random = key}, out.matrix);
       const bool given = spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
       EXPECT_EQ(out.tensor_scale, given ? 0.5F : 1.0F) << describe(spec);
     }
@@ -227,8 +230,10 @@ TEST(Quantize, WhereColumnsShareRowsTheyAreTheTranspose) {
     if (!columns_share_rows(spec, spec)) continue;
     ++shared;
     naive::Storage rows(spec, shape.rows, shape.cols), columns(spec, shape.cols, shape.rows);
-    quantize(x.data(), shape.rows, shape.cols, Side::rows, 2.0F, key, Detail::counts, rows.matrix);
-    quantize(x.data(), shape.rows, shape.cols, Side::columns, 2.0F, key, Detail::counts, columns.matrix);
+    quantize({x.data(), shape.rows, shape.cols},
+             {.side = Side::rows, .given_scale = 2.0F, .random = key, .detail = Detail::counts}, rows.matrix);
+    quantize({x.data(), shape.rows, shape.cols},
+             {.side = Side::columns, .given_scale = 2.0F, .random = key, .detail = Detail::counts}, columns.matrix);
     ASSERT_EQ(rows.tensor_scale, columns.tensor_scale);
     for (Size r = 0; r < shape.rows; ++r) {
       for (Size c = 0; c < shape.cols; ++c) {
@@ -246,8 +251,10 @@ TEST(Quantize, TheTwoSidesDrawDifferentRandomWords) {
   const QuantSpec spec{.format = Format::e2m1, .rounding = Rounding::stochastic};
   const std::vector<float> x(64, 1.25F);
   naive::Storage rows(spec, 8, 8), columns(spec, 8, 8);
-  quantize(x.data(), 8, 8, Side::rows, 1.0F, key, Detail::counts, rows.matrix);
-  quantize(x.data(), 8, 8, Side::columns, 1.0F, key, Detail::counts, columns.matrix);
+  quantize({x.data(), 8, 8}, {.side = Side::rows, .given_scale = 1.0F, .random = key, .detail = Detail::counts},
+           rows.matrix);
+  quantize({x.data(), 8, 8}, {.side = Side::columns, .given_scale = 1.0F, .random = key, .detail = Detail::counts},
+           columns.matrix);
   EXPECT_NE(rows.codes, columns.codes);
 }
 
@@ -256,7 +263,9 @@ TEST(Quantize, F32MayBeCastInPlace) {
   const std::vector<float> before = x;
   naive::Storage out({}, 130, 10);
   out.matrix.codes = reinterpret_cast<std::byte*>(x.data());
-  const CastStatistics stats = quantize(x.data(), 130, 10, Side::rows, 1.0F, key, Detail::full, out.matrix);
+  const CastStatistics stats =
+      quantize({x.data(), 130, 10}, {.side = Side::rows, .given_scale = 1.0F, .random = key, .detail = Detail::full},
+               out.matrix);
   EXPECT_EQ(stats.error2, 0.0);
   for (std::size_t i = 0; i < x.size(); ++i) {
     EXPECT_TRUE(x[i] == before[i] || (std::isnan(x[i]) && std::isnan(before[i])));
@@ -266,14 +275,18 @@ TEST(Quantize, F32MayBeCastInPlace) {
 TEST(Quantize, BadCallsAreErrors) {
   const float x[4] = {1, 2, 3, 4};
   naive::Storage out({.format = Format::e4m3, .policy = ScalePolicy::delayed}, 2, 2);
-  EXPECT_THROW(prepare_scales(x, 2, 2, Side::rows, 0.0F, key, out.matrix), Error);
-  EXPECT_THROW(prepare_scales(x, 2, 2, Side::rows, infinity, key, out.matrix), Error);
-  EXPECT_THROW(quantize(x, 1, 4, Side::rows, 1.0F, key, Detail::counts, out.matrix), Error);
+  EXPECT_THROW(prepare_scales({x, 2, 2}, {.side = Side::rows, .given_scale = 0.0F, .random = key}, out.matrix), Error);
+  EXPECT_THROW(prepare_scales({x, 2, 2}, {.side = Side::rows, .given_scale = infinity, .random = key}, out.matrix),
+               Error);
+  EXPECT_THROW(quantize({x, 1, 4}, {.side = Side::rows, .given_scale = 1.0F, .random = key, .detail = Detail::counts},
+                        out.matrix),
+               Error);
 }
 
 TEST(Quantize, EmptyMatricesAreFine) {
   naive::Storage out({.format = Format::e4m3, .policy = ScalePolicy::current}, 0, 16);
-  const CastStatistics stats = quantize(nullptr, 0, 16, Side::rows, 1.0F, key, Detail::full, out.matrix);
+  const CastStatistics stats = quantize(
+      {nullptr, 0, 16}, {.side = Side::rows, .given_scale = 1.0F, .random = key, .detail = Detail::full}, out.matrix);
   EXPECT_EQ(stats.count, 0U);
   EXPECT_EQ(out.tensor_scale, 1.0F);
 }

@@ -11,7 +11,8 @@ namespace {
 
 CastStatistics cast(const std::vector<float>& x, Detail detail) {
   naive::Storage out({.format = Format::e4m3}, 1, static_cast<Size>(x.size()));
-  return quantize(x.data(), 1, static_cast<Size>(x.size()), Side::rows, 1.0F, {}, detail, out.matrix);
+  return quantize({x.data(), 1, static_cast<Size>(x.size())},
+                  {.side = Side::rows, .given_scale = 1.0F, .random = {}, .detail = detail}, out.matrix);
 }
 
 TEST(Statistics, OfAKnownTensor) {

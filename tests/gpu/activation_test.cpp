@@ -25,7 +25,7 @@ class ActivationTest : public WideTest {
     const std::string what =
         std::string(function.name) + " into " + named.name + ", " + text_of(shape) + ", limit " + std::to_string(limit);
     Twin x(pair(), normal_matrix(shape.rows, shape.cols * function.inputs, 1, 2));
-    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
+    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
     pair().cpu->run(Activation{
         .kind = function.kind, .x = x.cpu(), .factor = factor, .limit = limit, .out = out.cpu(), .casting = casting});
     pair().gpu->run(Activation{
@@ -41,7 +41,7 @@ class ActivationTest : public WideTest {
     const Size width = shape.cols * function.inputs;
     Twin x(pair(), normal_matrix(shape.rows, width, 1, 2));
     Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 2));
-    TwinTensor out(pair(), named.spec, shape.rows, width, Copies::both, known_scale);
+    TwinTensor out(pair(), named.spec, shape.rows, width, Copies::both, {known_scale});
     Twin& sums = out.sum_columns(0.5F);
     pair().cpu->run(ActivationBackward{.kind = function.kind,
                                        .x = x.cpu(),
@@ -112,9 +112,9 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
           const Size width = shape.cols * function.inputs;
           Twin x(pair(), normal_matrix(shape.rows, width, 1, 2));
           Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 2));
-          TwinTensor first(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
-          TwinTensor again(pair(), named.spec, shape.rows, shape.cols, Copies::columns_only, known_scale);
-          TwinTensor gradient(pair(), gradient_spec, shape.rows, width, Copies::both, known_scale, "gradient/dy");
+          TwinTensor first(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
+          TwinTensor again(pair(), named.spec, shape.rows, shape.cols, Copies::columns_only, {known_scale});
+          TwinTensor gradient(pair(), gradient_spec, shape.rows, width, Copies::both, {known_scale, "gradient/dy"});
           gpu.run(Activation{
               .kind = function.kind, .x = x.gpu(), .factor = 1.3F, .limit = 2, .out = first.gpu(), .casting = casting});
           gpu.run(ActivationBackward{.kind = function.kind,

@@ -1,4 +1,4 @@
-// Causal attention, by the library and by the engine's own kernels, forward and backward.
+// Causal attention, by cuDNN and by the engine's own kernels, forward and backward.
 #include <limits>
 #include <tuple>
 

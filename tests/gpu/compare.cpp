@@ -58,7 +58,8 @@ void expect_same_scales(const std::string& what, const HostSide& expected, const
                 << ", GPU " << actual.block_scales[first];
 }
 
-// Elements of a narrow format further apart than a step of it and the rounding of wide terms as large as the others.
+// Elements of a low-precision format further apart than one step of it plus the rounding of high-precision terms as
+// large as the others.
 struct Apart {
   Size count = 0;
   Size first = -1;

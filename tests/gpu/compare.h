@@ -38,11 +38,11 @@ void expect_same_bytes(const std::string& what, const std::vector<std::byte>& ex
                        const std::vector<std::byte>& actual);
 
 // For producers whose sums differ in the last bits: nearly every element within one step of its format, small error in
-// all, and, where one copy of the codes could serve, the GPU's two sides the same codes.
+// all, and, where one copy of the codes would be enough, the GPU's two sides the same codes.
 void expect_close(const std::string& what, const Pair& pair, const TwinTensor& tensor);
 
 enum class Statistics : std::uint8_t { exact, close };
-// A site in the engine's own wide format is written as it is, and need not be observed.
+// A site in the engine's own high precision is written as it is, and need not be observed.
 void expect_statistics(const std::string& what, const Pair& pair, TwinTensor& tensor, Detail detail,
                        Statistics statistics = Statistics::exact);
 

@@ -60,9 +60,9 @@ class MatmulTest : public WideTest {
     Twin x(pair(), normal_matrix(size.tokens, size.in, 1));
     Twin w(pair(), normal_matrix(size.out, size.in, 2), Kept::f32);
     Twin dy(pair(), normal_matrix(size.tokens, size.out, 3));
-    TwinTensor tx(pair(), recipe.x, size.tokens, size.in, Copies::both, 8, "layer/x");
-    TwinTensor tw(pair(), recipe.w, size.out, size.in, Copies::both, 8, "layer/w");
-    TwinTensor tdy(pair(), recipe.dy, size.tokens, size.out, Copies::both, 8, "layer/dy");
+    TwinTensor tx(pair(), recipe.x, size.tokens, size.in, Copies::both, {8, "layer/x"});
+    TwinTensor tw(pair(), recipe.w, size.out, size.in, Copies::both, {8, "layer/w"});
+    TwinTensor tdy(pair(), recipe.dy, size.tokens, size.out, Copies::both, {8, "layer/dy"});
     store(pair(), x, tx, casting);
     store(pair(), w, tw, casting);
     store(pair(), dy, tdy, casting);
@@ -90,7 +90,7 @@ TEST_P(MatmulTest, TheThreeProductsOfEveryRecipe) {
   }
 }
 
-// A wide matrix that is its own tensor, read along either dimension.
+// A high-precision matrix that is its own tensor, read along either dimension.
 TEST_P(MatmulTest, WideMatricesAsTheyLie) {
   const Format format = pair().gpu->high_precision();
   const SiteSpec spec = both({.format = format});
@@ -120,7 +120,7 @@ Matrix uneven_matrix(Size rows, Size cols, std::uint32_t stream) {
 }
 
 // On Hopper the CPU's model and the tensor cores agree bit for bit; other GPUs sum in other ways. Scales are powers of
-// two, for the library may multiply by them in another order, and the reduction is short, for it may cut a long one
+// two, for cuBLASLt may multiply by them in another order, and the reduction is short, for it may cut a long one
 // into parts.
 TEST_P(MatmulTest, HoppersAccumulators) {
   PrecisionConfig options;

@@ -10,7 +10,7 @@ class HarnessTest : public WideTest {};
 
 TEST_P(HarnessTest, OneDifferingCodeIsNoticed) {
   Twin x(pair(), normal_matrix(17, 33, 1));
-  TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::delayed}), 17, 33, Copies::both, 8);
+  TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::delayed}), 17, 33, Copies::both, {8});
   store(pair(), x, out);
   expect_same("the same", out);
   HostSide changed = out.gpu_rows();

@@ -57,9 +57,9 @@ class LossTest : public WideTest {
     const float weight_std = 1 / std::sqrt(static_cast<float>(problem.width));
     Twin x(pair(), normal_matrix(problem.tokens, problem.width, 1));
     Twin w(pair(), normal_matrix(problem.vocab, problem.width, 2, weight_std), Kept::f32);
-    TwinTensor tx(pair(), recipe.x, problem.tokens, problem.width, Copies::both, 16, "head/x");
-    TwinTensor tw(pair(), recipe.w, problem.vocab, problem.width, Copies::both, 64, "head/w");
-    TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, 64, "head/dy");
+    TwinTensor tx(pair(), recipe.x, problem.tokens, problem.width, Copies::both, {16, "head/x"});
+    TwinTensor tw(pair(), recipe.w, problem.vocab, problem.width, Copies::both, {64, "head/w"});
+    TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, {64, "head/dy"});
     store(pair(), x, tx, casting);
     store(pair(), w, tw, casting);
     Cells<std::int32_t> targets(pair(), targets_of(problem, f));
@@ -154,8 +154,8 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
   const Factors huge{.logit = 3000};
   Twin x(pair(), normal_matrix(32, 16, 1));
-  TwinTensor tx(pair(), recipe.x, 32, 16, Copies::both, 0, "head/x");
-  TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, 0, "head/dy");
+  TwinTensor tx(pair(), recipe.x, 32, 16, Copies::both, {0, "head/x"});
+  TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, {0, "head/dy"});
   store(pair(), x, tx);
   Cells<std::int32_t> targets(pair(), std::vector<std::int32_t>(32, 1));
   Cells<double> loss(pair(), {0});

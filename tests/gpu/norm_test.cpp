@@ -81,10 +81,17 @@ class NormTest : public WideTest {
         {"wide", wide_spec(pair())}, {"delayed e4m3", delayed(Format::e4m3)}, {"delayed e5m2", delayed(Format::e5m2)}};
   }
 
-  void add_norm(const std::string& what, const Shape& shape, const Kind& kind, Branching branching,
-                const NamedSpec& named, Copies copies, Factors factors = odd_factors) {
+  struct AddNormCase {
+    Branching branching;
+    Copies copies = Copies::both;
+    Factors factors = odd_factors;
+  };
+
+  void add_norm(const std::string& what, const Shape& shape, const Kind& kind, const NamedSpec& named,
+                const AddNormCase& options) {
+    const auto& [branching, copies, factors] = options;
     NormInputs in(pair(), shape, kind.kind, kind.has_shift);
-    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, known_scale);
+    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, {known_scale});
     const bool has_branch = branching != Branching::none;
     Twin& sum = branching == Branching::in_place ? in.x : in.sum;
     pair().cpu->run(AddNorm{.norm = in.cpu_norm(),
@@ -119,7 +126,7 @@ class NormTest : public WideTest {
     Twin next(pair(), normal_matrix(shape.rows, shape.cols, 8));
     Twin gradient(pair(), shape.rows, shape.cols, 0);
     const SiteSpec spec = branch_spec != nullptr ? *branch_spec : both({});
-    TwinTensor branch(pair(), spec, shape.rows, shape.cols, Copies::both, known_scale);
+    TwinTensor branch(pair(), spec, shape.rows, shape.cols, Copies::both, {known_scale});
     Twin& sums = branch.sum_columns(0.5F);
     NormGradientTwins gradients(pair(), shape.cols);
     // In place where there is something behind it, as the model does.
@@ -180,11 +187,12 @@ TEST_P(NormTest, AddNorm) {
     for (const Kind& kind : kinds_for(shape)) {
       for (const NamedSpec& named : producer_specs()) {
         const std::string what = label("add_norm", kind, named.name, shape);
-        add_norm(what, shape, kind, Branching::in_place, named, Copies::both);
+        add_norm(what, shape, kind, named, {.branching = Branching::in_place});
         if (!is_small(shape)) continue;
-        add_norm(what, shape, kind, Branching::none, named, Copies::both);
-        add_norm(what, shape, kind, Branching::apart, named, Copies::both);
-        add_norm(what + ", rows only", shape, kind, Branching::apart, named, Copies::rows_only);
+        add_norm(what, shape, kind, named, {.branching = Branching::none});
+        add_norm(what, shape, kind, named, {.branching = Branching::apart});
+        add_norm(what + ", rows only", shape, kind, named,
+                 {.branching = Branching::apart, .copies = Copies::rows_only});
       }
     }
   }
@@ -194,7 +202,7 @@ TEST_P(NormTest, AddNormIntoEverySpec) {
   for (const NamedSpec& named : every_spec_of(Role::x)) {
     for (const Shape& shape : shapes_of({{17, 33}, {64, 896}, {128, 512}})) {
       const std::string what = label("add_norm", kinds[0], named.name, shape);
-      add_norm(what, shape, kinds[0], Branching::apart, named, Copies::both);
+      add_norm(what, shape, kinds[0], named, {.branching = Branching::apart});
     }
   }
 }
@@ -226,8 +234,8 @@ TEST_P(NormTest, ManyTilesABlock) {
       is_brief() ? std::vector<Shape>{{300, 264}} : std::vector<Shape>{{20000, 64}, {18001, 264}};
   for (const Shape& shape : tall) {
     for (const NamedSpec& named : producer_specs()) {
-      add_norm(label("add_norm", kinds[0], named.name, shape), shape, kinds[0], Branching::apart, named, Copies::both,
-               plain_factors);
+      add_norm(label("add_norm", kinds[0], named.name, shape), shape, kinds[0], named,
+               {.branching = Branching::apart, .factors = plain_factors});
       add_norm_backward(label("add_norm_backward", kinds[0], named.name, shape), shape, kinds[0], &named.spec, true,
                         plain_factors);
     }
@@ -243,9 +251,9 @@ TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
            shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
         const std::string what = "norm cast again into " + named.name + ", " + text_of(shape);
         NormInputs in(pair(), shape, NormKind::layer, true);
-        TwinTensor forward(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
-        TwinTensor again(pair(), named.spec, shape.rows, shape.cols, Copies::columns_only, known_scale);
-        TwinTensor branch(pair(), branch_spec, shape.rows, shape.cols, Copies::both, known_scale, "branch/dy");
+        TwinTensor forward(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
+        TwinTensor again(pair(), named.spec, shape.rows, shape.cols, Copies::columns_only, {known_scale});
+        TwinTensor branch(pair(), branch_spec, shape.rows, shape.cols, Copies::both, {known_scale, "branch/dy"});
         Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 7));
         Twin gradient(pair(), shape.rows, shape.cols, 0);
         NormGradientTwins gradients(pair(), shape.cols);
@@ -280,7 +288,7 @@ TEST_P(NormTest, NormAdd) {
       for (const NamedSpec& named : producer_specs()) {
         const std::string what = label("norm_add", kind, named.name, shape);
         NormInputs in(pair(), shape, kind.kind, kind.has_shift);
-        TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
+        TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
         const bool writes = named.name != "delayed e5m2";  // the end of the stack has no site
         pair().cpu->run(NormAdd{.norm = in.cpu_norm(),
                                 .residual = in.x.cpu(),
@@ -320,7 +328,7 @@ TEST_P(NormTest, NormAddBackward) {
           Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 7));
           Twin next(pair(), normal_matrix(shape.rows, shape.cols, 8));
           Twin gradient(pair(), shape.rows, shape.cols, 0);
-          TwinTensor branch(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
+          TwinTensor branch(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
           NormGradientTwins gradients(pair(), shape.cols);
           pair().cpu->run(NormAddBackward{.norm = in.cpu_norm(),
                                           .branch = in.x.cpu(),

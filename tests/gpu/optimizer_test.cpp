@@ -113,8 +113,8 @@ class AdamWTest : public WideTest {
         : storage(storage_),
           weight(pair, normal_matrix(shape.rows, shape.cols, 1), storage_.weight),
           gradient(pair, normal_matrix(shape.rows, shape.cols, 2, 0.1F), Kept::f32),
-          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, 0, "m"),
-          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, 0, "v"),
+          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "m"}),
+          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "v"}),
           factor(pair, {0.8F}),
           summary(pair, std::vector<GradientSummary>(1)),
           statistics(pair, std::vector<UpdateStatistics>(1)) {
@@ -217,8 +217,8 @@ TEST_P(AdamWTest, CastsTheNewWeightIntoItsSite) {
     for (const Storage& storage : {storages[0], storages[4]}) {
       const std::string what = "adamw " + std::string(storage.name) + " into " + named.name;
       Trained trained(pair(), storage, {129, 257});
-      TwinTensor quantized(pair(), named.spec, 129, 257, Copies::both, 64);
-      TwinTensor apart(pair(), named.spec, 129, 257, Copies::both, 64);
+      TwinTensor quantized(pair(), named.spec, 129, 257, Copies::both, {64});
+      TwinTensor apart(pair(), named.spec, 129, 257, Copies::both, {64});
       trained.step(pair(), 1, 0, &quantized, &casting);
       expect_close(what, pair(), quantized);
       pair().gpu->run(Quantize{trained.weight.gpu(), apart.gpu(), casting});

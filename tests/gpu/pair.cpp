@@ -99,7 +99,8 @@ std::unique_ptr<Engine> make_reference_engine() {
 }
 
 std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit) {
-  return is_rehearsal() ? make_reference_engine() : make_cuda_engine({.high_precision = wide, .logits_limit = logits_limit});
+  return is_rehearsal() ? make_reference_engine()
+                        : make_cuda_engine({.high_precision = wide, .logits_limit = logits_limit});
 }
 
 Pair& pair_of(Format wide, AttentionBy attention) {
@@ -236,14 +237,13 @@ HostSide side_of(Engine& engine, const CodeMatrix& matrix) {
   return side;
 }
 
-TwinTensor::TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies, float scale,
-                       const std::string& name)
+TwinTensor::TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies, const TwinSite& twin_site)
     : pair_(pair) {
   for (Site* site : {&cpu_site_, &gpu_site_}) {
-    site->name = name;
+    site->name = twin_site.name;
     site->spec = spec;
-    site->stream = stream_of(name.c_str());
-    site->scale = scale;
+    site->stream = stream_of(twin_site.name.c_str());
+    site->scale = twin_site.scale;
   }
   const auto taker = [](Engine& engine, std::vector<Buffer>& memory) {
     return [&engine, &memory](std::size_t bytes) { return memory.emplace_back(engine, bytes).data(); };

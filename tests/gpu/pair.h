@@ -1,5 +1,5 @@
 // Two engines side by side: the processors', which is the reference, and the GPU's, which must agree with it. Matrices,
-// figures and quantised tensors exist on both, filled with the same values.
+// statistics and quantized tensors exist on both, filled with the same values.
 //   QUAVER_GPU_TESTS_ENGINE=cpu puts a second CPU engine in the GPU's place: a test of these tests.
 #pragma once
 
@@ -21,7 +21,7 @@ inline void PrintTo(Format format, std::ostream* out) { *out << info(format).nam
 namespace quaver::test {
 
 struct Pair {
-  Format wide;  // of the values that wide matrices hold, whatever stores them
+  Format wide;  // of the values that high-precision matrices hold, whatever stores them
   std::unique_ptr<Engine> cpu;
   std::unique_ptr<Engine> gpu;
 };
@@ -55,7 +55,7 @@ class GpuTest : public testing::Test {
   }
 };
 
-// Run with either wide format.
+// Run with either high-precision format.
 class WideTest : public GpuTest, public testing::WithParamInterface<Format> {
  protected:
   Pair& pair() const { return pair_of(GetParam()); }
@@ -89,7 +89,7 @@ class Buffer {
   std::shared_ptr<std::byte> memory_;
 };
 
-// How a matrix is stored: as the engine's wide matrices are, or in one format on both engines.
+// How a matrix is stored: as the engine's high-precision matrices are, or in one format on both engines.
 enum class Kept : std::uint8_t { wide, f32, bf16 };
 
 class Twin {
@@ -102,7 +102,7 @@ class Twin {
   Size cols() const { return cols_; }
   View cpu() { return {cpu_.data(), cpu_format_, rows_, cols_}; }
   View gpu() { return {gpu_.data(), gpu_format_, rows_, cols_}; }
-  void set(const Matrix& values);  // on both; rounded to what the wide format holds
+  void set(const Matrix& values);  // on both; rounded to the high-precision format
 
   Matrix from_cpu() const;
   Matrix from_gpu() const;
@@ -149,7 +149,7 @@ class Cells {
   Buffer gpu_;
 };
 
-// One side of a quantised tensor, brought to the host: a code for each element, and the scales.
+// One side of a quantized tensor, brought to the host: a code for each element, and the scales.
 struct HostSide {
   QuantSpec spec;
   Size rows = 0;
@@ -166,11 +166,16 @@ struct HostSide {
 };
 HostSide side_of(Engine& engine, const CodeMatrix& matrix);
 
+struct TwinSite {
+  float scale = 0;
+  std::string name = "site/x";
+};
+
 // A tensor in a site of each engine. The CPU's shares codes where that is exact, the GPU's never.
 class TwinTensor {
  public:
-  TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both, float scale = 0,
-             const std::string& name = "site/x");
+  TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both,
+             const TwinSite& twin_site = {});
   ~TwinTensor();
   TwinTensor(const TwinTensor&) = delete;
   TwinTensor& operator=(const TwinTensor&) = delete;
@@ -186,7 +191,7 @@ class TwinTensor {
 
   HostSide cpu_rows() const { return side_of(*pair_.cpu, cpu_.rows_matrix()); }
   HostSide gpu_rows() const { return side_of(*pair_.gpu, gpu_.rows_matrix()); }
-  HostSide cpu_columns() const;  // its own, or the rows turned
+  HostSide cpu_columns() const;  // its own, or the rows transposed
   HostSide gpu_columns() const;
   std::vector<std::byte> gpu_bytes() const;  // codes and scales that mean something, both sides
   bool margins_are_intact() const;

@@ -25,7 +25,7 @@ class QuantizeTest : public WideTest {
     const Shape shape{values.rows, values.cols};
     const std::string what = "quantize " + named.name + ", " + text_of(shape);
     Twin x(pair(), std::move(values), options.source);
-    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, options.copies, options.scale);
+    TwinTensor out(pair(), named.spec, shape.rows, shape.cols, options.copies, {options.scale});
     pair().cpu->run(Quantize{x.cpu(), out.cpu(), options.how, options.factor});
     pair().gpu->run(Quantize{x.gpu(), out.gpu(), options.how, options.factor});
     expect_same(what, out);
@@ -63,7 +63,7 @@ TEST_P(QuantizeTest, ZerosAlone) {
   }
 }
 
-// Weights are FP32, or BF16, whatever wide matrices are.
+// Weights are FP32, or BF16, whatever high-precision matrices are.
 TEST_P(QuantizeTest, SourcesInFp32AndBf16WithFactors) {
   for (const NamedSpec& named : every_spec()) {
     for (const Kept source : {Kept::f32, Kept::bf16}) {
@@ -121,7 +121,7 @@ TEST_P(QuantizeTest, FullStatistics) {
 TEST_P(QuantizeTest, StatisticsOfSeveralCastsAddUp) {
   for (const Detail detail : {Detail::counts, Detail::full}) {
     const Casting how{.seed = 1, .detail = detail};
-    TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::delayed}), 33, 48, Copies::both, 400);
+    TwinTensor out(pair(), both({.format = Format::e4m3, .policy = ScalePolicy::delayed}), 33, 48, Copies::both, {400});
     for (std::uint32_t stream = 1; stream <= 3; ++stream) {
       Twin x(pair(), matrix_with(Contents::special, 33, 48, stream));
       store(pair(), x, out, how);
@@ -142,7 +142,7 @@ TEST_P(QuantizeTest, ColumnSumsAreAdded) {
   for (const NamedSpec& named : every_spec()) {
     for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {300, 512}})) {
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
-      TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, known_scale);
+      TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
       Twin& sums = out.sum_columns(0.5F);
       pair().cpu->run(Quantize{x.cpu(), out.cpu(), casting, 0.7F});
       pair().gpu->run(Quantize{x.gpu(), out.gpu(), casting, 0.7F});
@@ -180,7 +180,7 @@ TEST_P(QuantizeTest, MicroStepsChangeStochasticCodesAsStepsDo) {
 TEST_P(QuantizeTest, AScaleChangedOnTheHostIsUsedByTheNextCast) {
   const SiteSpec spec = both({.format = Format::e4m3, .policy = ScalePolicy::delayed});
   Twin x(pair(), matrix_with(Contents::plain, 32, 64, 1));
-  TwinTensor out(pair(), spec, 32, 64, Copies::both, 4);
+  TwinTensor out(pair(), spec, 32, 64, Copies::both, {4});
   for (const float scale : {4.0F, 16.0F, 0.0F, 2.0F}) {
     out.set_scale(scale);
     Site* const sites[] = {&out.gpu_site()};

@@ -1,4 +1,4 @@
-// The same inputs give the same bytes, run again or repeated from a recording.
+// The same inputs give the same bytes, run again or replayed from a CUDA graph.
 #include "gpu/compare.h"
 #include "gpu/workbench.h"
 
@@ -22,12 +22,12 @@ TEST_P(RepeatTest, EveryOperationTwiceGivesTheSameBytes) {
   }
 }
 
-// Run, recorded, and replayed twice, each time on other contents of the same memory.
+// Run, captured, and replayed twice, each time on other contents of the same memory.
 TEST_P(RepeatTest, RepetitionsGiveWhatADirectRunGives) {
   const std::uint32_t turns = is_brief() ? 3 : 4;
   static std::uint64_t key = 0x9000;
   for (const Scenario& scenario : scenarios()) {
-    if (scenario.name.find("adamw") != std::string::npos) continue;  // the optimiser is not part of a repetition
+    if (scenario.name.find("adamw") != std::string::npos) continue;  // the optimizer is not part of a CUDA graph
     Workbench bench(*pair().gpu);
     const auto run = scenario.set_up(bench);
     std::vector<std::vector<std::byte>> direct;

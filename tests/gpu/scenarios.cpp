@@ -170,7 +170,7 @@ Run heads_and_attention(Workbench& bench) {
   };
 }
 
-// The three products of a layer and its head with the loss, for what a recipe stores.
+// The three GEMMs of a layer and its head with the loss, for what a recipe stores.
 Run products(Workbench& bench, const Recipe& recipe) {
   constexpr Size tokens = 96;
   constexpr Size in = 128;

@@ -19,7 +19,7 @@ struct NamedSpec {
 std::vector<NamedSpec> every_spec();
 std::vector<NamedSpec> every_spec_of(Role role);  // with default options
 
-// The 13 recipes with default options, and those whose options change a product.
+// The 13 recipes with default options, and those whose options change a GEMM.
 struct NamedRecipe {
   std::string name;
   Recipe recipe;

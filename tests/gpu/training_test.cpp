@@ -20,7 +20,7 @@ const Size resume_step = is_brief() ? 2 : 10;
 
 // |Δloss| / loss at any step. FP32 between operations: sums in another order, which twenty updates amplify.
 constexpr double loss_bound_f32 = 5e-4;
-// BF16 between operations, and FP8 or FP4 codes that land on their neighbours because of it.
+// BF16 between operations, and FP8 or FP4 codes that land on their neighbors because of it.
 constexpr double loss_bound_bf16 = 2e-2;
 
 Config config_of(const std::string& recipe) {

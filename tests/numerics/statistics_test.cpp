@@ -19,7 +19,8 @@ CastStatistics cast(const std::vector<float>& x, Format format, float scale, Det
   float tensor_scale = 1;
   out.codes = codes.data();
   out.tensor_scale = &tensor_scale;
-  return quantize(x.data(), 1, out.cols, Side::rows, scale, {1, 2, 3}, detail, out);
+  return quantize({x.data(), 1, out.cols},
+                  {.side = Side::rows, .given_scale = scale, .random = {1, 2, 3}, .detail = detail}, out);
 }
 
 constexpr QuantSpec fixed_e4m3{.format = Format::e4m3, .policy = ScalePolicy::fixed};

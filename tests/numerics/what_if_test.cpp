@@ -61,7 +61,8 @@ CastStatistics cast(const std::vector<float>& x, Format format, float scale, Rou
   float tensor_scale = 1;
   out.codes = codes.data();
   out.tensor_scale = &tensor_scale;
-  return quantize(x.data(), out.rows, out.cols, Side::rows, scale, {1, 2, 3}, Detail::full, out);
+  return quantize({x.data(), out.rows, out.cols},
+                  {.side = Side::rows, .given_scale = scale, .random = {1, 2, 3}, .detail = Detail::full}, out);
 }
 
 struct Worst {

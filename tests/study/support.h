@@ -29,7 +29,8 @@ inline CastStatistics statistics_of(const std::vector<float>& values) {
   std::vector<std::byte> codes(values.size() * sizeof(float));
   float one = 1;
   const CodeMatrix out{{}, 1, static_cast<Size>(values.size()), codes.data(), nullptr, &one};
-  return quantize(values.data(), 1, static_cast<Size>(values.size()), Side::rows, 1, {}, Detail::full, out);
+  return quantize({values.data(), 1, static_cast<Size>(values.size())},
+                  {.side = Side::rows, .given_scale = 1, .random = {}, .detail = Detail::full}, out);
 }
 
 // A config with the plan that a localization proposes.

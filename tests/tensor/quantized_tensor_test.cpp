@@ -1,4 +1,4 @@
-// A quantised tensor knows which of its copies exist, how products read them, and how many bytes they take.
+// A quantized tensor knows which of its copies exist, how GEMMs read them, and how many bytes they need.
 #include "tensor/quantized_tensor.h"
 
 #include <cstring>
@@ -126,7 +126,8 @@ TEST(SliceRows, DecodesToTheSameRows) {
     std::vector<float> x(static_cast<std::size_t>(rows * cols));
     random_normals({1, 2, 3}, 0, x.data(), rows * cols);
     for (Size r = 0; r < rows; ++r) x[static_cast<std::size_t>(r * cols)] *= static_cast<float>(r + 1);
-    quantize(x.data(), rows, cols, Side::rows, 1, {}, Detail::counts, tensor.rows_matrix());
+    quantize({x.data(), rows, cols}, {.side = Side::rows, .given_scale = 1, .random = {}, .detail = Detail::counts},
+             tensor.rows_matrix());
     std::vector<float> whole(x.size());
     decode_rows(tensor.rows_matrix(), 0, rows, whole.data(), cols);
     for (const auto& [first, count] : {std::pair<Size, Size>{0, 1}, {128, 128}, {256, 4}}) {

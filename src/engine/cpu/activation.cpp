@@ -1,4 +1,4 @@
-// Activation functions and their derivatives, cast into the site of the product that reads them.
+// Activation functions and their derivatives, cast into the site of the GEMM that reads them.
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/site_writer.h"
 #include "engine/cpu/vector_math.h"
@@ -21,6 +21,13 @@ constexpr float gelu_cubic = 0.044715F;
   return s + x * s * (1 - s) * root_2_over_pi_twice * (1 + 3 * gelu_cubic * x * x);
 }
 
+// Of the backward pass: the forward pass's factor, its own, and the limit that the forward pass clipped to.
+struct BackwardFactors {
+  float forward;
+  float backward;
+  float limit;
+};
+
 // 1 where |y| stays within the limit, else 0: what the clipped function's derivative is multiplied by.
 [[gnu::always_inline]] inline float inside(float y, float limit) {
   const float magnitude = y < 0 ? -y : y;
@@ -31,9 +38,8 @@ QUAVER_SIMD void gelu_row(const float* x, Size n, float factor, float* out) {
   for (Size i = 0; i < n; ++i) out[i] = factor * gelu(x[i]);
 }
 
-QUAVER_SIMD void gelu_row_backward(const float* x, const float* dy, Size n, float forward, float factor, float limit,
-                                   float* out) {
-  for (Size i = 0; i < n; ++i) out[i] = factor * gelu_slope(x[i]) * dy[i] * inside(forward * gelu(x[i]), limit);
+QUAVER_SIMD void gelu_row_backward(const float* x, const float* dy, Size n, BackwardFactors f, float* out) {
+  for (Size i = 0; i < n; ++i) out[i] = f.backward * gelu_slope(x[i]) * dy[i] * inside(f.forward * gelu(x[i]), f.limit);
 }
 
 QUAVER_SIMD void gelu_row_backward_unclipped(const float* x, const float* dy, Size n, float factor, float* out) {
@@ -44,9 +50,8 @@ QUAVER_SIMD void relu_row(const float* x, Size n, float factor, float* out) {
   for (Size i = 0; i < n; ++i) out[i] = x[i] > 0 ? factor * x[i] : 0.0F * x[i];
 }
 
-QUAVER_SIMD void relu_row_backward(const float* x, const float* dy, Size n, float forward, float factor, float limit,
-                                   float* out) {
-  for (Size i = 0; i < n; ++i) out[i] = (x[i] > 0 ? factor * dy[i] : 0.0F) * inside(forward * x[i], limit);
+QUAVER_SIMD void relu_row_backward(const float* x, const float* dy, Size n, BackwardFactors f, float* out) {
+  for (Size i = 0; i < n; ++i) out[i] = (x[i] > 0 ? f.backward * dy[i] : 0.0F) * inside(f.forward * x[i], f.limit);
 }
 
 QUAVER_SIMD void swiglu_row(const float* x, Size n, float factor, float* out) {
@@ -55,14 +60,13 @@ QUAVER_SIMD void swiglu_row(const float* x, Size n, float factor, float* out) {
   for (Size i = 0; i < n; ++i) out[i] = factor * gate[i] * vector_sigmoid(gate[i]) * up[i];
 }
 
-QUAVER_SIMD void swiglu_row_backward(const float* x, const float* dy, Size n, float forward, float factor, float limit,
-                                     float* out) {
+QUAVER_SIMD void swiglu_row_backward(const float* x, const float* dy, Size n, BackwardFactors f, float* out) {
   const float* gate = x;
   const float* up = x + n;
   for (Size i = 0; i < n; ++i) {
     const float s = vector_sigmoid(gate[i]);
     const float silu = gate[i] * s;
-    const float g = factor * dy[i] * inside(forward * silu * up[i], limit);
+    const float g = f.backward * dy[i] * inside(f.forward * silu * up[i], f.limit);
     out[i] = g * up[i] * (s + silu * (1 - s));
     out[n + i] = g * silu;
   }
@@ -104,7 +108,7 @@ void CpuOperations::run(const Activation& op) {
 void CpuOperations::run(const ActivationBackward& op) {
   const Size n = op.out_gradient.cols;
   const Size width = op.x.cols;
-  const float limit = op.limit > 0 ? op.limit : unlimited;
+  const BackwardFactors factors{op.forward_factor, op.factor, op.limit > 0 ? op.limit : unlimited};
   SiteWriter(workspace_, op.in_gradient, op.casting).write([&](Size first, Size rows, float* tile, int) {
     for (Size r = 0; r < rows; ++r) {
       const float* x = op.x.f32() + (first + r) * width;
@@ -113,16 +117,16 @@ void CpuOperations::run(const ActivationBackward& op) {
       switch (op.kind) {
         case ActivationKind::gelu:
           if (op.limit > 0) {
-            gelu_row_backward(x, dy, n, op.forward_factor, op.factor, limit, out);
+            gelu_row_backward(x, dy, n, factors, out);
           } else {
             gelu_row_backward_unclipped(x, dy, n, op.factor, out);
           }
           break;
         case ActivationKind::relu:
-          relu_row_backward(x, dy, n, op.forward_factor, op.factor, limit, out);
+          relu_row_backward(x, dy, n, factors, out);
           break;
         case ActivationKind::swiglu:
-          swiglu_row_backward(x, dy, n, op.forward_factor, op.factor, limit, out);
+          swiglu_row_backward(x, dy, n, factors, out);
           break;
       }
     }

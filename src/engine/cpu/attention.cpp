@@ -1,5 +1,6 @@
-// Causal attention by blocks of query rows: the logits of a block against all keys it may see, never the whole square.
-// Each (sequence, group of heads that share a key head) is one task, so that no two threads write the same gradient.
+// Causal attention by blocks of query rows: the logits of a block against all keys it may see, never the whole sequence
+// × sequence matrix. Each (sequence, group of heads that share a key head) is one task, so that no two threads write
+// the same gradient.
 #include <algorithm>
 #include <cblas.h>
 #include <cmath>
@@ -73,7 +74,7 @@ QUAVER_SIMD void softmax_row_backward(const float* p, float* dp, Size visible, S
   for (Size j = visible; j < width; ++j) dp[j] = 0;
 }
 
-// Where the pieces of one query head lie.
+// Offsets of the parts of one query head.
 struct Head {
   Size row0;   // first token of the sequence
   Size query;  // column of its queries in qkv

@@ -29,7 +29,7 @@ void CpuDevice::download(const void* device, void* host, std::size_t bytes) { st
 
 void CpuDevice::replay(std::uint64_t, const std::function<void()>& work) { work(); }
 
-// What the kernel says this process may still take.
+// The memory that the kernel says this process may still allocate.
 std::size_t CpuDevice::free_memory() const {
   std::ifstream file("/proc/meminfo");
   std::string key;

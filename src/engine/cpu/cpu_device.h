@@ -1,4 +1,4 @@
-// This machine's memory as a device: everything asked of it is done at once.
+// This machine's memory as a device: every call is synchronous.
 #pragma once
 
 #include "engine/cpu/workspace.h"

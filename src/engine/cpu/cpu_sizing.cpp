@@ -1,4 +1,4 @@
-// What the CPU engine's operations take for themselves, slot by slot (workspace.h), by the sizes they use themselves
+// The workspace of the CPU engine's operations, slot by slot (workspace.h), from the same sizes that the operations use
 // (workspace_sizes.h).
 #include <omp.h>
 

@@ -8,8 +8,8 @@ namespace quaver {
 
 void cpu_gemm(Workspace& workspace, const Gemm& op);
 
-// What a GEMM accumulates in. Hopper's fast accumulation is that of operands which its tensor cores take as FP8, split
-// where blocks have scales of their own; all else accumulates in FP32.
+// What a GEMM accumulates in. Operands that Hopper's tensor cores read as FP8 use fast accumulation, or split
+// accumulation where blocks have scales of their own; all others accumulate in FP32.
 Accumulator accumulator_of(const Gemm& op);
 
 struct DecodedOperand {
@@ -17,8 +17,8 @@ struct DecodedOperand {
   int least_exponent;  // of the format, which its subnormal values have too
 };
 
-// out = alpha · a · b with partial sums kept in fewer bits: what such accumulators cost. Slow. a is [M × K] and b [K ×
-// N], both decoded and contiguous.
+// out = alpha · a · b with partial sums kept in fewer bits, to measure the error of such accumulators. Slow. a is [M ×
+// K] and b [K × N], both decoded and contiguous.
 struct LowPrecisionGemm {
   Accumulator accumulator;
   DecodedOperand a;

@@ -1,5 +1,5 @@
-// Models of accumulators narrower than FP32. Only precision is modelled, not exponent range: a real FP16 accumulator
-// would also overflow at 65504.
+// Models of accumulators with fewer bits than FP32. Only precision is modeled, not exponent range: a real FP16
+// accumulator would also overflow at 65504.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace quaver {
 
 namespace {
 
-// A row of the product on its way.
+// The state of one row of the result.
 struct Row {
   explicit Row(Size n)
       : sum(static_cast<std::size_t>(n)), partial(sum.size()), total(sum.size()), last_bit(sum.size()) {}
@@ -54,7 +54,7 @@ QUAVER_SIMD void store_rounded(int mantissa_bits, Size n, float* sum, float* par
   }
 }
 
-// The sum is rounded after each product.
+// The sum is rounded after each multiply-add.
 void sum_rounded(int mantissa_bits, const float* a, const float* b, Size k, Row& row) {
   for (Size p = 0; p < k; ++p) {
     add_product(a[p], b + p * row.size(), row.size(), row.partial.data());
@@ -64,8 +64,8 @@ void sum_rounded(int mantissa_bits, const float* a, const float* b, Size k, Row&
 }
 
 // FP8 in Hopper's tensor cores: 32 products and the sum so far are aligned to the largest exponent among them, each is
-// cut 13 bits below it, they are added exactly, and the new sum is cut to 13 mantissa bits. A product's exponent is
-// that of its factors added up, whatever their mantissas make of it; a product of 0 has none.
+// cut 13 bits below it, they are added exactly, and the new sum is cut to 13 mantissa bits. A product's exponent is the
+// sum of its factors' exponents, whatever their mantissas; a product of 0 has none.
 constexpr int kept_bits = 13;
 constexpr Size products_at_once = 32;
 constexpr std::int32_t largest_exponent = 100;  // either way: FP8 has less than half of it, powers of two stay normal

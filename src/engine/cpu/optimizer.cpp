@@ -121,7 +121,8 @@ void store_moment(const CodeMatrix& moment, Size first, Size rows, const float* 
   if (is_f32(moment)) return;
   CastStatistics ignored;
   *moment.tensor_scale = 1;
-  quantize_tile(values, moment.cols, first, rows, Side::rows, random, Detail::counts, moment, ignored);
+  quantize_tile({values, moment.cols, first, rows}, {.side = Side::rows, .random = random, .detail = Detail::counts},
+                moment, ignored);
 }
 
 void store_weight(const AdamW& op, Size first, Size rows, const float* values) {
@@ -134,7 +135,8 @@ void store_weight(const AdamW& op, Size first, Size rows, const float* values) {
   float one = 1;
   weight.tensor_scale = &one;
   CastStatistics ignored;
-  quantize_tile(values, weight.cols, first, rows, Side::rows, op.random, Detail::counts, weight, ignored);
+  quantize_tile({values, weight.cols, first, rows}, {.side = Side::rows, .random = op.random, .detail = Detail::counts},
+                weight, ignored);
 }
 
 RandomKey other_stream(RandomKey key, std::uint32_t which) {

@@ -36,8 +36,11 @@ SiteWriter::SiteWriter(Workspace& workspace, QuantizedTensor& out, const Casting
 // Scales of both sides; `values` is read only where they depend on the whole tensor.
 void SiteWriter::prepare(const float* values) {
   const RandomKey key = key_of(casting_, out_.site());
-  if (out_.has_rows()) prepare_scales(values, rows_, cols_, Side::rows, scale_, key, rows_matrix_);
-  if (out_.has_own_columns()) prepare_scales(values, rows_, cols_, Side::columns, scale_, key, columns_matrix_);
+  if (out_.has_rows())
+    prepare_scales({values, rows_, cols_}, {.side = Side::rows, .given_scale = scale_, .random = key}, rows_matrix_);
+  if (out_.has_own_columns())
+    prepare_scales({values, rows_, cols_}, {.side = Side::columns, .given_scale = scale_, .random = key},
+                   columns_matrix_);
 }
 
 float* SiteWriter::tile_memory(Size first, int thread) {
@@ -62,11 +65,13 @@ void SiteWriter::finish_tile(Size first, Size count, const float* values, int th
 void SiteWriter::cast_tile(Size first, Size count, const float* values, CastStatistics& stats) {
   const RandomKey key = key_of(casting_, out_.site());
   if (out_.has_rows()) {
-    quantize_tile(values, cols_, first, count, Side::rows, key, casting_.detail, rows_matrix_, stats);
+    quantize_tile({values, cols_, first, count}, {.side = Side::rows, .random = key, .detail = casting_.detail},
+                  rows_matrix_, stats);
   }
   if (!out_.has_own_columns()) return;
-  CastStatistics ignored;  // the same elements seen again
-  quantize_tile(values, cols_, first, count, Side::columns, key, Detail::counts, columns_matrix_, ignored);
+  CastStatistics ignored;  // the same elements, already counted
+  quantize_tile({values, cols_, first, count}, {.side = Side::columns, .random = key, .detail = Detail::counts},
+                columns_matrix_, ignored);
 }
 
 void SiteWriter::cast_staged() {

@@ -16,7 +16,7 @@ inline RandomKey key_of(const Casting& casting, const Site& site) {
   return {casting.seed, casting.step + (casting.micro_step != nullptr ? *casting.micro_step : 0), site.stream};
 }
 
-// Where a tensor that is not written directly is kept until it is cast.
+// Staging memory for a tensor that is not written directly, until it is cast.
 constexpr Workspace::Slot slot_of(SiteWritePlan::Mode mode) {
   return mode == SiteWritePlan::Mode::staged ? Workspace::Slot::staging : Workspace::Slot::tiles;
 }

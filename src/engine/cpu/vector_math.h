@@ -1,4 +1,4 @@
-// Elementary functions in a form that compilers vectorise: branch-free, no calls, errors of a few units in the last
+// Elementary functions in a form that compilers vectorize: branch-free, no calls, errors of a few units in the last
 // place.
 #pragma once
 

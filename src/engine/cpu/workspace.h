@@ -1,4 +1,4 @@
-// Memory that CPU operations need while they run and nobody else sees. It grows to what the largest call needs and is
+// Private memory of CPU operations while they run. It grows to what the largest call needs and is
 // kept, so that a training step allocates nothing after the first.
 #pragma once
 

@@ -1,5 +1,5 @@
-// How much workspace the CPU engine's operations take. Each size is computed here, once: the operation takes it and the
-// memory plan (cpu_sizing.cpp) counts it.
+// How much workspace the CPU engine's operations need. Each size is computed here, once: the operation allocates it and
+// the memory plan (cpu_sizing.cpp) counts it.
 #pragma once
 
 #include <algorithm>

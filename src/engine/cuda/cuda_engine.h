@@ -70,9 +70,9 @@ class CudaEngine final : public Engine {
   CastTarget cast_target(const QuantizedTensor& out, const Casting& casting);
   FusedTarget high_precision_target(View matrix) const;
   View staging(Size rows, Size cols);
-  bool norm_has_room(Size width, int targets);  // says so where it has none
+  bool norm_has_room(Size width, int targets);  // gives notice where it has none
 
-  // Has produce(target) write the tensor, directly or by way of the staging matrix.
+  // Has produce(target) write the tensor, directly or through the staging matrix.
   template <class Produce>
   void write(QuantizedTensor& out, const Casting& casting, bool fuse, Produce&& produce);
 

@@ -1,5 +1,5 @@
-// How much workspace the CUDA engine's operations take. Each size is computed here, once: the operation takes it and
-// the memory plan (cuda_sizing.cpp) counts it. Nothing of CUDA is included.
+// How much workspace the CUDA engine's operations need. Each size is computed here, once: the operation allocates it
+// and the memory plan (cuda_sizing.cpp) counts it. Nothing of CUDA is included.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace quaver::cuda {
 
-// Workspace by use. A slot is taken anew by each operation; operations that run within another use other slots.
+// Workspace by use. Each operation reuses the slots; nested operations use different ones.
 enum class Slot : std::uint8_t {
   blas,       // cuBLASLt's own
   operand_a,  // decoded operands
@@ -46,7 +46,7 @@ inline Size cast_tile_count(Size rows, Size cols) {
 
 // ---- GEMM ---------------------------------------------------------------------------------------------------------
 
-// What an operand decoded to `as` takes; nothing where it is stored so.
+// Bytes of an operand decoded to `as`; 0 where it is stored so.
 inline Size decoded_bytes(const CodeMatrix& matrix, Format as) {
   const Format format = matrix.spec.format;
   const bool as_stored = format == as || (format == Format::tf32 && as == Format::f32);
@@ -108,7 +108,7 @@ inline Size logits_chunk(Size tokens, Size vocab, Format high, const Site* gradi
   return std::clamp<Size>(limit / (vocab * bits / 8) / 128 * 128, std::min<Size>(tokens, 128), tokens);
 }
 
-// What the codes and scales of dlogits take, both sides.
+// Bytes of the codes and scales of dlogits, both sides.
 inline Size logits_codes_bytes(Site& site, Size rows, Size vocab, Sharing sharing) {
   static std::byte nowhere{};
   Size total = 0;
@@ -142,7 +142,7 @@ inline constexpr Size largest_cudnn_head = 256;
 // One FP32 sum per query and head.
 inline Size row_dots_bytes(const HeadLayout& layout) { return round_up_256(4 * layout.tokens() * layout.heads); }
 
-// Bytes of the scores of one sequence, and how many sequences a backward pass of attention takes at once.
+// Bytes of the scores of one sequence, and how many sequences a backward pass of attention processes at once.
 inline Size scores_of_sequence(const HeadLayout& layout) {
   const Size padded = (layout.sequence + 63) / 64 * 64;
   return layout.heads * padded * padded * 2;

@@ -183,7 +183,7 @@ TEST(AdamW, NarrowMomentsStayCloseToFp32) {
   EXPECT_LT(relative_error(fp8.values(), reference), 0.1);
 }
 
-// One huge gradient in a block takes its neighbours' √v below the smallest code; their updates must stay of the order
+// One huge gradient in a block takes its neighbors' √v below the smallest code; their updates must stay of the order
 // of the learning rate.
 TEST(AdamW, RootOfVRoundedToZeroDoesNotExplode) {
   const auto engine = make_cpu_engine(1);

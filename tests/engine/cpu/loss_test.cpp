@@ -65,12 +65,17 @@ struct Outcome {
 const Casting casting{.seed = 1};
 constexpr float initial = 0.25F;  // of the weight's gradient, which accumulates
 
-Outcome compute(Engine& engine, const Problem& p, const Factors& f, const QuantizedTensor& x, const QuantizedTensor& w,
-                Site* gradient_site, const Accumulators& accumulators = {}) {
+struct HeadOperands {
+  const QuantizedTensor& x;
+  const QuantizedTensor& w;
+};
+
+Outcome compute(Engine& engine, const Problem& p, const Factors& f, HeadOperands operands, Site* gradient_site,
+                const Accumulators& accumulators = {}) {
   Outcome outcome{.x_gradient = Matrix(p.tokens, p.width, 99), .weight_gradient = Matrix(p.vocab, p.width, initial)};
   const bool train = gradient_site != nullptr;
-  engine.run(CrossEntropy{.x = x,
-                          .w = w,
+  engine.run(CrossEntropy{.x = operands.x,
+                          .w = operands.w,
                           .logits_gradient = gradient_site,
                           .targets = p.targets,
                           .logit_factor = f.logit,
@@ -118,7 +123,7 @@ class CrossEntropyTest : public testing::Test {
     engine->run(Quantize{w.view(), sw.tensor, casting});
     Site gradient_site;
     gradient_site.spec = gradient_spec;
-    const Outcome got = compute(*engine, p, f, sx.tensor, sw.tensor, &gradient_site);
+    const Outcome got = compute(*engine, p, f, {sx.tensor, sw.tensor}, &gradient_site);
     const Doubles dx = values_of(sx.tensor.rows());
     const Doubles dw = values_of(sw.tensor.rows());
     const double loss = reference_loss(p, f, dx, dw);
@@ -149,7 +154,7 @@ TEST_F(CrossEntropyTest, IgnoredTargetsCostNothingAndHaveNoGradient) {
   engine->run(Quantize{values.view(), x.tensor, casting});
   engine->run(Quantize{values.view().row_range(0, 7), w.tensor, casting});
   Site site;
-  const Outcome got = compute(*engine, p, {}, x.tensor, w.tensor, &site);
+  const Outcome got = compute(*engine, p, {}, {x.tensor, w.tensor}, &site);
   EXPECT_EQ(got.loss, 0.5);
   for (const float g : got.x_gradient.values) EXPECT_EQ(g, 0);
   for (const float g : got.weight_gradient.values) EXPECT_EQ(g, initial);
@@ -168,7 +173,7 @@ TEST_F(CrossEntropyTest, GradientsAreTheDerivativeOfTheLossWithZLoss) {
     engine->run(Quantize{x.view(), sx.tensor, casting});
     engine->run(Quantize{w.view(), sw.tensor, casting});
     Site site;
-    const Outcome got = compute(*engine, p, f, sx.tensor, sw.tensor, &site);
+    const Outcome got = compute(*engine, p, f, {sx.tensor, sw.tensor}, &site);
     EXPECT_NEAR(got.loss - 0.5, reference_loss(p, f, x.doubles(), w.doubles()), 1e-5);
     const Doubles by_x =
         gradient([&](const Doubles& values) { return reference_loss(p, f, values, w.doubles()); }, x.doubles());
@@ -202,7 +207,7 @@ TEST_F(CrossEntropyTest, LossOnlyTouchesNoGradient) {
     Stored sw(both({}), 5, 4, copies);
     engine->run(Quantize{x.view(), sx.tensor, casting});
     engine->run(Quantize{w.view(), sw.tensor, casting});
-    const Outcome got = compute(*engine, p, {}, sx.tensor, sw.tensor, nullptr);
+    const Outcome got = compute(*engine, p, {}, {sx.tensor, sw.tensor}, nullptr);
     EXPECT_NEAR(got.loss - 0.5, reference_loss(p, {}, x.doubles(), w.doubles()), 1e-5);
     for (const float g : got.x_gradient.values) EXPECT_EQ(g, 99);
     for (const float g : got.weight_gradient.values) EXPECT_EQ(g, initial);
@@ -223,7 +228,7 @@ TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {
   Site site;
   site.spec = both({.format = Format::e5m2});
   const auto gradient_with = [&](const Accumulators& accumulators) {
-    return compute(*engine, p, {}, sx.tensor, sw.tensor, &site, accumulators).x_gradient(0, 0);
+    return compute(*engine, p, {}, {sx.tensor, sw.tensor}, &site, accumulators).x_gradient(0, 0);
   };
   EXPECT_NEAR(gradient_with({}), 0, 1e-3);
   EXPECT_NEAR(gradient_with({.head_dgrad = Accumulator::hopper_split}), 0, 0.01);
@@ -249,7 +254,7 @@ TEST_F(CrossEntropyTest, HugeLogitsStayFinite) {
   engine->run(Quantize{x.view(), sx.tensor, casting});
   engine->run(Quantize{w.view(), sw.tensor, casting});
   Site site;
-  const Outcome got = compute(*engine, p, {}, sx.tensor, sw.tensor, &site);
+  const Outcome got = compute(*engine, p, {}, {sx.tensor, sw.tensor}, &site);
   EXPECT_TRUE(std::isfinite(got.loss));
   for (const float g : got.x_gradient.values) EXPECT_TRUE(std::isfinite(g));
 }

@@ -1,4 +1,5 @@
-// Models of narrow accumulators: against scalar loops, bit for bit, and in the order of accuracy their widths promise.
+// Models of low-precision accumulators: against scalar loops, bit for bit, and in the order of accuracy their widths
+// promise.
 #include <stdexcept>
 
 #include "engine/cpu/gemm.h"

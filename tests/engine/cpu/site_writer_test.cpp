@@ -24,16 +24,20 @@ TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
       out.site.scale = want.site.scale = 4;
       engine->run(Quantize{x.view(), out.tensor, casting});
       const RandomKey key = key_of(casting, want.site);
-      quantize(x.values.data(), rows, cols, Side::rows, 4, key, Detail::counts, want.tensor.rows_matrix());
+      quantize({x.values.data(), rows, cols},
+               {.side = Side::rows, .given_scale = 4, .random = key, .detail = Detail::counts},
+               want.tensor.rows_matrix());
       if (want.tensor.has_own_columns()) {
-        quantize(x.values.data(), rows, cols, Side::columns, 4, key, Detail::counts, want.tensor.columns_matrix());
+        quantize({x.values.data(), rows, cols},
+                 {.side = Side::columns, .given_scale = 4, .random = key, .detail = Detail::counts},
+                 want.tensor.columns_matrix());
       }
       EXPECT_EQ(bytes_of(out.tensor), bytes_of(want.tensor)) << rows << " × " << cols;
     }
   }
 }
 
-// What an operation writes into a narrow site is the cast of what it writes into a wide one.
+// What an operation writes into a low-precision site is the cast of what it writes into a high-precision one.
 TEST_P(Sites, ProducersCastWhatTheyWouldWriteWide) {
   const auto [rows, cols] = std::pair<Size, Size>{130, 24};
   Matrix x = random_matrix(rows, cols, 1);

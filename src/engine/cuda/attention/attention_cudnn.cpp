@@ -1,5 +1,5 @@
-// The graphs follow the order of operations that cuDNN recognises as attention: a product of queries and keys, scaling,
-// mask, softmax by maximum and sum, and a product with the values; backward, its derivative with the probabilities
+// The graphs follow the order of operations that cuDNN recognizes as attention: a matmul of queries and keys, scaling,
+// mask, softmax by maximum and sum, and a matmul with the values; backward, its derivative with the probabilities
 // recomputed from log_sum. Keys and values of grouped heads are broadcast, and their gradients summed over the group.
 #include "engine/cuda/attention/attention_cudnn.h"
 
@@ -77,12 +77,13 @@ void describe_forward(CudnnGraph& g, const Shapes& s) {
 
 // out = weightsᵀ · x, summed over the heads of a group where there are fewer keys than queries
 void key_side_product(CudnnGraph& g, const Shapes& s, CudnnNode weights, CudnnNode x, CudnnNode out) {
-  const CudnnNode turned = g.reshape(weights, g.inner(transposed(s.scores), s.scores_transposed_strides, bf16));
+  const CudnnNode transposed_weights =
+      g.reshape(weights, g.inner(transposed(s.scores), s.scores_transposed_strides, bf16));
   if (s.queries[1] == s.keys[1]) {
-    g.matmul(turned, x, out);
+    g.matmul(transposed_weights, x, out);
     return;
   }
-  g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.matmul(turned, x, g.inner(s.queries, bf16)), out);
+  g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.matmul(transposed_weights, x, g.inner(s.queries, bf16)), out);
 }
 
 void describe_backward(CudnnGraph& g, const Shapes& s, Determinism determinism) {
@@ -185,7 +186,7 @@ CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLa
   }
   const bool ordered = pass == Pass::backward && determinism == Determinism::required;
   if (ordered && scores_of_sequence(layout) > most_scores) {
-    return {nullptr, without_plan(layout, "cuDNN's reproducible backward pass would need too much working memory")};
+    return {nullptr, without_plan(layout, "cuDNN's reproducible backward pass would need too much workspace")};
   }
   try {
     auto graph = std::make_unique<CudnnGraph>(library, handle);
@@ -207,7 +208,7 @@ CudnnAttention::State::Entry& CudnnAttention::State::plan(Pass pass, const HeadL
   return plans.emplace(key, make(pass, layout)).first->second;
 }
 
-// How many sequences one run of a plan takes; all chunks but the last are equal.
+// How many sequences one run of a plan processes; all chunks but the last are equal.
 Size CudnnAttention::State::chunk(Pass pass, const HeadLayout& layout) const {
   if (pass == Pass::forward || determinism != Determinism::required) return layout.batch;
   return attention_chunk(layout);
@@ -284,7 +285,7 @@ void CudnnAttention::backward(const AttentionBackward& op) {
 
 }  // namespace quaver::cuda
 
-#else  // built where there are no headers of cuDNN
+#else  // built without cuDNN headers
 
 namespace quaver::cuda {
 

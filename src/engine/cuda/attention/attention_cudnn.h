@@ -18,7 +18,7 @@ enum class Pass : std::uint8_t { forward, backward };
 
 class CudnnAttention {
  public:
-  CudnnAttention(Gpu& gpu, Determinism determinism);  // throws Error where cuDNN is not to be had
+  CudnnAttention(Gpu& gpu, Determinism determinism);  // throws Error where cuDNN is not available
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
@@ -26,7 +26,7 @@ class CudnnAttention {
   // Why cuDNN cannot compute this pass on heads laid out so; empty where it can. Makes the plans.
   const std::string& obstacle(Pass pass, const HeadLayout& layout);
 
-  // Only where there is no obstacle, and BF16 throughout. max_logit is not looked at.
+  // Only where there is no obstacle, and BF16 throughout. max_logit is ignored.
   void forward(const Attention& op);
   void backward(const AttentionBackward& op);
 

@@ -1,7 +1,7 @@
-// Attention in FP32 arithmetic. A block of 16 × 16 threads owns a tile of rows; the columns pass by in tiles of the
-// same size. A thread holds every 16th row and column of a tile of logits, and for each of its rows every 16th group of
-// elements of the result. Rows of a tile are private to half a warp, so weights go through shared memory without a
-// barrier.
+// Attention in FP32 arithmetic. A block of 16 × 16 threads owns a tile of rows and iterates over the columns in tiles
+// of the same size. A thread holds every 16th row and column of a tile of logits, and for each of its rows every 16th
+// group of elements of the result. Rows of a tile are private to half a warp, so weights go through shared memory
+// without a barrier.
 #include "engine/cuda/attention/attention_kernels.h"
 
 namespace quaver::cuda {
@@ -91,7 +91,7 @@ __device__ void multiply_rows(const float* x, const float* y, float (&out)[R][R]
 
 template <int E, int R>
 __device__ void put_weights(float* weights, const float (&values)[R][R]) {
-  __syncwarp();  // the half warp has read what lay here
+  __syncwarp();  // the half warp has read the old contents
 #pragma unroll
   for (int i = 0; i < R; ++i) {
 #pragma unroll
@@ -251,9 +251,9 @@ __global__ void __launch_bounds__(threads) forward_kernel(AttentionArguments<T> 
   write_rows<T, E, R>(a.result + place.result, place.result_stride, first, a, sums, inverse);
 }
 
-// Rows are keys or queries, columns the other. Resident: keys and values, or queries and result gradients; passing by:
-// the other two. With P the probabilities and dP = result_gradient · valuesᵀ, the gradient of the logits is
-// P · (dP − row_dots); keys sum over all heads of their group.
+// Rows are keys or queries, columns the other. Resident: keys and values, or queries and result gradients; streamed:
+// the other two. With P the probabilities and dP = result_gradient · valuesᵀ, the gradient of the logits is P · (dP −
+// row_dots); keys sum over all heads of their group.
 template <class T, int E, int R, Side S>
 __global__ void __launch_bounds__(threads) backward_kernel(AttentionArguments<T> a) {
   using Tile = Tiles<E, R>;

@@ -1,5 +1,5 @@
-// What surrounds the gradients of attention_hopper.cuh: row_statistics of each query before, sums over grouped heads
-// after.
+// The launch of attention_hopper.cuh and the kernels around it: row statistics of each query before, sums over grouped
+// heads after.
 #include "engine/cuda/attention/attention_hopper.cuh"
 #include "engine/cuda/attention/attention_hopper.h"
 #include "quaver/error.h"
@@ -54,9 +54,16 @@ __global__ void __launch_bounds__(row_statistics_threads)
 
 constexpr int sum_threads = 256;
 
+struct GroupedHeads {
+  int heads;  // of queries
+  int group;  // query heads that share one of keys
+  int head;   // elements
+};
+
 // The gradients of keys, or values, of one head for each of queries, summed over those that share one.
-__global__ void __launch_bounds__(sum_threads) sum_groups_kernel(const bf16* by_query_head, bf16* to, Size to_stride,
-                                                                 Size tokens, int heads, int group, int head) {
+__global__ void __launch_bounds__(sum_threads)
+    sum_groups_kernel(const bf16* by_query_head, bf16* to, Size to_stride, Size tokens, GroupedHeads shape) {
+  const auto [heads, group, head] = shape;
   const int kv_width = heads / group * head;
   const Size index = (Size{blockIdx.x} * sum_threads + threadIdx.x) * 8;
   const Size token = index / (2 * kv_width);
@@ -160,7 +167,7 @@ void run(Gpu& gpu, const AttentionBackward& op) {
   if (!grouped) return;
   const Size pieces = layout.tokens() * 2 * layout.kv_heads * E / 8;
   sum_groups_kernel<<<static_cast<unsigned int>(ceil_div(pieces, sum_threads)), sum_threads, 0, gpu.stream()>>>(
-      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), work.heads, work.group, E);
+      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), GroupedHeads{work.heads, work.group, E});
   check_launch("attention, sums over groups of heads");
 }
 

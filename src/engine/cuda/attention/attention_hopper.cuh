@@ -1,11 +1,11 @@
-// The backward pass of attention on Hopper, for heads of 64 and 128. One block has a head of a sequence to itself: it
-// takes the keys 128 at a time, holds their gradients in registers while the queries pass by, and adds to the queries'
-// gradients in memory of its own. Every element is added to by one thread in one order, so the same input gives the
-// same bits, without the scores ever leaving the chip.
+// The backward pass of attention on Hopper, for heads of 64 and 128. One block owns a head of a sequence: it loads the
+// keys 128 at a time, holds their gradients in registers while it iterates over the queries, and accumulates the
+// queries' gradients in its own memory. Every element is added to by one thread in one order, so the same input gives
+// the same bits, without the scores ever leaving the chip.
 //
-// A warpgroup copies tiles ahead; two others have 64 keys each. Scores are computed with keys as rows, so that they
-// are, in registers, the left factors of the keys' and values' gradients; only their own gradients go through shared
-// memory, for the queries, where the two warpgroups meet.
+// A producer warpgroup copies tiles ahead (TMA); two consumers own 64 keys each. Scores are computed with keys as rows,
+// so that they are, in registers, the left operands of the wgmma for the keys' and values' gradients; only the
+// gradients of scores go through shared memory, because the queries' gradients need those of both warpgroups.
 #pragma once
 
 #include "engine/cuda/device/hopper.cuh"
@@ -23,7 +23,7 @@ constexpr int warpgroup = 128;
 constexpr int workers = 2 * warpgroup;
 constexpr int block_threads = workers + warpgroup;
 
-// Tiles for heads of E elements. There are two places for each: one is worked on while the other is filled.
+// Tiles for heads of E elements. Each has two stages: one is consumed while the other is filled.
 template <int E>
 struct Tiles {
   static constexpr int parts = E / part;
@@ -38,7 +38,7 @@ struct Tiles {
   static constexpr int scores_bytes = query_rows / 64 * scores_part;
   static constexpr int row_statistics_bytes = row_statistics_count * 4;
 
-  // Where they lie in shared memory, from an address on that is a multiple of 1024.
+  // Offsets in shared memory from an address that is a multiple of 1024.
   static constexpr int keys = 0;
   static constexpr int values = keys + 2 * keys_bytes;
   static constexpr int queries = values + 2 * keys_bytes;
@@ -82,9 +82,9 @@ struct Pair {
   int j;  // of the keys' tile
   int i;  // of the queries'
 
-  // Where they are of the same positions, the queries get the last part of their gradient.
+  // On the diagonal the queries get the last part of their gradient.
   __device__ bool diagonal() const { return i / queries_of_keys == j; }
-  // Queries pass by upwards and downwards in turn: those that were last are still in the cache.
+  // Queries are visited upwards and downwards alternately: those visited last are still in the cache.
   __device__ bool upwards() const { return j % 2 == 0; }
   __device__ int low() const { return j * queries_of_keys; }
   __device__ bool first(const Work& work) const { return i == (upwards() ? low() : work.query_tiles - 1); }
@@ -105,24 +105,29 @@ __device__ void for_all_pairs(const Work& work, Body body) {
   }
 }
 
-// The n-th of something that there are two places for.
+// The n-th use of a two-stage pipeline.
 struct Turn {
   int count = 0;
   __device__ int slot() const { return count & 1; }
   __device__ Address of(Address barriers) const { return barriers + slot() * barrier_bytes; }
   __device__ std::uint32_t parity() const { return static_cast<std::uint32_t>(count >> 1) & 1U; }
-  __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // when this place was used last
+  __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // of the last use of this stage
+};
+
+struct TileOrigin {
+  int column;
+  int row;
+  int sequence;
 };
 
 // `Rows` positions of a head, in boxes of 64 by 64.
 template <int E, int Rows>
-__device__ void copy_tile(Address to, const CUtensorMap& map, int column, int row, int b, Address here,
-                          std::uint64_t hint) {
+__device__ void copy_tile(Address to, const CUtensorMap& map, TileOrigin from, Address here, std::uint64_t hint) {
 #pragma unroll
   for (int p = 0; p < E / part; ++p) {
 #pragma unroll
     for (int r = 0; r < Rows; r += 64) {
-      copy_box(to + (p * Rows + r) * row_bytes, map, column + p * part, row + r, b, here, hint);
+      copy_box(to + (p * Rows + r) * row_bytes, map, from.column + p * part, from.row + r, from.sequence, here, hint);
     }
   }
 }
@@ -143,8 +148,8 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
       const int row = pair.j * key_rows;
       wait(keys.of(shared + T::keys_done), keys.parity_before());
       arrive_expecting(here, 2 * T::keys_bytes);
-      copy_tile<E, key_rows>(to + T::keys, qkv, (work.heads + kv) * E, row, b, here, read_once);
-      copy_tile<E, key_rows>(to + T::values, qkv, (work.heads + kv_heads + kv) * E, row, b, here, read_once);
+      copy_tile<E, key_rows>(to + T::keys, qkv, {(work.heads + kv) * E, row, b}, here, read_once);
+      copy_tile<E, key_rows>(to + T::values, qkv, {(work.heads + kv_heads + kv) * E, row, b}, here, read_once);
       ++keys.count;
     }
     const Address here = queries.of(shared + T::queries_here);
@@ -152,8 +157,8 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
     const int row = pair.i * T::query_rows;
     wait(queries.of(shared + T::queries_done), queries.parity_before());
     arrive_expecting(here, 2 * T::queries_bytes + T::row_statistics_bytes);
-    copy_tile<E, T::query_rows>(to + T::queries, qkv, h * E, row, b, here, read_again);
-    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, h * E, row, b, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::queries, qkv, {h * E, row, b}, here, read_again);
+    copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, {h * E, row, b}, here, read_again);
     copy_bytes(shared + T::row_statistics + queries.slot() * T::row_statistics_bytes,
                work.row_statistics + (Size{pair.item} * work.query_tiles + pair.i) * T::row_statistics_count,
                T::row_statistics_bytes, here);
@@ -161,8 +166,8 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
   });
 }
 
-// Turns 4 × 4 words among four neighbouring threads: thread t has word t of each.
-inline __device__ uint4 turned(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+// Transposes 4 × 4 words among four neighboring threads: thread t gets word t of each.
+inline __device__ uint4 transpose_4x4(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   const auto exchange = [](std::uint32_t& low, std::uint32_t& high, unsigned int distance) {
     const bool upper = (threadIdx.x & distance) != 0;
     const std::uint32_t got = __shfl_xor_sync(~0U, upper ? low : high, distance);
@@ -190,30 +195,30 @@ inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, cons
         const float(&x)[4] = sums[n + k];
         words[k] = pack_pair(x[2 * upper] * factor, x[2 * upper + 1] * factor);
       }
-      const uint4 line = turned(words[0], words[1], words[2], words[3]);
+      const uint4 line = transpose_4x4(words[0], words[1], words[2], words[3]);
       if (row < rows_left) __stcs(reinterpret_cast<uint4*>(to + row * stride + (n + lane % 4) * 8), line);
     }
   }
 }
 
-// One of two warpgroups. It is a pair of tiles behind with the gradients of queries, which need what the other has
-// computed: so neither waits for the other at once, and one multiplies while the other has its exponentials.
+// One of two consumer warpgroups. It computes the gradients of queries one pair of tiles late, because they need the
+// other's scores: so neither waits for the other at once, and one runs wgmma while the other computes exponentials.
 template <int E>
 struct Worker {
   using T = Tiles<E>;
   static constexpr int blocks = T::query_rows / 8;  // of 8 columns of scores
   using Scores = Sums<blocks>;
-  using Packed = std::uint32_t[2 * blocks];  // BF16, as the left factor of a product
+  using Packed = std::uint32_t[2 * blocks];  // BF16, as the left operand of a wgmma
 
   Address shared;
   const Work& work;
   int index;            // of this thread among the workers
   int half;             // which 64 keys, and which half of the queries' gradients
-  std::uint64_t tiles;  // the factor that begins where shared memory does
+  std::uint64_t tiles;  // descriptor of the tile at the start of shared memory
   Turn keys;
   Turn pairs;
   Pair<E> before;          // the pair before; none where pairs.count is 0
-  float4* partial_before;  // what there is of its queries' gradients
+  float4* partial_before;  // partial sums of its queries' gradients
   Sums<8> key_sums[T::parts];
   Sums<8> value_sums[T::parts];
 
@@ -262,7 +267,7 @@ struct Worker {
     for (int m = 0; m < blocks / 2; ++m) {
       store_matrices(to + m / 4 * T::scores_part + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
     }
-    publish_shared();
+    fence_async_proxy();
     arrive(pairs.of(shared + T::scores_here));
   }
 
@@ -271,7 +276,7 @@ struct Worker {
   }
   __device__ int column(const Pair<E>& pair) const { return pair.item % work.heads * E; }
 
-  // The gradients of the queries of the pair before begin with what there is of them ...
+  // The gradients of the queries of the previous pair start from their partial sums ...
   __device__ void begin_queries(Sums<8>& sums) const {
 #pragma unroll
     for (auto& block : sums) {
@@ -298,13 +303,13 @@ struct Worker {
                                                   (half_of_queries ? half * T::scores_part : 0));
     const std::uint64_t tile =
         tiles + Tile::on(T::keys + key_turn.slot() * T::keys_bytes + (half_of_queries ? 0 : half * T::keys_part));
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < key_rows / 16; ++k) {
       multiply_columns(sums, scores + k * Tile::step_down, tile + k * Tile::step_down, true);
     }
   }
-  // ... and written, added to what there is, or begin it.
+  // ... and written, added to the partial sums, or stored as the first of them.
   __device__ void finish_queries(const Sums<8>& sums) const {
     if (pairs.count == 0) return;
     arrive(Turn{pairs.count - 1}.of(shared + T::scores_done));
@@ -338,7 +343,7 @@ struct Worker {
                          add || k > 0);
       }
     }
-    end_products();
+    wgmma_commit();
   }
   // scores = rows · columnsᵀ
   __device__ static void multiply_tiles(Scores& scores, std::uint64_t rows, std::uint64_t columns) {
@@ -350,7 +355,7 @@ struct Worker {
                       columns + Tile::on(p * T::queries_part) + k * Tile::step_across, p + k > 0);
       }
     }
-    end_products();
+    wgmma_commit();
   }
 
   template <bool Diagonal>
@@ -366,16 +371,16 @@ struct Worker {
 
     Scores scores;
     Scores outer;  // result gradients · values
-    begin_products();
+    wgmma_fence();
     multiply_tiles(scores, own_keys, queries);
     multiply_tiles(outer, own_values, gradients);
-    wait_for_products<1>();
+    wgmma_wait<1>();
     pin(scores);
     Packed p;
     probabilities<Diagonal>(p, scores, row_statistics, (pair.i - pair.low()) * T::query_rows);
-    begin_products();
+    wgmma_fence();
     multiply_parts(value_sums, p, gradients, !first);
-    wait_for_products<1>();
+    wgmma_wait<1>();
     pin(outer);
     Packed ds;
     score_gradients(ds, p, outer, row_statistics + T::query_rows * 4);
@@ -383,11 +388,11 @@ struct Worker {
 
     Sums<8> query_sums;
     begin_queries(query_sums);
-    begin_products();
+    wgmma_fence();
     multiply_parts(key_sums, ds, queries, !first);
     multiply_queries(query_sums);
-    end_products();
-    wait_for_products<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     for (auto& sums : value_sums) pin(sums);
     for (auto& sums : key_sums) pin(sums);
     pin(query_sums);
@@ -414,8 +419,8 @@ struct Worker {
     Sums<8> query_sums;
     begin_queries(query_sums);
     multiply_queries(query_sums);
-    end_products();
-    wait_for_products<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     pin(query_sums);
     finish_queries(query_sums);
   }
@@ -443,7 +448,7 @@ __global__ void __launch_bounds__(block_threads, 1)
       start(barriers + T::scores_here, workers);
       start(barriers + T::scores_done, workers);
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   if (thread < warpgroup) {

@@ -1,4 +1,4 @@
-// Our own causal attention, forward and backward, for wide matrices of BF16 and FP32, any sequence, grouped heads and
+// Our own causal attention, forward and backward, for matrices in BF16 and FP32, any sequence, grouped heads and
 // heads of up to 256: the logits of a tile at a time, nothing added by atomics. BF16 heads of a multiple of 8 up to 128
 // run on tensor cores, the rest in FP32 arithmetic.
 #pragma once
@@ -16,7 +16,7 @@ void own_attention_backward(Gpu& gpu, const AttentionBackward& op);
 // *target = max(*target, all of x), x in FP32
 void raise_to_largest(Gpu& gpu, View x, float* target);
 
-// What both families of kernels are given. T is the wide type.
+// The arguments of both families of kernels. T is the element type, float or BF16.
 template <class T>
 struct AttentionArguments {
   const T* qkv = nullptr;
@@ -44,7 +44,7 @@ bool tensor_cores_take(int head_size);
 void tensor_core_forward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
 void tensor_core_backward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
 
-// Where the pieces of one head lie, in elements.
+// Offsets of the parts of one head, in elements.
 struct HeadPlace {
   Size qkv_stride;
   Size query;  // of position 0 in qkv and its gradient

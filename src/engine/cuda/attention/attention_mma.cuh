@@ -1,5 +1,5 @@
 // What a warp needs to multiply tiles of heads on tensor cores (mma.sync, any GPU since Ampere): the instructions,
-// tiles in shared memory, and products of a warp's 16 rows with them. For device code only.
+// tiles in shared memory, and MMAs of a warp's 16 rows with them. For device code only.
 #pragma once
 
 #include "engine/cuda/attention/attention_kernels.h"
@@ -74,7 +74,7 @@ inline __device__ void copy_tile(bf16* tile, const bf16* head, Size stride, int 
   }
 }
 
-// The warp's rows of a tile as the left factor of a product, columns [16·k, 16·k + 16).
+// The warp's rows of a tile as the left operand of an MMA, columns [16·k, 16·k + 16).
 template <int E>
 inline __device__ void left_factor(std::uint32_t (&out)[4], const bf16* tile, int k) {
   const int row = warp() * rows_of_warp + lane() % 16;
@@ -133,7 +133,7 @@ inline __device__ void accumulate(float (&sums)[E / 8][4], const float (&weights
 
 template <int E>
 inline __device__ void write_rows(bf16* head, Size stride, int first, const Arguments& a, const float (&sums)[E / 8][4],
-                                  float factor_low, float factor_high) {
+                                  const float (&factors)[2]) {
   const int low = first + warp() * rows_of_warp + lane_row();
   const int high = low + 8;
 #pragma unroll
@@ -143,11 +143,11 @@ inline __device__ void write_rows(bf16* head, Size stride, int first, const Argu
     bf16* to = head + column;
     if (low < a.sequence) {
       *reinterpret_cast<std::uint32_t*>(to + low * stride) =
-          pack_pair(sums[n][0] * factor_low, sums[n][1] * factor_low);
+          pack_pair(sums[n][0] * factors[0], sums[n][1] * factors[0]);
     }
     if (high < a.sequence) {
       *reinterpret_cast<std::uint32_t*>(to + high * stride) =
-          pack_pair(sums[n][2] * factor_high, sums[n][3] * factor_high);
+          pack_pair(sums[n][2] * factors[1], sums[n][3] * factors[1]);
     }
   }
 }

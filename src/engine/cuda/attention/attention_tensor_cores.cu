@@ -1,6 +1,6 @@
 // Attention on tensor cores. A warp owns 16 rows and everything that belongs to them: its logits become, in registers,
-// the left factor of the next product, so nothing but the tiles of heads that pass by goes through shared memory. Those
-// are copied ahead, two deep.
+// the left operand of the next MMA, so only the tiles of heads that it iterates over go through shared memory. Those
+// are copied ahead in two stages.
 #include "engine/cuda/attention/attention_mma.cuh"
 
 namespace quaver::cuda {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
       a.log_sum[place.row + row] = softmax.top[half] / log2_e + logf(sum);
     }
   }
-  write_rows<E>(a.result + place.result, place.result_stride, first, a, sums, inverse[0], inverse[1]);
+  write_rows<E>(a.result + place.result, place.result_stride, first, a, sums, inverse);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ constexpr int backward_rows = backward_warps * rows_of_warp;
 template <int E>
 constexpr int backward_columns = E <= 64 ? 64 : 32;
 
-// A stage of what passes by: two tiles, and for each column its log_sum and its row_dot (read where columns are
+// A stage of the streamed operands: two tiles, and for each column its log_sum and its row_dot (read where columns are
 // queries).
 template <int E>
 constexpr int stage_elements = 2 * backward_columns<E>* tile_stride<E> + 2 * 2 * backward_columns<E>;
@@ -283,29 +283,38 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
     __syncthreads();
   }
 
-  write_rows<E>(a.qkv_gradient + (keys ? own.key : own.query), own.qkv_stride, first, a, sums, a.scale, a.scale);
-  if constexpr (keys) write_rows<E>(a.qkv_gradient + own.value, own.qkv_stride, first, a, value_sums, 1, 1);
+  const float scales[2] = {a.scale, a.scale};
+  const float ones[2] = {1, 1};
+  write_rows<E>(a.qkv_gradient + (keys ? own.key : own.query), own.qkv_stride, first, a, sums, scales);
+  if constexpr (keys) write_rows<E>(a.qkv_gradient + own.value, own.qkv_stride, first, a, value_sums, ones);
 }
 
+struct LaunchShape {
+  int rows;  // of a block's tile
+  int heads;
+  int threads;
+  int bytes;  // of shared memory
+};
+
 template <class Kernel>
-void launch(Gpu& gpu, Kernel kernel, const Arguments& a, int rows, int heads, int threads, int bytes,
-            const char* name) {
-  const Size blocks = ceil_div(a.sequence, rows) * heads * a.batch;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
-  kernel<<<static_cast<unsigned int>(blocks), threads, static_cast<std::size_t>(bytes), gpu.stream()>>>(a);
+void launch(Gpu& gpu, Kernel kernel, const Arguments& a, const LaunchShape& shape, const char* name) {
+  const Size blocks = ceil_div(a.sequence, shape.rows) * shape.heads * a.batch;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.bytes), name);
+  const auto bytes = static_cast<std::size_t>(shape.bytes);
+  kernel<<<static_cast<unsigned int>(blocks), shape.threads, bytes, gpu.stream()>>>(a);
   check_launch(name);
 }
 
 template <int E>
 void forward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, forward_kernel<E>, a, forward_rows, a.heads, forward_threads, forward_bytes<E>, "attention");
+  launch(gpu, forward_kernel<E>, a, {forward_rows, a.heads, forward_threads, forward_bytes<E>}, "attention");
 }
 
 template <int E>
 void backward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, backward_kernel<E, Side::keys>, a, backward_rows, a.kv_heads, backward_threads, backward_bytes<E>,
+  launch(gpu, backward_kernel<E, Side::keys>, a, {backward_rows, a.kv_heads, backward_threads, backward_bytes<E>},
          "attention, gradient of keys");
-  launch(gpu, backward_kernel<E, Side::queries>, a, backward_rows, a.heads, backward_threads, backward_bytes<E>,
+  launch(gpu, backward_kernel<E, Side::queries>, a, {backward_rows, a.heads, backward_threads, backward_bytes<E>},
          "attention, gradient of queries");
 }
 

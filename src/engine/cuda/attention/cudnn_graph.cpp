@@ -276,7 +276,7 @@ bool CudnnGraph::compile(CudnnNode config) {
   std::int64_t count = 0;
   library_.check(
       library_.get_attribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes),
-      "asking for a plan's working memory");
+      "asking for a plan's workspace");
   workspace_bytes_ = static_cast<std::size_t>(bytes);
   plan_.push_back(std::move(plan));
   return true;
@@ -289,7 +289,7 @@ void CudnnGraph::build(const CudnnEngineChoice& choice) {
             operations_.data());
   graph.finalize();
   const CudnnNode node = graph.raw();
-  obstacle_ = "no engine takes it";
+  obstacle_ = "no engine supports it";
   if (choice.engine >= 0) {
     try {
       if (compile(chosen_config(node, choice))) return;

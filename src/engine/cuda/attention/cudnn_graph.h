@@ -1,5 +1,5 @@
-// cuDNN's backend as attention needs it: the library, loaded when the program runs and never linked; a graph of
-// operations under construction; and the plan it is compiled to.
+// A wrapper of cuDNN's backend API for attention: libcudnn, loaded at run time and never linked; a graph of operations;
+// and the execution plan it is compiled to.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ class CudnnDescriptor {
 using CudnnNode = cudnnBackendDescriptor_t;  // a tensor of a graph, owned by it
 using Extents = std::array<std::int64_t, 4>;
 
-// An engine to try before those that cuDNN's heuristics name, and its settings.
+// An engine to try before those that cuDNN's heuristics propose, and its settings.
 struct CudnnEngineChoice {
   std::int64_t engine = -1;  // negative: none
   std::vector<std::pair<cudnnBackendKnobType_t, std::int64_t>> knobs;

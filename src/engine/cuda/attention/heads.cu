@@ -17,12 +17,12 @@ constexpr Size block_tokens = 8;        // of a block that sums nothing
 constexpr Size backward_blocks = 1024;  // at most, each with partial sums of the gains' gradients
 constexpr Size largest_head = 2 * warp_size * group_size;
 
-// A head is two parts, which rotary embedding pairs element by element. `lanes` neighbouring lanes share a head: each
-// holds eight elements of the first part and the eight that belong to them in the second.
+// A head is two parts, which rotary embedding pairs element by element. `lanes` neighboring lanes share a head: each
+// holds eight elements of the first part and their partners in the second.
 struct HeadShape {
-  int heads;  // a token: queries, keys, then those that are only copied
+  int heads;  // per token: queries, keys, then those that are only copied
   int queries;
-  int turned;  // queries and keys
+  int rotated;  // queries and keys
   int size;
   int first;  // elements of the first part
   int lanes;
@@ -30,6 +30,7 @@ struct HeadShape {
   Size width;  // of a row
   Size tokens;
   unsigned sequence;
+  Size tokens_per_block = block_tokens;  // in the backward pass
 };
 
 struct HeadNorm {
@@ -88,7 +89,7 @@ __device__ void load_gain(const float* gain, const HeadShape& shape, const Share
   }
 }
 
-// cos and sin for the elements of a share; elements that are not there are not turned.
+// cos and sin for the elements of a share; elements beyond the head are not rotated.
 __device__ void load_angles(const float2* table, const HeadShape& shape, const Share& share,
                             float2 (&angles)[group_size]) {
   const float2* p = table + static_cast<Size>(share.position) * shape.first + share.first;
@@ -105,7 +106,7 @@ __device__ void load_angles(const float2* table, const HeadShape& shape, const S
   for (int i = 0; i < group_size; ++i) angles[i] = i < share.valid[1] ? p[i] : float2{1.0F, 0.0F};
 }
 
-// sign −1 turns back.
+// sign −1 is the inverse rotation.
 __device__ void rotate(const float2* table, const HeadShape& shape, const Share& share, float sign,
                        float (&v)[2][group_size]) {
   float2 angles[group_size];
@@ -137,16 +138,16 @@ __global__ void __launch_bounds__(threads)
   const Size token_base = static_cast<Size>(blockIdx.x) * block_tokens;
   const auto items = static_cast<unsigned>(min(block_tokens, shape.tokens - token_base) * shape.heads);
   const unsigned stride = threads / shape.lanes;
-  // All lanes make every turn, for the sums among them.
+  // All lanes run every iteration, because they take part in the warp's sums.
   for (unsigned base = 0; base < items; base += stride) {
     const Share share = share_of(shape, token_base, base + threadIdx.x / shape.lanes, items);
     float x[2][group_size];
     load_share(in, shape, share, x);
-    const bool turned = share.active && share.head < shape.turned;
+    const bool rotated = share.active && share.head < shape.rotated;
     if constexpr (normed) {
       const float r = inverse_rms(lanes_sum(dot(x, x), shape.lanes), shape.size, norm.eps);
       const float* gain = share.head < shape.queries ? norm.query_gain : norm.key_gain;
-      if (turned && gain != nullptr) {
+      if (rotated && gain != nullptr) {
         float g[2][group_size];
         load_gain(gain, shape, share, g);
 #pragma unroll
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(threads)
         }
       }
     }
-    if (turned && table != nullptr) rotate(table, shape, share, 1.0F, x);
+    if (rotated && table != nullptr) rotate(table, shape, share, 1.0F, x);
     store_share(out, shape, share, x);
   }
 }
@@ -210,10 +211,10 @@ __device__ void norm_backward(const float (&x)[2][group_size], const float (&gai
 
 template <class T, bool normed>
 __global__ void __launch_bounds__(threads)
-    heads_backward_kernel(HeadShape shape, HeadNorm norm, const float2* __restrict__ table, Size tokens_per_block,
-                          const T* __restrict__ in, T* __restrict__ gradient, float* __restrict__ partials) {
-  const Size token_base = static_cast<Size>(blockIdx.x) * tokens_per_block;
-  const auto items = static_cast<unsigned>(min(tokens_per_block, shape.tokens - token_base) * shape.heads);
+    heads_backward_kernel(HeadShape shape, HeadNorm norm, const float2* __restrict__ table, const T* __restrict__ in,
+                          T* __restrict__ gradient, float* __restrict__ partials) {
+  const Size token_base = static_cast<Size>(blockIdx.x) * shape.tokens_per_block;
+  const auto items = static_cast<unsigned>(min(shape.tokens_per_block, shape.tokens - token_base) * shape.heads);
   const unsigned stride = threads / shape.lanes;
   GainSums sums;
   for (unsigned base = 0; base < items; base += stride) {
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(threads)
   if (lane == 0 && out != nullptr) out[index] += factor * sum;
 }
 
-enum class Heads : std::uint8_t { turned, all };
+enum class Heads : std::uint8_t { rotated, all };
 
 HeadShape shape_of(const HeadLayout& layout, Heads which, Format format) {
   if (layout.head_size > largest_head) {
@@ -278,8 +279,8 @@ HeadShape shape_of(const HeadLayout& layout, Heads which, Format format) {
   }
   HeadShape shape{};
   shape.queries = static_cast<int>(layout.heads);
-  shape.turned = static_cast<int>(layout.heads + layout.kv_heads);
-  shape.heads = which == Heads::all ? static_cast<int>(layout.heads + 2 * layout.kv_heads) : shape.turned;
+  shape.rotated = static_cast<int>(layout.heads + layout.kv_heads);
+  shape.heads = which == Heads::all ? static_cast<int>(layout.heads + 2 * layout.kv_heads) : shape.rotated;
   shape.size = static_cast<int>(layout.head_size);
   shape.first = (shape.size + 1) / 2;
   const Size groups = ceil_div(shape.first, group_size);
@@ -306,24 +307,24 @@ bool has_norm(const PrepareHeads& op) { return !op.query_gain.empty() || !op.key
 template <class T>
 void backward(Gpu& gpu, RotaryTables& tables, const PrepareHeadsBackward& op) {
   const PrepareHeads& forward = op.forward;
-  HeadShape shape = shape_of(forward.layout, Heads::turned, op.gradient.format);
+  HeadShape shape = shape_of(forward.layout, Heads::rotated, op.gradient.format);
   shape.aligned = shape.aligned && aligned16(op.gradient.data) && (!has_norm(forward) || aligned16(forward.in.data));
   const float2* table = table_of(gpu, tables, forward);
   const HeadNorm norm = norm_of(forward);
   const Size wanted = std::max(block_tokens, ceil_div(shape.tokens, backward_blocks));
-  const Size tokens_per_block = has_norm(forward) ? wanted : block_tokens;
-  const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, tokens_per_block));
+  if (has_norm(forward)) shape.tokens_per_block = wanted;
+  const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, shape.tokens_per_block));
   auto* gradient = static_cast<T*>(op.gradient.data);
   if (!has_norm(forward)) {
     heads_backward_kernel<T, false>
-        <<<blocks, threads, 0, gpu.stream()>>>(shape, norm, table, tokens_per_block, nullptr, gradient, nullptr);
+        <<<blocks, threads, 0, gpu.stream()>>>(shape, norm, table, nullptr, gradient, nullptr);
     return check_launch("prepare_heads_backward");
   }
   const Size row = sums_per_block(shape);
   auto* partials = gpu.workspace<float>(Slot::sums, blocks * row);
   heads_backward_kernel<T, true>
       <<<blocks, threads, static_cast<std::size_t>(warps * row) * sizeof(float), gpu.stream()>>>(
-          shape, norm, table, tokens_per_block, static_cast<const T*>(forward.in.data), gradient, partials);
+          shape, norm, table, static_cast<const T*>(forward.in.data), gradient, partials);
   check_launch("prepare_heads_backward");
   const auto out = [](const View& view) { return view.empty() ? nullptr : view.f32(); };
   gain_gradients_kernel<<<static_cast<unsigned>(ceil_div(2 * shape.size, warps)), threads, 0, gpu.stream()>>>(
@@ -341,8 +342,8 @@ const float2* RotaryTables::find(Gpu& gpu, Size sequence, Size head_size, float 
   const Key key{sequence, head_size, theta};
   if (const auto found = tables_.find(key); found != tables_.end()) return found->second;
   if (gpu.capturing()) {
-    throw Error("a table of rotary angles is needed for the first time while a micro-step is recorded",
-                "this is a defect: a micro-step must run once before it is recorded");
+    throw Error("a table of rotary angles is needed for the first time during the capture of a CUDA graph",
+                "this is a defect: a micro-step must run once before it is captured");
   }
   if (head_size % 2 != 0) {
     throw Error("a head of " + std::to_string(head_size) + " columns has no two halves to rotate",
@@ -370,8 +371,8 @@ const float2* RotaryTables::find(Gpu& gpu, Size sequence, Size head_size, float 
 void prepare_heads(Gpu& gpu, RotaryTables& tables, const PrepareHeads& op) {
   const bool in_place = op.is_in_place();
   if (in_place && !has_norm(op) && !(op.theta > 0)) return;
-  with_wide(op.out.format, [&]<class T>(T) {
-    HeadShape shape = shape_of(op.layout, in_place ? Heads::turned : Heads::all, op.out.format);
+  with_high_precision(op.out.format, [&]<class T>(T) {
+    HeadShape shape = shape_of(op.layout, in_place ? Heads::rotated : Heads::all, op.out.format);
     shape.aligned = shape.aligned && aligned16(op.in.data) && aligned16(op.out.data);
     const float2* table = table_of(gpu, tables, op);
     const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, block_tokens));
@@ -388,7 +389,7 @@ void prepare_heads(Gpu& gpu, RotaryTables& tables, const PrepareHeads& op) {
 
 void prepare_heads_backward(Gpu& gpu, RotaryTables& tables, const PrepareHeadsBackward& op) {
   if (!has_norm(op.forward) && !(op.forward.theta > 0)) return;
-  with_wide(op.gradient.format, [&]<class T>(T) { backward<T>(gpu, tables, op); });
+  with_high_precision(op.gradient.format, [&]<class T>(T) { backward<T>(gpu, tables, op); });
 }
 
 }  // namespace quaver::cuda

@@ -11,7 +11,7 @@
 namespace quaver::cuda {
 
 // cos and sin of position · theta^(−2i/head_size), [sequence × head_size/2] pairs in device memory, made when they are
-// first asked for, which must not be while a micro-step is recorded.
+// first asked for, which must not be during the capture of a CUDA graph.
 class RotaryTables {
  public:
   RotaryTables() = default;

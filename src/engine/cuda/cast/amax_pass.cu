@@ -22,7 +22,7 @@ __device__ void raise_tensor(const AmaxVisit& visit, Bits largest) {
 }
 
 template <class T, Side S>
-__device__ void survey_side(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
+__device__ void amax_side(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
   Bits largest = 0;
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
@@ -40,10 +40,9 @@ __device__ void survey_side(const Source& x, const AmaxVisit& visit, const TileP
   raise_tensor(visit, largest);
 }
 
-// The same of BF16 as it lies, in whole lines.
+// The same for BF16 as stored, in whole lines.
 template <Side S>
-__device__ void survey_lines(const Source& x, const AmaxVisit& visit, const TilePlace& place,
-                             const __nv_bfloat16* tile) {
+__device__ void amax_lines(const Source& x, const AmaxVisit& visit, const TilePlace& place, const __nv_bfloat16* tile) {
   Bits largest = 0;
   LinePlaces<S> places(x, place);
 #pragma unroll 1
@@ -61,30 +60,30 @@ __device__ void survey_lines(const Source& x, const AmaxVisit& visit, const Tile
 }
 
 template <class T, Side S>
-__device__ void survey_either(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
+__device__ void amax_either(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
   if constexpr (sizeof(T) == 2) {
-    if (x.factor == 1 && visit.rotation == Rotation::none) return survey_lines<S>(x, visit, place, tile);
+    if (x.factor == 1 && visit.rotation == Rotation::none) return amax_lines<S>(x, visit, place, tile);
   }
-  survey_side<T, S>(x, visit, place, tile);
+  amax_side<T, S>(x, visit, place, tile);
 }
 
 template <class T>
-__global__ void __launch_bounds__(tile_threads) survey_tiles(const __grid_constant__ AmaxJob job) {
+__global__ void __launch_bounds__(tile_threads) amax_tiles(const __grid_constant__ AmaxJob job) {
   extern __shared__ uint4 memory[];
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
   load_tile(job.x, place, tile);
   __syncthreads();
-  if (job.rows.wanted) survey_either<T, Side::rows>(job.x, job.rows, place, tile);
-  if (job.columns.wanted) survey_either<T, Side::columns>(job.x, job.columns, place, tile);
+  if (job.rows.wanted) amax_either<T, Side::rows>(job.x, job.rows, place, tile);
+  if (job.columns.wanted) amax_either<T, Side::columns>(job.x, job.columns, place, tile);
 }
 
 }  // namespace
 
-void run_amax_pass(Gpu& gpu, const AmaxJob& survey) {
-  with_tile_type(survey.x, [&](auto element) {
+void run_amax_pass(Gpu& gpu, const AmaxJob& pass) {
+  with_tile_type(pass.x, [&](auto element) {
     using T = decltype(element);
-    launch_tiles<T>(gpu, survey_tiles<T>, survey.x, "survey_tiles", survey);
+    launch_tiles<T>(gpu, amax_tiles<T>, pass.x, "amax_tiles", pass);
   });
 }
 

@@ -1,5 +1,5 @@
-// The survey: what must be known of a whole tensor before any of it can be cast, the amaxes of the tensor, its rows and
-// its columns, after the rotation where there is one.
+// The amax pass before a cast with current scaling: the amaxes of the whole tensor, its rows and its columns, after the
+// rotation where there is one.
 #pragma once
 
 #include "engine/cuda/cast/cast_tile.cuh"
@@ -9,7 +9,7 @@ namespace quaver::cuda {
 
 namespace casts {
 
-// One walk over the matrix, along rows or columns.
+// One traversal of the matrix, along rows or columns.
 struct AmaxVisit {
   bool wanted = false;
   Rotation rotation = Rotation::none;
@@ -27,6 +27,6 @@ struct AmaxJob {
 }  // namespace casts
 
 // Raises the amaxes, which the caller has cleared.
-void run_amax_pass(Gpu& gpu, const casts::AmaxJob& survey);
+void run_amax_pass(Gpu& gpu, const casts::AmaxJob& pass);
 
 }  // namespace quaver::cuda

@@ -76,8 +76,8 @@ SideJob side_job(const CodeMatrix& matrix, Side side, const CastTarget& target) 
   return job;
 }
 
-// Lays out what the survey finds, and tells the sides where. Returns false where nothing has to be known.
-bool plan_amax_pass(Gpu& gpu, const CastTarget& target, CastJob& job, AmaxJob& survey) {
+// Lays out the results of the amax pass and points both sides to them. Returns false where no amax is needed.
+bool plan_amax_pass(Gpu& gpu, const CastTarget& target, CastJob& job, AmaxJob& pass) {
   const bool rows = job.rows.codes != nullptr;
   const bool columns = job.columns.codes != nullptr;
   const bool row_tensor = rows && takes_own_amax(target.rows.spec);
@@ -89,17 +89,17 @@ bool plan_amax_pass(Gpu& gpu, const CastTarget& target, CastJob& job, AmaxJob& s
   const auto bytes = static_cast<std::size_t>(amax_bytes(job.x.rows, job.x.cols));
   auto* found = reinterpret_cast<Bits*>(gpu.workspace(Slot::scales, bytes));
   check(cudaMemsetAsync(found, 0, bytes, gpu.stream()), "clearing amaxes");
-  survey.x = job.x;
-  survey.rows = {row_tensor || row_lines, job.rows.rotation, job.rows.signs, nullptr, nullptr};
-  survey.columns = {column_lines || (column_tensor && job.columns.rotation != Rotation::none), job.columns.rotation,
-                    job.columns.signs, nullptr, nullptr};
-  if (row_tensor) job.rows.tensor_amax = survey.rows.tensor_amax = found;
-  if (row_lines) job.rows.line_amax = survey.rows.line_amax = found + tensor_amaxes;
-  if (column_lines) job.columns.line_amax = survey.columns.line_amax = found + tensor_amaxes + job.x.rows;
+  pass.x = job.x;
+  pass.rows = {row_tensor || row_lines, job.rows.rotation, job.rows.signs, nullptr, nullptr};
+  pass.columns = {column_lines || (column_tensor && job.columns.rotation != Rotation::none), job.columns.rotation,
+                  job.columns.signs, nullptr, nullptr};
+  if (row_tensor) job.rows.tensor_amax = pass.rows.tensor_amax = found;
+  if (row_lines) job.rows.line_amax = pass.rows.line_amax = found + tensor_amaxes;
+  if (column_lines) job.columns.line_amax = pass.columns.line_amax = found + tensor_amaxes + job.x.rows;
   if (!column_tensor) return true;
-  // Without a rotation of its own the columns' amax is that of x as it lies, which the rows' visit sees anyway.
-  const bool rows_see_it = job.columns.rotation == Rotation::none && survey.rows.rotation == Rotation::none;
-  AmaxVisit& visit = rows_see_it ? survey.rows : survey.columns;
+  // Without a rotation of its own the columns' amax is that of x as stored, which the rowwise traversal finds anyway.
+  const bool rows_see_it = job.columns.rotation == Rotation::none && pass.rows.rotation == Rotation::none;
+  AmaxVisit& visit = rows_see_it ? pass.rows : pass.columns;
   visit.wanted = true;
   if (visit.tensor_amax == nullptr) visit.tensor_amax = rows_see_it ? found : found + 1;
   job.columns.tensor_amax = visit.tensor_amax;
@@ -165,7 +165,7 @@ void check_shape(const View& x, const CodeMatrix& matrix, Size rows, Size cols) 
               "the columns side holds the transpose of its source, the rows side the same shape");
 }
 
-// Like the CPU engine, which stores f32 without a look at it unless there is more to do.
+// Like the CPU engine, which copies f32 unless there is more to do.
 bool is_observed(const CastTarget& target) {
   if (target.slot.statistics == nullptr || target.rows.codes == nullptr) return false;
   const bool stored_as_is = target.rows.spec.format == Format::f32 && target.columns.codes == nullptr;
@@ -191,7 +191,7 @@ CastJob cast_job(Gpu& gpu, const View& x, const Source& source, const CastTarget
 void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
   const Source& x = job.x;
   if (target.column_sums == nullptr || x.rows * x.cols == 0) return;
-  add_partial_sums(gpu, job.partial_sums, x.tiles_down(), x.cols, x.cols, 1.0F, target.column_sums);
+  add_partial_sums(gpu, {job.partial_sums, x.tiles_down(), x.cols, x.cols}, 1.0F, target.column_sums);
 }
 
 template <class Fill>
@@ -258,8 +258,8 @@ void cast_activation_backward(Gpu& gpu, const ActivationBackward& op, const Cast
 void cast(Gpu& gpu, View x, float factor, const CastTarget& given) {
   const CastTarget target = resolved(given);
   CastJob job = cast_job(gpu, x, source_of(x, factor), target);
-  AmaxJob survey;
-  if (plan_amax_pass(gpu, target, job, survey)) run_amax_pass(gpu, survey);
+  AmaxJob pass;
+  if (plan_amax_pass(gpu, target, job, pass)) run_amax_pass(gpu, pass);
   run_sides(gpu, job, target);
   finish_sums(gpu, job, target);
   if (job.statistics != nullptr && target.detail == Detail::full) {

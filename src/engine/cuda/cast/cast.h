@@ -1,6 +1,6 @@
 // The general cast: any high-precision matrix into any spec, either side or both, bit for bit what the CPU engine
-// stores, with the statistics and column sums gathered on the way. Kernels that cast their own results serve the
-// frequent specs; everything else comes here.
+// stores, with the statistics and column sums gathered on the way. Fused kernels cover the frequent specs; everything
+// else comes here.
 #pragma once
 
 #include "engine/cuda/runtime/gpu.h"
@@ -13,7 +13,7 @@ namespace quaver::cuda {
 
 // All pointers are on the device.
 struct CastTarget {
-  CodeMatrix rows;     // codes null: that side is not wanted
+  CodeMatrix rows;     // codes null: no rowwise copy
   CodeMatrix columns;  // the transpose
   SiteSlot slot;
   float host_scale = 0;  // the site's scale as the host knows it; 0 makes a delayed or fixed policy current this once

@@ -1,5 +1,5 @@
-// Fills a cast's tiles with what an activation makes of its operands, rounded to BF16 as the wide matrix would be:
-// every thread makes eight neighbouring elements at a time. Operands are BF16 and their rows whole vectors.
+// Fills a cast's tiles with an activation's results, rounded to BF16 as a staged matrix would be: every thread computes
+// eight neighboring elements at a time. Operands are BF16 and their rows whole vectors.
 #pragma once
 
 #include "engine/cuda/cast/cast_tile.cuh"
@@ -75,7 +75,7 @@ struct ActivationFill {
   }
 };
 
-// The gradient of x; for swiglu [gate | up], so that a tile may lie in either half or across both.
+// The gradient of x; for swiglu [gate | up], so that a tile may be in either half or across both.
 template <Function F>
 struct GradientFill {
   const __nv_bfloat16* x;
@@ -112,7 +112,7 @@ struct GradientFill {
       in.x.unpack(v);
       in.dy.unpack(d);
       if constexpr (F == Function::swiglu) in.up.unpack(up);
-      activate_backward<F>(v, up, forward, factor, limit, d, dup);
+      activate_backward<F>(v, up, {forward, factor, limit}, d, dup);
       return Eight::pack(col < cols ? d : dup);
     };
     fill_tile<4>(out, place, tile, load, make);

@@ -50,7 +50,7 @@ QUAVER_DEVICE int count_ones(Bits word) {
 #endif
 }
 
-// NaN wins, so that one look at the result tells whether everything was finite.
+// NaN wins, so that one test of the result tells whether everything was finite.
 QUAVER_DEVICE float larger_or_nan(float a, float b) {
 #ifdef __CUDA_ARCH__
   float result;
@@ -63,7 +63,7 @@ QUAVER_DEVICE float larger_or_nan(float a, float b) {
 
 // ---- rotation
 
-// Additions in the order of formats/hadamard.cpp: a stage pairs neighbours, sums go below, differences above.
+// Additions in the order of formats/hadamard.cpp: a stage pairs neighbors, sums go below, differences above.
 QUAVER_DEVICE void rotate_group(float (&v)[group_size], Bits signs) {
   QUAVER_UNROLL
   for (int i = 0; i < group_size; ++i) v[i] = lane::value(lane::bits(v[i]) ^ (((signs >> i) & 1U) << 31));
@@ -92,7 +92,7 @@ struct ScaleRule {
   TensorScale tensor = TensorScale::one;
   float limit = 1;         // the format's max less the margin
   float max = 1;           // the format's max
-  float tensor_limit = 1;  // what the tensor's amax is taken to
+  float tensor_limit = 1;  // what the tensor's amax is scaled to
   Bits kept = lane::magnitude_mask;
   float shrink = 1;
 };

@@ -21,7 +21,7 @@ struct CastJob {
 
 // amaxes of the tile's 16 × 16 blocks, row by row, and that of the whole tile.
 constexpr int square_count = lane_groups * lane_groups;
-struct Squares {
+struct BlockAmaxes {
   Bits amax[square_count + 1];
 
   __device__ void clear() {
@@ -41,7 +41,7 @@ struct Squares {
 };
 
 template <class T>
-__device__ void survey_squares(const Source& x, const TilePlace& place, const T* tile, Squares& squares) {
+__device__ void find_block_amaxes(const Source& x, const TilePlace& place, const T* tile, BlockAmaxes& block_amaxes) {
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
     const GroupPlace at = group_place<Side::rows>(x, place, pass);
@@ -49,7 +49,7 @@ __device__ void survey_squares(const Source& x, const TilePlace& place, const T*
     read_group<T, Side::rows>(tile, at, x.factor, v);
     Bits amax = largest_magnitude(v);
     if (!is_finite(amax)) amax = finite_amax(v);
-    squares.raise(at, amax);
+    block_amaxes.raise(at, amax);
   }
 }
 
@@ -65,10 +65,10 @@ __device__ inline float block_factor_for(const SideJob& side, const GroupPlace& 
 
 // The factor of the group's block; amax is the group's own.
 template <Side S>
-__device__ float group_factor(const SideJob& side, const GroupPlace& at, const Squares& squares, float tensor_scale,
-                              Bits amax) {
+__device__ float group_factor(const SideJob& side, const GroupPlace& at, const BlockAmaxes& block_amaxes,
+                              float tensor_scale, Bits amax) {
   if (side.block_rows_shift > 0) {
-    amax = squares.of<S>(at, side.block_cols);
+    amax = block_amaxes.of<S>(at, side.block_cols);
   } else if (side.block_cols == 0) {
     amax = at.count > 0 ? side.line_amax[at.out_line] : 0;
   } else {
@@ -79,7 +79,7 @@ __device__ float group_factor(const SideJob& side, const GroupPlace& at, const S
   return block_factor_for(side, at, tensor_scale, amax);
 }
 
-// The first `count` codes, one by one: rows that no vector fits.
+// The first `count` codes, one by one: for rows that are not aligned to vectors.
 template <Format F>
 __device__ void store_codes(std::byte* to, Packed<F>& packed, int count) {
   constexpr int width = lane::layout(F).width;
@@ -114,8 +114,9 @@ struct SideState {
   float tensor_scale;
   float tensor_factor;
   RandomKey key;
+  bool counting;
 
-  __device__ explicit SideState(const SideJob& side) : key(side.random_key()) {
+  __device__ explicit SideState(const SideJob& side, bool counts = false) : key(side.random_key()), counting(counts) {
     const float amax = side.tensor_amax != nullptr ? lane::value(*side.tensor_amax) : 0.0F;
     tensor_scale =
         stored_tensor_scale(side.rule, amax, side.rule.tensor == TensorScale::given ? *side.given_scale : 1.0F);
@@ -125,13 +126,13 @@ struct SideState {
 };
 
 template <Format F, Side S>
-__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at, const Squares& squares,
-                           bool counting, float (&v)[group_size], GroupCounts& counts) {
+__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at,
+                           const BlockAmaxes& block_amaxes, float (&v)[group_size], GroupCounts& counts) {
   if (side.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, side.signs);
   const Bits largest = largest_magnitude(v);
   const Bits amax = is_finite(largest) ? largest : finite_amax(v);
   float factor = state.tensor_factor;
-  if (side.has_blocks) factor = group_factor<S>(side, at, squares, state.tensor_scale, amax);
+  if (side.has_blocks) factor = group_factor<S>(side, at, block_amaxes, state.tensor_scale, amax);
   Packed<F> packed;
   if (F != Format::f32 && side.rounding == Rounding::stochastic) {
     const auto index = static_cast<std::uint64_t>(at.out_line * side.length + at.out_first);
@@ -140,11 +141,11 @@ __device__ void cast_group(const SideJob& side, const SideState& state, const Gr
     encode_group<F, Rounding::nearest_even>(v, factor, state.key, 0, packed);
   }
   if (!is_finite(largest)) patch_nonfinite<F>(v, packed);
-  if (S == Side::rows && counting) count_group<F>(v, packed, factor, largest, amax, counts);
+  if (S == Side::rows && state.counting) count_group<F>(v, packed, factor, largest, amax, counts);
   if (at.count > 0) store_group<F>(side, at, packed);
 }
 
-// A column's sum over the tile, from the parts that kLanes neighbouring lanes have of it; the one with the column's
+// A column's sum over the tile, from the parts that kLanes neighboring lanes have of it; the one with the column's
 // first group stores it.
 template <int kLanes>
 __device__ void add_column(const Source& x, const GroupPlace& at, float sum, float* sums) {
@@ -161,29 +162,30 @@ __device__ inline float sum_of(const float (&v)[group_size]) {
 }
 
 template <class T, Format F>
-__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, const Squares& squares,
+__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, const BlockAmaxes& block_amaxes,
                           GroupCounts& counts) {
-  const SideState state(job.rows);
+  const SideState state(job.rows, job.statistics != nullptr);
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
     const GroupPlace at = group_place<Side::rows>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::rows, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
-    cast_group<F, Side::rows>(job.rows, state, at, squares, job.statistics != nullptr, v, counts);
+    cast_group<F, Side::rows>(job.rows, state, at, block_amaxes, v, counts);
   }
 }
 
 template <class T, Format F>
-__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile, const Squares& squares) {
+__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile,
+                             const BlockAmaxes& block_amaxes) {
   const SideState state(job.columns);
-  GroupCounts ignored;  // the same elements seen again
+  GroupCounts ignored;  // the same elements, already counted
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
     const GroupPlace at = group_place<Side::columns>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::columns, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
     if (job.partial_sums != nullptr) add_column<lane_groups>(job.x, at, sum_of(v), job.partial_sums);
-    cast_group<F, Side::columns>(job.columns, state, at, squares, false, v, ignored);
+    cast_group<F, Side::columns>(job.columns, state, at, block_amaxes, v, ignored);
   }
 }
 
@@ -198,7 +200,7 @@ __device__ void sum_columns(const CastJob& job, const TilePlace& place, const T*
   }
 }
 
-// ---- whole lines: FP8 from BF16 as it lies, rounded to nearest, whose scales are of tensors, rows or 128 elements
+// ---- whole lines: FP8 from BF16 as stored, rounded to nearest, with one scale per tensor, per row or per 128 elements
 
 // The factor of the line's elements; amax is that of the thread's own.
 __device__ inline float line_factor(const SideJob& side, const SideState& state, const GroupPlace& at, Bits amax) {
@@ -243,7 +245,7 @@ __device__ void cast_lines(const CastJob& job, const SideJob& side, const TilePl
   }
 }
 
-// One atomic a tile: every tile of a tensor adds to the same few words.
+// One atomic per tile: every tile of a tensor adds to the same few words.
 __device__ inline void add_counts(const Source& x, const GroupCounts& counts, SiteStatistics* statistics) {
   __shared__ GroupCounts total;
   if (threadIdx.x == 0) total = {};
@@ -267,7 +269,7 @@ __device__ inline void add_counts(const Source& x, const GroupCounts& counts, Si
   if (blockIdx.x == 0) atomicAdd(&statistics->count, static_cast<unsigned long long>(x.rows * x.cols));
 }
 
-// Fills tiles with the matrix as it lies.
+// Fills tiles with the matrix as stored.
 struct MatrixFill {
   template <class T>
   __device__ void operator()(const Source& x, const TilePlace& place, T* tile) const {
@@ -278,20 +280,20 @@ struct MatrixFill {
 template <class T, Format F, class Fill>
 __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job, const Fill fill) {
   extern __shared__ uint4 memory[];
-  __shared__ Squares squares;
+  __shared__ BlockAmaxes block_amaxes;
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
-  squares.clear();
+  block_amaxes.clear();
   fill(job.x, place, tile);
   __syncthreads();
   if (job.has_2d_blocks) {
-    survey_squares(job.x, place, tile, squares);
+    find_block_amaxes(job.x, place, tile, block_amaxes);
     __syncthreads();
   }
   GroupCounts counts;
-  if (job.rows.codes != nullptr) cast_rows<T, F>(job, place, tile, squares, counts);
+  if (job.rows.codes != nullptr) cast_rows<T, F>(job, place, tile, block_amaxes, counts);
   if (job.columns.codes != nullptr) {
-    cast_columns<T, F>(job, place, tile, squares);
+    cast_columns<T, F>(job, place, tile, block_amaxes);
   } else if (job.partial_sums != nullptr) {
     sum_columns(job, place, tile);
   }

@@ -60,7 +60,7 @@ void with_fp8(Format format, Work work) {
   work(FormatConstant<Format::e4m3>{});
 }
 
-// One thread block a tile; a matrix without elements gets one too, which stores its scales.
+// One thread block per tile; a matrix without elements gets one too, which stores its scales.
 inline unsigned tile_count(const Source& x) {
   const Size tiles = x.tiles_across() * x.tiles_down();
   return static_cast<unsigned>(tiles > 0 ? tiles : 1);

@@ -1,6 +1,7 @@
-// Lines of a BF16 tile, rows or columns, as threads have them when nothing is asked for but amaxes and codes: 32
-// elements each, packed in pairs, four lanes to a line. Columns come turned out of shared memory, so that both kinds of
-// line are worked on alike, with a third of the shuffles and half of the scales that sixteen elements a thread take.
+// Lines of a BF16 tile, rows or columns, as threads hold them when only amaxes and codes are wanted: 32 elements each,
+// packed in pairs, four lanes per line. Columns are transposed on their way from shared memory (ldmatrix.trans), so
+// that both kinds of line are processed alike, with a third of the shuffles and half of the scales that sixteen
+// elements per thread need.
 #pragma once
 
 #include "engine/cuda/cast/cast_tile.cuh"

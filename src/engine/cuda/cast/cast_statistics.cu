@@ -24,7 +24,7 @@ struct Moments {
 struct StatisticsJob {
   Source x;
   SideJob rows;
-  Moments* parts;  // one a tile
+  Moments* parts;  // one per tile
   SiteStatistics* statistics;
 };
 
@@ -47,13 +47,18 @@ __device__ inline int binade_of(Bits magnitude) {
   return min(max(static_cast<int>(magnitude >> lane::float_mantissa), low), high) - low;
 }
 
+struct Scales {
+  float factor;      // of the cast
+  float multiplier;  // of its inverse
+};
+
 template <Format F>
-__device__ void add_element(const SideJob& side, float v, float factor, float multiplier, Bits word, Moments& moments,
+__device__ void add_element(const SideJob& side, float v, Scales scales, Bits word, Moments& moments,
                             Extremes& extremes) {
   const Bits a = lane::bits(v) & lane::magnitude_mask;
   if (!is_finite(a) || a == 0) return;
-  const Bits scaled = lane::bits(times(v, factor)) & lane::magnitude_mask;
-  const float error = lane::value(a) - times(rounded_magnitude<F>(side, scaled, word), multiplier);
+  const Bits scaled = lane::bits(times(v, scales.factor)) & lane::magnitude_mask;
+  const float error = lane::value(a) - times(rounded_magnitude<F>(side, scaled, word), scales.multiplier);
   const double value = v;
   const double square = value * value;
   moments.sum += value;
@@ -76,14 +81,15 @@ __device__ void add_group(const SideJob& side, const RandomKey& key, const Group
     factor = block_factor(side.rule, tensor_scale, stored);
     multiplier = times(stored, tensor_scale);
   }
+  const Scales scales{factor, multiplier};
   RandomWords words(key, static_cast<std::uint64_t>(at.out_line * side.length + at.out_first));
 #pragma unroll
   for (int i = 0; i < group_size; i += 4) {
     const uint4 word = side.rounding == Rounding::stochastic ? words.next() : uint4{0, 0, 0, 0};
-    add_element<F>(side, v[i], factor, multiplier, word.x, moments, extremes);
-    add_element<F>(side, v[i + 1], factor, multiplier, word.y, moments, extremes);
-    add_element<F>(side, v[i + 2], factor, multiplier, word.z, moments, extremes);
-    add_element<F>(side, v[i + 3], factor, multiplier, word.w, moments, extremes);
+    add_element<F>(side, v[i], scales, word.x, moments, extremes);
+    add_element<F>(side, v[i + 1], scales, word.y, moments, extremes);
+    add_element<F>(side, v[i + 2], scales, word.z, moments, extremes);
+    add_element<F>(side, v[i + 3], scales, word.w, moments, extremes);
   }
 }
 

@@ -11,7 +11,7 @@ namespace quaver::cuda::casts {
 inline constexpr int tile_size = 128;
 inline constexpr int tile_threads = 256;
 inline constexpr int tile_passes = 4;                       // each of the threads has a group of four lines
-inline constexpr int lane_groups = tile_size / group_size;  // neighbouring lanes that share a line
+inline constexpr int lane_groups = tile_size / group_size;  // neighboring lanes that share a line
 
 // The matrix that is cast. Element types of tiles are float and __nv_bfloat16; f16 becomes float on its way in.
 struct Source {
@@ -37,11 +37,11 @@ __device__ inline TilePlace tile_place(const Source& x) {
   return {tile / across * tile_size, tile % across * tile_size};
 }
 
-// Where an element lies in the tile, so that neither rows nor columns meet in a bank.
-// FP32: sixteen rows on, the same column lies four banks further: eight lanes reading down a column, sixteen rows
-// apart, and their neighbours in three more columns meet in no bank. BF16: the 16-byte chunks of a row are turned
-// against those of other rows, by other amounts for the eight rows that lie sixteen apart, for the two neighbours of
-// four such rows (as ldmatrix reads them), and for even chunks of two neighbouring rows.
+// The swizzled offset of an element in the tile: neither rows nor columns have bank conflicts. FP32: sixteen rows on,
+// the same column lies four banks further: eight lanes reading down a column, sixteen rows apart, and their neighbors
+// in three more columns have no bank conflict. BF16: the 16-byte chunks of a row are swizzled, by different amounts for
+// the eight rows that are sixteen apart, for the two neighbors of four such rows (as ldmatrix reads them), and for even
+// chunks of two neighboring rows.
 template <class T>
 inline constexpr int tile_skew = sizeof(T) == 4 ? 4 : 0;
 
@@ -212,8 +212,8 @@ struct SideJob {
   RandomKey key;
   const std::uint32_t* micro_step = nullptr;
   const float* given_scale = nullptr;
-  const Bits* tensor_amax = nullptr;  // of the survey
-  const Bits* line_amax = nullptr;    // of the survey, where blocks are whole rows
+  const Bits* tensor_amax = nullptr;  // of the amax pass
+  const Bits* line_amax = nullptr;    // of the amax pass, where blocks are whole rows
 
   QUAVER_DEVICE Size scale_index(const GroupPlace& at) const {
     return (at.out_line >> block_rows_shift) * scale_cols + (block_cols == 0 ? 0 : at.out_first >> block_cols_shift);

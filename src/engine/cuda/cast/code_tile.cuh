@@ -1,8 +1,8 @@
 // A tile of FP8 codes in shared memory on its way to the transposed copy: rows are put in as they are made, columns are
-// written out so that four neighbouring threads fill whole memory sectors.
+// written out so that four neighboring threads fill whole memory sectors.
 //
-// ldmatrix turns 8 × 8 matrices of 16 bits, here two codes of one row. Rows lie in shared memory in such an order that
-// what a thread receives from matrix after matrix are the next two rows of the tile: a run of kRows / 4 codes of a
+// ldmatrix.trans transposes 8 × 8 matrices of 16 bits, here two codes of one row. Rows are ordered in shared memory so
+// that what a thread receives from matrix after matrix are the next two rows of the tile: a run of kRows / 4 codes of a
 // column, after the two columns of each pair have been told apart.
 #pragma once
 
@@ -43,7 +43,8 @@ struct CodeTile {
     for (unsigned chunk = threadIdx.x / 32; static_cast<int>(chunk * 16) < cols; chunk += blockDim.x / 32) {
       unsigned pairs[kMatrices];
 #pragma unroll
-      for (unsigned m = 0; m < kMatrices; m += 4) load_transposed(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
+      for (unsigned m = 0; m < kMatrices; m += 4)
+        load_transposed(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
       const int col = static_cast<int>(chunk * 16 + lane / 4 * 2);
       std::uint8_t* to = first + offset_of(col0 + col, total_rows);
       unsigned words[kRun / 4];
@@ -57,7 +58,7 @@ struct CodeTile {
   }
 
  private:
-  // Chunks of 16 codes are turned against each other from row to row, so that eight rows of a chunk lie in all banks.
+  // Chunks of 16 codes are swizzled from row to row, so that eight rows of a chunk spread over all banks.
   __device__ unsigned chunk_offset(unsigned place, unsigned chunk) const {
     const unsigned turn = pitch == 64 ? place / 2 % 4 : place % 8;
     return place * static_cast<unsigned>(pitch) + (chunk ^ turn) * 16;

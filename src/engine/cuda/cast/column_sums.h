@@ -6,7 +6,15 @@
 
 namespace quaver::cuda {
 
-// out[c] += factor · Σ over parts of partials[part · stride + c]
-void add_partial_sums(Gpu& gpu, const float* partials, Size parts, Size stride, Size cols, float factor, float* out);
+// One row of `cols` sums per part, `stride` apart.
+struct PartialSums {
+  const float* values;
+  Size parts;
+  Size stride;
+  Size cols;
+};
+
+// out[c] += factor · Σ over parts of values[part · stride + c]
+void add_partial_sums(Gpu& gpu, const PartialSums& sums, float factor, float* out);
 
 }  // namespace quaver::cuda

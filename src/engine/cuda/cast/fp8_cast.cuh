@@ -112,7 +112,7 @@ struct Fp8CasterTo {
   }
 
   // What is not finite gets its code; it is counted, and so is what saturates. One element after another: this is rare,
-  // and its instructions stand between those that are not.
+  // and must not take instruction cache from the common path.
   __device__ void count_rare(const float (&x)[8], uint2& codes, CastCounts& counts) const {
     float left[8];
 #pragma unroll
@@ -147,7 +147,7 @@ struct Fp8Caster {
     return {target.format == Format::e5m2, fminf(__fdiv_rn(1.0F, stored_scale(target)), 3.402823466e38F)};
   }
 
-  // Calls body with the caster to that format: to choose between conversions one by one would take both.
+  // Calls body with the caster to that format: choosing per element would execute both conversions.
   template <class Body>
   __device__ void with_format(const Body& body) const {
     constexpr unsigned beyond = 4;  // bits by which a scale's own rounding may take an element over the end

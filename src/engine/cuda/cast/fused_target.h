@@ -1,6 +1,6 @@
-// Where a fused kernel puts its result: a wide matrix, or FP8 codes with a scale that is known before the kernel
-// starts. Everything else (scales of the tensor itself, blocks, other formats, full statistics) is staged as a wide
-// matrix and cast by cast.h.
+// Where a fused kernel writes its result: a high-precision matrix, or FP8 codes with a scale that is known before the
+// kernel starts. Everything else (current scaling, blocks, other formats, full statistics) is staged in high precision
+// and cast by cast.h.
 #pragma once
 
 #include "engine/cuda/runtime/site_table.h"
@@ -9,7 +9,7 @@
 namespace quaver::cuda {
 
 struct FusedTarget {
-  Format format = Format::f32;   // the wide format, e4m3 or e5m2
+  Format format = Format::f32;   // high precision, e4m3 or e5m2
   std::byte* rows = nullptr;     // [rows × cols], or null
   std::byte* columns = nullptr;  // [cols × rows], FP8 only, or null
   float* rows_scale = nullptr;   // where the tensor's multiplier is stored

@@ -1,5 +1,6 @@
-// Hopper's own instructions, one function each: barriers in shared memory that count threads and bytes, copies of whole
-// tiles, products of 64 rows by the four warps of a warpgroup. For device code of sm_90a only.
+// Hopper's own instructions, one function each: barriers in shared memory that count threads and bytes, TMA copies of
+// whole tiles, wgmma of 64 rows by the four warps of a warpgroup. For device code of sm_90a only. A function has as
+// many parameters as its instruction has operands.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ inline __device__ void start(Address barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 // Before the other threads, and the copies, may see barriers just started.
-inline __device__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
+inline __device__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
 
 inline __device__ void arrive(Address barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
@@ -40,8 +41,8 @@ inline __device__ void wait(Address barrier, std::uint32_t parity) {
       : "memory");
 }
 
-// What ordinary instructions wrote to shared memory, for products and copies to read.
-inline __device__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+// Makes ordinary writes to shared memory visible to wgmma and TMA.
+inline __device__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 // ---- copies -------------------------------------------------------------------------------------------------------
 
@@ -102,10 +103,11 @@ inline __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Count));
 }
 
-// ---- products -----------------------------------------------------------------------------------------------------
+// ---- wgmma --------------------------------------------------------------------------------------------------------
 
 // A tile of BF16 in shared memory whose rows have 64 elements, 16-byte pieces swizzled over groups of 8 rows as copies
-// of boxes do, from an address that is a multiple of 1024. A factor is named by where it begins; `on` leads from there.
+// of boxes do, from an address that is a multiple of 1024. An operand is named by the descriptor of its start; `on`
+// advances it.
 struct Tile {
   static constexpr int row_bytes = 128;
 
@@ -118,7 +120,7 @@ struct Tile {
   static constexpr std::uint64_t step_across = 16 * 2 / 16;        // 16 elements on along the rows
   static constexpr std::uint64_t step_down = 16 * row_bytes / 16;  // 16 rows on
 
-  // Where the 16-byte piece of a row lies, in bytes from the tile's beginning.
+  // Swizzled offset of a 16-byte piece of a row, in bytes from the start of the tile.
   inline __device__ static Address piece(int row, int index) {
     return static_cast<Address>(row * row_bytes + ((index ^ (row & 7)) << 4));
   }
@@ -129,12 +131,12 @@ struct Tile {
 template <int Blocks>
 using Sums = float[Blocks][4];
 
-// Registers written before are in place; then products; then end_products closes a group of them.
-inline __device__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-inline __device__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+// wgmma_fence orders earlier register writes before the wgmmas that follow; wgmma_commit closes a group of them.
+inline __device__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+inline __device__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 // Until no more than the last `Ahead` groups are under way.
 template <int Ahead>
-inline __device__ void wait_for_products() {
+inline __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(Ahead) : "memory");
 }
 // The compiler must not move what it does with these registers across this point.
@@ -167,14 +169,14 @@ inline __device__ void multiply_rows(Sums<16>& sums, std::uint64_t a, std::uint6
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// Two factors of 64 columns from tiles; where `Turned`, the rows of both are those that are summed over.
-template <bool Turned>
+// Two operands of 64 columns from tiles; where `Transposed`, the sum runs over the rows of both.
+template <bool Transposed>
 inline __device__ void multiply(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, %35, %35;\n}\n"
       : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Turned)));
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Transposed)));
 }
 
 // sums (+)= a[64 × 16] · b[64 × 16]ᵀ

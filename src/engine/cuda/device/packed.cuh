@@ -1,4 +1,4 @@
-// Eight wide elements as they lie in memory: what a thread holds of a row between two passes over it. BF16 takes four
+// Eight FP32 or BF16 elements as stored: what a thread holds of a row between two passes over it. BF16 needs four
 // registers, FP32 eight.
 #pragma once
 

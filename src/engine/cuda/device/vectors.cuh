@@ -1,4 +1,4 @@
-// What kernels share: wide elements (float, BF16) in groups of eight, read and written as 16-byte vectors where they
+// What kernels share: FP32 or BF16 elements in groups of eight, read and written as 16-byte vectors where they
 // are aligned and one by one where not, and sums and maxima over a warp or a block. All arithmetic is in float.
 #pragma once
 
@@ -23,7 +23,7 @@ inline bool rows_aligned(const View& x) {
 
 // Calls work with a value of the element type that the format names.
 template <class Work>
-void with_wide(Format format, Work work) {
+void with_high_precision(Format format, Work work) {
   switch (format) {
     case Format::f32:
       return work(float{});
@@ -31,25 +31,25 @@ void with_wide(Format format, Work work) {
       return work(__nv_bfloat16{});
     default:
       throw Error("a matrix in " + std::string(info(format).name) + " where FP32 or BF16 is needed",
-                  "this is a defect: wide matrices and weights are stored in FP32 or BF16");
+                  "this is a defect: high-precision matrices and weights are stored in FP32 or BF16");
   }
 }
 
 template <class T>
-__device__ T to_wide(float x);  // rounds to nearest even
+__device__ T from_float(float x);  // rounds to nearest even
 template <>
-__device__ inline float to_wide<float>(float x) {
+__device__ inline float from_float<float>(float x) {
   return x;
 }
 template <>
-__device__ inline __nv_bfloat16 to_wide<__nv_bfloat16>(float x) {
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// Eight elements as they lie in memory: loads can be in flight before anything is computed from them.
+// Eight elements as stored: loads can be in flight before anything is computed from them.
 template <class T>
 struct Group {
   static constexpr int parts = group_size * sizeof(T) / sizeof(uint4);
@@ -124,11 +124,11 @@ __device__ inline void store8(T* p, int valid, bool aligned, const float (&v)[gr
   if (aligned && valid >= group_size) return store_group(p, pack<T>(v));
 #pragma unroll
   for (int i = 0; i < group_size; ++i) {
-    if (i < valid) p[i] = to_wide<T>(v[i]);
+    if (i < valid) p[i] = from_float<T>(v[i]);
   }
 }
 
-// Sums over neighbouring lanes, `lanes` of them (a power of two); every lane gets the same bits.
+// Sums over neighboring lanes, `lanes` of them (a power of two); every lane gets the same bits.
 template <class T>
 __device__ inline T lanes_sum(T x, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, step);

@@ -12,7 +12,7 @@ namespace quaver::cuda {
 
 namespace {
 
-// A block makes tiles of 64 rows × 64 columns, a strip of them downwards: eight threads share a row.
+// A block computes a vertical strip of tiles of 64 rows × 64 columns: eight threads share a row.
 constexpr int threads = 128;
 constexpr int tile_rows_count = 64;
 constexpr int tile_cols = 64;
@@ -21,15 +21,15 @@ constexpr int rows_at_once = threads / threads_across;
 constexpr int passes = tile_rows_count / rows_at_once;
 using Tile = CodeTile<tile_rows_count>;
 
-// The operands of two tiles in shared memory: the next tile's are on their way while this one's are worked on. Every
-// thread reads only what it asked for itself, so no barrier is needed.
+// The operands of two tiles in shared memory: the next tile's are being copied while this one is computed. Every thread
+// reads only what it copied itself, so no barrier is needed.
 template <class T, int kOperands>
 struct OperandsAhead {
   static constexpr int stage_length = kOperands * passes * threads;
   static constexpr int bytes = 2 * stage_length * static_cast<int>(sizeof(Packed8<T>));
 
-  Packed8<T>* next;  // the thread's first operand of the tile to be asked for
-  Packed8<T>* now;   // of the one to be worked on
+  Packed8<T>* next;  // the thread's first operand of the tile to be copied
+  Packed8<T>* now;   // of the one to be computed
 
   __device__ explicit OperandsAhead(std::uint8_t* place)
       : next(reinterpret_cast<Packed8<T>*>(place) + threadIdx.x), now(next + stage_length) {}
@@ -43,7 +43,7 @@ struct OperandsAhead {
     fetch_tile(static_cast<int>(blockIdx.y));
     end_copies();
   }
-  // Asks for the tile after t and waits for t.
+  // Starts the copy of the tile after t and waits for t.
   template <class Fetch>
   __device__ void advance(const Fetch& fetch_tile, int t) {
     Packed8<T>* const asked_for = next;
@@ -89,9 +89,9 @@ struct Map {
   int cols;   // of out and dy
   int width;  // of x
   bool aligned;
-  FusedTarget out;    // of width `cols` forward, `width` backward
-  FusedTarget again;  // backward only
-  float* partials;    // [strips × width]: column sums of out; null: not wanted
+  FusedTarget out;          // of width `cols` forward, `width` backward
+  FusedTarget requantized;  // backward only
+  float* partials;          // [strips × width]: column sums of out; null: not wanted
 };
 
 // A block's strip of tiles, and where a thread stands in each of them: eight columns of one row. What lies beyond the
@@ -159,14 +159,22 @@ struct Strip {
   }
 };
 
-// Eight results on their way into row r of the tile, and `at` elements from the start of the matrix.
+struct TileTarget {
+  const FusedTarget& out;
+  const Fp8Caster& caster;
+  const Tile& tile;
+};
+
+// Writes eight results to row r of the tile and to `at` elements from the start of the matrix.
 template <class T, bool kFp8, bool kWhole>
-__device__ void put(const FusedTarget& out, const Fp8Caster& caster, const Tile& tile, const Strip& strip, int r,
-                    Size at, const float (&v)[8], CastCounts& counts) {
+__device__ void put(const TileTarget& target, const Strip& strip, int r, Size at, const float (&v)[8],
+                    CastCounts& counts) {
+  const FusedTarget& out = target.out;
+  const Tile& tile = target.tile;
   const bool aligned = kWhole || strip.aligned;
   const int valid = kWhole ? 8 : strip.valid;
   if constexpr (kFp8) {
-    caster.with_format([&](const auto& to_format) {
+    target.caster.with_format([&](const auto& to_format) {
       const uint2 codes = to_format.cast(v, counts);
       if (out.rows != nullptr) store_codes(out.rows + at, 0, valid, aligned, codes);
       if (out.columns != nullptr) tile.put(tile.offset(r, strip.across * 8), codes);
@@ -224,7 +232,7 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
       activate<F>(v, u, op.factor, op.limit);
       if (op.partials != nullptr) add_to(sums, v);
       const Size at = offset_of(t * tile_rows_count + r, op.cols) + strip.col;
-      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, v, counts);
+      put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, v, counts);
     });
     if constexpr (kFp8) {
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols);
@@ -251,9 +259,9 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
   Operands<T, operands, kFp8> in(memory + 3 * Tile::bytes_for(tile_cols));
   const Tile tile{memory, tile_cols};
   const Tile up_tile{memory + Tile::bytes_for(tile_cols), tile_cols};
-  const Tile again_tile{memory + 2 * Tile::bytes_for(tile_cols), tile_cols};
+  const Tile requantized_tile{memory + 2 * Tile::bytes_for(tile_cols), tile_cols};
   const Fp8Caster caster = Fp8Caster::into(op.out);
-  const Fp8Caster again_caster = Fp8Caster::into(op.again);
+  const Fp8Caster requantized_caster = Fp8Caster::into(op.requantized);
   CastCounts counts;
   unsigned long long seen = 0;
   float sums[8] = {};
@@ -278,19 +286,20 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
       in.at(0, i).unpack(v);
       in.at(1, i).unpack(d);
       if constexpr (results == 2) in.at(2, i).unpack(u);
-      activate_backward<F>(v, u, op.forward, op.factor, op.limit, d, e);
+      activate_backward<F>(v, u, {op.forward, op.factor, op.limit}, d, e);
       if (op.partials != nullptr) {
         add_to(sums, d);
         if constexpr (results == 2) add_to(up_sums, e);
       }
-      if (kFp8 && op.again) {
+      if (kFp8 && op.requantized) {
         scale_and_clip(v, op.forward, op.limit);
-        again_caster.with_format(
-            [&](const auto& to_format) { again_tile.put(again_tile.offset(r, strip.across * 8), to_format.cast(v)); });
+        requantized_caster.with_format([&](const auto& to_format) {
+          requantized_tile.put(requantized_tile.offset(r, strip.across * 8), to_format.cast(v));
+        });
       }
       const Size at = offset_of(t * tile_rows_count + r, op.width) + strip.col;
-      put<T, kFp8, kWhole>(op.out, caster, tile, strip, r, at, d, counts);
-      if constexpr (results == 2) put<T, kFp8, kWhole>(op.out, caster, up_tile, strip, r, at + op.cols, e, counts);
+      put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, d, counts);
+      if constexpr (results == 2) put<T, kFp8, kWhole>({op.out, caster, up_tile}, strip, r, at + op.cols, e, counts);
     });
     if constexpr (kFp8) {
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols * results);
@@ -299,14 +308,14 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
         strip.write_columns(tile, op.out.columns, t, strip.col0);
         if (results == 2) strip.write_columns(up_tile, op.out.columns, t, strip.col0 + op.cols);
       }
-      if (op.again) strip.write_columns(again_tile, op.again.columns, t, strip.col0);
+      if (op.requantized) strip.write_columns(requantized_tile, op.requantized.columns, t, strip.col0);
       __syncthreads();
     }
   }
   if constexpr (kFp8) add_counts(op.out.statistics, counts, seen);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
     store_scales(op.out, kFp8 ? stored_scale(op.out) : 1.0F);
-    if (op.again) store_scales(op.again, stored_scale(op.again));
+    if (op.requantized) store_scales(op.requantized, stored_scale(op.requantized));
   }
   if (op.partials == nullptr) return;
   auto* scratch = reinterpret_cast<float*>(memory);
@@ -334,7 +343,7 @@ void launch(Gpu& gpu, Kernel kernel, Map<T>& args, Size sums_width, const char* 
   kernel<<<grid, threads, shared, gpu.stream()>>>(args);
   check_launch(what);
   if (column_sums != nullptr) {
-    add_partial_sums(gpu, args.partials, strips, sums_width, sums_width, 1.0F, column_sums);
+    add_partial_sums(gpu, {args.partials, strips, sums_width, sums_width}, 1.0F, column_sums);
   }
 }
 
@@ -359,7 +368,7 @@ void forward(Gpu& gpu, View x, Size cols, float factor, float limit, const Fused
 }
 
 template <class T, Function F>
-void backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient, const FusedTarget& again) {
+void backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient, const FusedTarget& requantized) {
   Map<T> args{};
   args.x = static_cast<const T*>(op.x.data);
   args.dy = static_cast<const T*>(op.out_gradient.data);
@@ -371,7 +380,7 @@ void backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_grad
   args.width = to_int(op.x.cols);
   args.aligned = args.cols % 8 == 0;
   args.out = in_gradient;
-  args.again = again;
+  args.requantized = requantized;
   constexpr int operands = F == Function::swiglu ? 3 : 2;
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if (in_gradient.is_fp8()) {
@@ -397,14 +406,15 @@ void forward_of(Gpu& gpu, const Activation& op, const FusedTarget& out) {
 }
 
 template <class T>
-void backward_of(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient, const FusedTarget& again) {
+void backward_of(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient,
+                 const FusedTarget& requantized) {
   switch (op.kind) {
     case ActivationKind::gelu:
-      return backward<T, Function::gelu>(gpu, op, in_gradient, again);
+      return backward<T, Function::gelu>(gpu, op, in_gradient, requantized);
     case ActivationKind::relu:
-      return backward<T, Function::relu>(gpu, op, in_gradient, again);
+      return backward<T, Function::relu>(gpu, op, in_gradient, requantized);
     case ActivationKind::swiglu:
-      return backward<T, Function::swiglu>(gpu, op, in_gradient, again);
+      return backward<T, Function::swiglu>(gpu, op, in_gradient, requantized);
   }
 }
 

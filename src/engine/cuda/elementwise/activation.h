@@ -1,4 +1,4 @@
-// Activation functions, their derivatives, and the plain cast, from wide matrices into wide ones or FP8 codes.
+// Activation functions, their derivatives, and the plain cast, from high precision into high precision or FP8 codes.
 #pragma once
 
 #include "engine/cuda/cast/fused_target.h"
@@ -11,7 +11,7 @@ void cast_fused(Gpu& gpu, View x, float factor, const FusedTarget& out);
 
 void activation(Gpu& gpu, const Activation& op, const FusedTarget& out);
 
-// out may be empty: the forward pass's result cast once more, its columns alone.
+// out, where given, is the forward pass's result requantized, columnwise only.
 void activation_backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient,
                          const FusedTarget& out);
 

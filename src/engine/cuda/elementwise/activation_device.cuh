@@ -1,4 +1,4 @@
-// The functions themselves, on eight elements. What backward casts once more must be what forward cast, to the bit.
+// The functions themselves, on eight elements. What backward requantizes must be what forward cast, to the bit.
 #pragma once
 
 namespace quaver::cuda {
@@ -52,11 +52,19 @@ __device__ void activate(float (&x)[8], const float (&up)[8], float factor, floa
   scale_and_clip(x, factor, limit);
 }
 
+// The forward pass's factor, that of the gradient, and the limit that the forward pass clipped to; 0: none.
+struct BackwardFactors {
+  float forward;
+  float factor;
+  float limit;
+};
+
 // dy ← factor · f′(x) · dy, zero where forward · f(x) was clipped; swiglu's other half goes into dup. x ← f(x), the
 // bits of activate() before its factor: the exponentials are what takes time.
 template <Function F>
-__device__ void activate_backward(float (&x)[8], const float (&up)[8], float forward, float factor, float limit,
-                                  float (&dy)[8], float (&dup)[8]) {
+__device__ void activate_backward(float (&x)[8], const float (&up)[8], BackwardFactors factors, float (&dy)[8],
+                                  float (&dup)[8]) {
+  const auto [forward, factor, limit] = factors;
   float slope[8];  // f′(x); swiglu: of the gate, without up
   float gate[8];   // swiglu: silu(x)
 #pragma unroll

@@ -7,10 +7,15 @@ namespace {
 
 constexpr int threads = 256;
 
+struct CombineFactors {
+  float keep;
+  float add;
+};
+
 // No __restrict__: out may be x or y.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    combine_kernel(const T* x, const T* y, float keep, float add, Size count, bool aligned, T* out) {
+    combine_kernel(const T* x, const T* y, CombineFactors factors, Size count, bool aligned, T* out) {
   const Size first = (static_cast<Size>(blockIdx.x) * threads + threadIdx.x) * group_size;
   if (first >= count) return;
   const int valid = static_cast<int>(min(count - first, static_cast<Size>(group_size)));
@@ -21,7 +26,7 @@ __global__ void __launch_bounds__(threads)
   unpack(of_x, a);
   unpack(of_y, b);
 #pragma unroll
-  for (int i = 0; i < group_size; ++i) a[i] = keep * a[i] + add * b[i];
+  for (int i = 0; i < group_size; ++i) a[i] = factors.keep * a[i] + factors.add * b[i];
   store8(out + first, valid, aligned, a);
 }
 
@@ -31,14 +36,15 @@ void combine(Gpu& gpu, const Combine& op) {
   const Size count = op.out.count();
   if (count == 0) return;
   if (op.x.format != op.out.format || op.y.format != op.out.format) {
-    throw Error("two matrices in different formats are to be added", "this is a defect: wide matrices share a format");
+    throw Error("two matrices in different formats are to be added",
+                "this is a defect: high-precision matrices share a format");
   }
   const bool aligned = aligned16(op.x.data) && aligned16(op.y.data) && aligned16(op.out.data);
   const auto blocks = static_cast<unsigned>(ceil_div(count, threads * group_size));
-  with_wide(op.out.format, [&]<class T>(T) {
-    combine_kernel<T><<<blocks, threads, 0, gpu.stream()>>>(static_cast<const T*>(op.x.data),
-                                                            static_cast<const T*>(op.y.data), op.keep, op.add, count,
-                                                            aligned, static_cast<T*>(op.out.data));
+  with_high_precision(op.out.format, [&]<class T>(T) {
+    combine_kernel<T><<<blocks, threads, 0, gpu.stream()>>>(
+        static_cast<const T*>(op.x.data), static_cast<const T*>(op.y.data), CombineFactors{op.keep, op.add}, count,
+        aligned, static_cast<T*>(op.out.data));
   });
   check_launch("combine");
 }

@@ -1,4 +1,4 @@
-// out = keep · x + add · y: the sum of two wide matrices that no other operation could absorb.
+// out = keep · x + add · y: the sum of two high-precision matrices that no other operation could absorb.
 #pragma once
 
 #include "engine/cuda/runtime/gpu.h"

@@ -12,10 +12,10 @@ namespace quaver::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int group = 8;            // elements a thread decodes at once; every block is a multiple of it wide
+constexpr int group = 8;            // elements a thread decodes at once; every block is a multiple of it
 constexpr int groups_a_thread = 2;  // loads in flight
 
-// Where the scale of element (r, c) lies. A block that spans the whole extent has a shift that leaves nothing.
+// Offset of the scale of element (r, c). A block that spans the whole extent has a shift that leaves nothing.
 struct ScaleMap {
   const float* scales;
   Size cols;

@@ -1,5 +1,5 @@
-// Code matrices back to wide values: decode(code) · block_scale, without the tensor multiplier, as products that no
-// tensor core takes as they are read them.
+// Decodes code matrices to high precision: decode(code) · block_scale, without the tensor multiplier, for GEMMs whose
+// operands tensor cores do not support as stored.
 #pragma once
 
 #include "engine/cuda/runtime/gpu.h"

@@ -68,8 +68,8 @@ bool is_high_precision_pair(const Gemm& op) {
   return a == op.b.matrix.spec.format && !is_low_precision(a);
 }
 
-// Why tensor cores cannot take these operands as they are, the reasons that hold for every shape first; empty: they
-// can.
+// Why tensor cores do not support these operands as stored, the reasons that hold for every shape first; empty: they
+// do.
 std::string why_not_native(const Gpu& gpu, const Gemm& op) {
   std::string formats = quaver::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
   if (!formats.empty()) return formats;
@@ -79,8 +79,8 @@ std::string why_not_native(const Gpu& gpu, const Gemm& op) {
   return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
 }
 
-// Each reason is told once for each pair of formats, with the first shape that it kept from the tensor cores: a model
-// that writes text has another shape for every length.
+// Each reason is reported once per pair of formats, with the first shape it applies to: text generation has another
+// shape for every length.
 void tell_decoded(Gpu& gpu, const Gemm& op, Format as, const std::string& reason) {
   const std::string through = as == Format::bf16 ? "BF16" : "FP32";
   std::string what = name_of(op.a.matrix) + " × " + name_of(op.b.matrix) + " GEMMs";
@@ -100,7 +100,7 @@ Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, 
           .alignment = alignment_of(data)};
 }
 
-// The operand's scales as the library reads them: those of 1 × 128 blocks contiguous along the operand's rows, those of
+// The operand's scales as cuBLASLt reads them: those of 1 × 128 blocks contiguous along the operand's rows, those of
 // 128 × 128 blocks along the reduction, all aligned. In place where they are so already, else copied into `space`.
 const float* library_scales(Gpu& gpu, const CodeMatrix& matrix, Scaling scaling, float* space) {
   const Size rows = matrix.scale_rows();
@@ -170,7 +170,7 @@ Gemms::Sources Gemms::native_sources(const Gemm& op) {
 // The same questions in the same order as run asks them, of a GEMM that any kernel supports as far as shapes go.
 Support Gemms::support(const QuantSpec& a, const QuantSpec& b) {
   constexpr Size extent = 1024;
-  std::byte* memory = gpu_.workspace(Slot::gemm, 4096);  // only its alignment is looked at
+  std::byte* memory = gpu_.workspace(Slot::gemm, 4096);  // only its alignment is read
   Gemm op{.a = {{a, extent, extent, memory, nullptr, nullptr}, false},
           .b = {{b, extent, extent, memory, nullptr, nullptr}, false},
           .out = {memory, Format::bf16, extent, extent}};
@@ -223,7 +223,7 @@ Gemms::Source Gemms::decoded(const CodeMatrix& matrix, Format as, Slot slot) {
   return {values, type_of(as), Scaling::none};
 }
 
-// Row-major out = a·bᵀ is the library's column-major outᵀ = b·aᵀ: b is its left factor, the bias runs along its rows.
+// Row-major out = a·bᵀ is cuBLASLt's column-major outᵀ = b·aᵀ: b is its left operand, the bias runs along its rows.
 Problem Gemms::problem_of(const Gemm& op, const Sources& sources) {
   const bool rounds = rounds_result(op, sources.format);
   const Store store = op.accumulate ? Store::add : Store::replace;

@@ -1,5 +1,5 @@
 // GEMMs of code matrices: natively where tensor cores support the formats and their scales, otherwise of the decoded
-// operands, which is exact and slower, and said once.
+// operands, which is exact and slower, and reported once.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ class Gemms {
   // What run does with operands stored so, whatever their shapes.
   Support support(const QuantSpec& a, const QuantSpec& b);
 
-  std::string describe() const { return cache_.library(); }  // the library and its version
+  std::string describe() const { return cache_.library(); }  // cuBLASLt and its version
 
  private:
-  // What the library multiplies in place of an operand: its codes, or their decoded values.
+  // What cuBLASLt multiplies in place of an operand: its codes, or their decoded values.
   struct Source {
     const void* data;
     cudaDataType_t type;
@@ -33,7 +33,7 @@ class Gemms {
     Source a;
     Source b;
     cublasComputeType_t compute;
-    Scalars scalars;  // device: alpha takes the tensors' scales in
+    Scalars scalars;  // device: alpha includes the tensors' scales
   };
   // Parts of the workspace, laid out anew for each GEMM.
   struct Space {
@@ -53,7 +53,7 @@ class Gemms {
   void multiply_decoded(const Gemm& op, const std::string& reason);
   Source decoded(const CodeMatrix& matrix, Format as, Slot slot);
 
-  // False, with nothing done, where the library has no kernel for it.
+  // False, with nothing done, where cuBLASLt has no kernel for it.
   bool multiply(const Gemm& op, const Sources& sources);
   Space arrange(const Gemm& op, const Sources& sources);
   Arguments arguments(const Gemm& op, const Sources& sources, const Problem& problem, const Space& space);

@@ -67,7 +67,7 @@ std::string key_of(const Factor& factor, Scaling scaling) {
   return text.str();
 }
 
-// Everything about a problem and its arguments in the library's own structures.
+// A problem and its arguments as cuBLASLt descriptors.
 class Descriptors {
  public:
   Descriptors(const Problem& problem, const Arguments& arguments) {
@@ -275,7 +275,7 @@ void GemmAlgorithms::run(const Problem& problem, const Arguments& arguments) {
   if (!entry.settled && !gpu_.capturing()) settle(problem, arguments, entry);
   if (entry.candidates.empty()) return fail(problem, CUBLAS_STATUS_NOT_SUPPORTED);
   if (enqueue(problem, arguments, entry.candidates.front()) == CUBLAS_STATUS_SUCCESS) return;
-  // A choice out of the file may pass the library's check and fail all the same.
+  // A choice out of the file may pass cuBLASLt's check and fail all the same.
   entry = {proposals(problem), true};
   const cublasStatus_t status =
       entry.candidates.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : enqueue(problem, arguments, entry.candidates.front());

@@ -1,6 +1,6 @@
-// The library's products and the algorithm of each: cuBLASLt proposes several, a large product measures them once, and
-// the choice is kept in a file for the next run. The file is a hint and never trusted: the library checks an algorithm
-// before it runs.
+// cuBLASLt's GEMMs and the algorithm of each: cuBLASLt proposes several, a large GEMM benchmarks them once, and the
+// choice is kept in a file for the next run. The file is a hint and never trusted: cuBLASLt checks an algorithm before
+// it runs.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,7 @@
 
 namespace quaver::cuda {
 
-// A factor as it lies, in the library's column-major words: `rows` run contiguously.
+// An operand as stored, in cuBLASLt's column-major terms: `rows` run contiguously.
 struct Factor {
   cudaDataType_t type = CUDA_R_32F;
   std::int64_t rows = 0;
@@ -29,8 +29,8 @@ struct Factor {
   auto operator<=>(const Factor&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
 };
 
-enum class Scalars : std::uint8_t { host, device };  // where alpha and beta lie
-enum class Sums : std::uint8_t { split, fast };  // of FP8: promoted to FP32 as they grow, or kept in the tensor core
+enum class Scalars : std::uint8_t { host, device };  // where alpha and beta are stored
+enum class Sums : std::uint8_t { split, fast };      // of FP8: split or fast accumulation
 enum class BiasBy : std::uint8_t { nobody, library };
 
 // D[m × n] = alpha · left[m × k] · right[k × n] (+ bias) (+ D), column-major: all that the choice of an algorithm may
@@ -74,11 +74,11 @@ class GemmAlgorithms {
   GemmAlgorithms(const GemmAlgorithms&) = delete;
   GemmAlgorithms& operator=(const GemmAlgorithms&) = delete;
 
-  // Whether the library has a kernel for it.
+  // Whether cuBLASLt has a kernel for it.
   bool supports(const Problem& problem) { return !entry(problem).candidates.empty(); }
 
-  // Enqueues it; outside of recordings the algorithms of a large problem that comes for the first time are measured
-  // before. Only for supported problems; throws Error where the library fails all the same.
+  // Enqueues it; unless a CUDA graph is being captured, the algorithms of a large problem are benchmarked before its
+  // first run. Only for supported problems; throws Error where cuBLASLt fails all the same.
   void run(const Problem& problem, const Arguments& arguments);
 
   std::string library() const;  // "cuBLASLt 13.1.0"

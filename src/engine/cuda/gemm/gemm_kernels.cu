@@ -59,7 +59,7 @@ struct alignas(sizeof(T) * width) Pack {
   T value[width];
 };
 
-// out = (product) (+ bias) (+ out); product may be null. cols is a multiple of width.
+// out = (result) (+ bias) (+ out); result may be null. cols is a multiple of width.
 template <class Out, int width, Store store>
 __global__ void __launch_bounds__(threads)
     sum_kernel(const float* __restrict__ product, const float* __restrict__ bias, Size count, Size cols, Out* out) {

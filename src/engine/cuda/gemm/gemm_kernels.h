@@ -1,4 +1,4 @@
-// What surrounds a product on the device: its scalars, its scales in the library's layout, its bias.
+// Kernels around a GEMM: its scalars, its scales in cuBLASLt's layout, its bias.
 #pragma once
 
 #include "engine/cuda/runtime/gpu.h"
@@ -6,7 +6,7 @@
 
 namespace quaver::cuda {
 
-// Whether a result replaces what lies at its place or is added to it.
+// Whether a result overwrites out or is added to it.
 enum class Store : std::uint8_t { replace, add };
 
 // out[0] = alpha · (*a_scale · *b_scale), out[1] = beta
@@ -20,10 +20,10 @@ void pad_scales(Gpu& gpu, const float* in, Size rows, Size cols, Size pitch, flo
 
 void round_bias(Gpu& gpu, View bias, void* bf16_out);
 
-// Every row of out = bias (+ out), out f32 or bf16: what the product is then added to.
+// Every row of out = bias (+ out), out f32 or bf16: which the GEMM then adds to.
 void fill_with_bias(Gpu& gpu, View bias, View out, Store store);
 
-// out = product (+ bias) (+ out), summed in FP32 and rounded once; out is bf16, bias may be empty.
+// out = result (+ bias) (+ out), summed in FP32 and rounded once; out is bf16, bias may be empty.
 void round_result(Gpu& gpu, const float* product, View bias, View out, Store store);
 
 }  // namespace quaver::cuda

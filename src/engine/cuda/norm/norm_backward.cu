@@ -22,10 +22,10 @@ struct Backward {
   bool layer;
   int rows;
   int cols;
-  int slots;           // of rows ahead, in shared memory behind the tiles
-  FusedTarget branch;  // empty: none
-  FusedTarget again;   // empty: none; its columns alone are written
-  float* partials;     // [blocks × 3 × cols]: gains, shifts, columns of the gradient
+  int slots;                // of rows ahead, in shared memory behind the tiles
+  FusedTarget branch;       // empty: none
+  FusedTarget requantized;  // empty: none; its columns alone are written
+  float* partials;          // [blocks × 3 × cols]: gains, shifts, columns of the gradient
 };
 
 template <int V>
@@ -56,7 +56,7 @@ __device__ void leave_sums(const Team& team, const float (&sums)[V][8], int cols
 
 enum Operand : int { of_x, of_dy, of_next, operands };
 
-// What a thread has of a row: dy, and x normalised. Kept between the passes over it where that is eight numbers each.
+// What a thread has of a row: dy, and x normalized. Kept between the passes over it where that is eight numbers each.
 template <class Rows, int V>
 struct Numbers {
   const Rows& in;
@@ -120,11 +120,11 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
   Members team;
   const Tile tile{memory, Tile::pitch_for(op.cols)};
   std::uint8_t* behind = memory + (op.branch.columns != nullptr ? Tile::bytes_for(op.cols) : 0);
-  const Tile again_tile{behind, tile.pitch};
-  if (op.again) behind += Tile::bytes_for(op.cols);
+  const Tile requantized_tile{behind, tile.pitch};
+  if (op.requantized) behind += Tile::bytes_for(op.cols);
   Rows<T, Members, operands> in(team, behind, op.slots);
   const Fp8Caster caster = Fp8Caster::into(op.branch);
-  const Fp8Caster again_caster = Fp8Caster::into(op.again);
+  const Fp8Caster requantized_caster = Fp8Caster::into(op.requantized);
   const Affine<V, kEven> affine(op.gain, op.shift, op.cols, team);
   CastCounts counts;
   unsigned long long seen = 0;
@@ -186,11 +186,12 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
               if (op.branch.columns != nullptr) tile.put(place, codes);
             });
           }
-          if (op.again) {
+          if (op.requantized) {
 #pragma unroll
             for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(v[j], gain[j], shift[j]);
             clear_tail(v, valid);
-            again_caster.with_format([&](const auto& to_format) { again_tile.put(place, to_format.cast(v)); });
+            requantized_caster.with_format(
+                [&](const auto& to_format) { requantized_tile.put(place, to_format.cast(v)); });
           }
         } else if (op.branch) {
           store_packed(rounded, reinterpret_cast<T*>(op.branch.rows) + first + col, valid, kEven);
@@ -203,8 +204,8 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
       if (op.branch.columns != nullptr) {
         tile.write_columns(op.branch.columns, op.rows, row0, 0, rows, op.cols);
       }
-      if (op.again) {
-        again_tile.write_columns(op.again.columns, op.rows, row0, 0, rows, op.cols);
+      if (op.requantized) {
+        requantized_tile.write_columns(op.requantized.columns, op.rows, row0, 0, rows, op.cols);
       }
       __syncthreads();
     }
@@ -212,7 +213,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
   if constexpr (kFp8) add_counts(op.branch.statistics, counts, seen);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     if (op.branch) store_scales(op.branch, op.branch.is_fp8() ? stored_scale(op.branch) : 1.0F);
-    if (op.again) store_scales(op.again, stored_scale(op.again));
+    if (op.requantized) store_scales(op.requantized, stored_scale(op.requantized));
   }
   float* out = op.partials + static_cast<Size>(blockIdx.x) * 3 * op.cols;
   auto* scratch = reinterpret_cast<float*>(memory);
@@ -222,7 +223,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
 }
 
 template <class T>
-void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& branch, const FusedTarget& again) {
+void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& branch, const FusedTarget& requantized) {
   Backward<T> args{};
   args.x = static_cast<const T*>(op.sum.data);
   args.stats = static_cast<const float2*>(op.stats.data);
@@ -237,9 +238,9 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
   args.rows = to_int(op.sum.rows);
   args.cols = to_int(op.sum.cols);
   args.branch = branch;
-  args.again = again;
+  args.requantized = requantized;
   const Size tile = CodeTile<norm_tile_rows>::bytes_for(args.cols);
-  const Size codes = (branch.columns != nullptr ? tile : 0) + (again ? tile : 0);
+  const Size codes = (branch.columns != nullptr ? tile : 0) + (requantized ? tile : 0);
   const Size tiles = ceil_div(args.rows, norm_tile_rows);
   const auto run = [&](auto kernel, int block, int teams, Size rows_ahead) {
     const Size sums = static_cast<Size>(teams) * args.cols * 4;
@@ -248,14 +249,16 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
     args.partials = gpu.workspace<float>(Slot::sums, static_cast<Size>(blocks) * 3 * args.cols);
     kernel<<<blocks, block, shared, gpu.stream()>>>(args);
     check_launch("add_norm_backward");
-    const Size stride = 3 * args.cols;
+    const auto sums_at = [&](int kind) {
+      return PartialSums{args.partials + kind * args.cols, blocks, 3 * args.cols, args.cols};
+    };
     const NormGradients& to = op.gradients;
-    if (!to.gain.empty()) add_partial_sums(gpu, args.partials, blocks, stride, args.cols, to.factor, to.gain.f32());
+    if (!to.gain.empty()) add_partial_sums(gpu, sums_at(0), to.factor, to.gain.f32());
     if (!to.shift.empty()) {
-      add_partial_sums(gpu, args.partials + args.cols, blocks, stride, args.cols, to.factor, to.shift.f32());
+      add_partial_sums(gpu, sums_at(1), to.factor, to.shift.f32());
     }
     if (branch.column_sums != nullptr) {
-      add_partial_sums(gpu, args.partials + 2 * args.cols, blocks, stride, args.cols, 1.0F, branch.column_sums);
+      add_partial_sums(gpu, sums_at(2), 1.0F, branch.column_sums);
     }
   };
   with_team(args.cols, "add_norm_backward", [&]<int V, int W, bool kEven>() {
@@ -264,7 +267,7 @@ void launch_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& bra
     args.slots = slots_ahead<In>(gpu, codes);
     const Size rows_ahead = args.slots * In::slot_bytes;
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      if (branch.is_fp8() || again) {
+      if (branch.is_fp8() || requantized) {
         return run(add_norm_backward_kernel<T, V, W, kEven, true>, norm_threads<W>, Members::count, rows_ahead);
       }
     }

@@ -13,8 +13,8 @@ constexpr int norm_tile_rows = 32;
 template <int kWarps>
 constexpr int norm_threads = kWarps % 3 == 0 ? 192 : 256;
 
-// A team of kWarps warps holds one row, kVectors groups of eight elements a lane. kEven: rows end with a group, so that
-// a lane has all of a group or nothing.
+// A team of kWarps warps holds one row, kVectors groups of eight elements per lane. kEven: rows end with a group, so
+// that a lane has all of a group or nothing.
 template <int kVectors, int kWarps, bool kEven>
 struct Team {
   static constexpr int vectors = kVectors;
@@ -39,11 +39,11 @@ struct Team {
     }
   }
 
-  // Whether the team goes round once more, for row r of a tile of so many. All teams go round as often, the last ones
-  // with no row where the tile ends early: racecheck takes barriers that some teams pass and others do not for races.
+  // Whether the team runs another iteration, for row r of a tile of so many. All teams run equally many, the last ones
+  // with no row where the tile ends early: racecheck reports barriers that only some teams reach as races.
   __device__ bool has_round(int r, int rows) const { return r - index < rows; }
 
-  // Sums over the team's threads, which all call it. Two buffers take turns, so that one barrier a call is enough.
+  // Sums over the team's threads, which all call it. Two buffers alternate, so that one barrier per call is enough.
   __device__ float2 sum(float2 value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -98,12 +98,12 @@ struct NormRow {
   __device__ float normal(float x) const { return __fmul_rn(__fsub_rn(x, mean), inverse_std); }
 };
 
-// Forward and backward must give the same bits: what backward casts once more is what forward cast.
+// Forward and backward must give the same bits: what backward requantizes is what forward cast.
 __device__ inline float scaled_and_shifted(float normal, float gain, float shift) {
   return __fadd_rn(__fmul_rn(normal, gain), shift);
 }
 
-// Gains and shifts of a thread's columns: kept where it has few of them, read again for each row where it has more.
+// Gains and shifts of a thread's columns: kept where it has few of them, reloaded for each row where it has more.
 template <int kVectors, bool kEven>
 struct Affine {
   const float* gains;

@@ -179,7 +179,9 @@ void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
     using In = Rows<T, Team<V, W, kEven>, 2>;
     args.slots = slots_ahead<In>(gpu, codes);
     const auto run = [&](auto kernel) {
-      launch_persistent(gpu, kernel, norm_threads<W>, codes + args.slots * In::slot_bytes, tiles, "add_norm", args);
+      launch_persistent(
+          gpu, kernel,
+          {norm_threads<W>, static_cast<std::size_t>(codes + args.slots * In::slot_bytes), tiles, "add_norm"}, args);
     };
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
       if (out.is_fp8()) return run(add_norm_kernel<T, V, W, kEven, true>);

@@ -46,10 +46,10 @@ int slots_ahead(const Gpu& gpu, Size codes) {
   }
 }
 
-// Blocks that loop over the tiles: as many as run at once, at most one a tile.
+// Blocks that loop over the tiles: as many as run at once, at most one per tile.
 template <class Kernel>
 unsigned persistent_blocks(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what) {
-  if (shared > 32 * 1024) {  // beyond 48 KiB, the kernel's own included, it has to be asked for
+  if (shared > 32 * 1024) {  // beyond 48 KiB, static shared memory included, a kernel must opt in
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), what);
   }
   int per_multiprocessor = 0;
@@ -58,12 +58,18 @@ unsigned persistent_blocks(Gpu& gpu, Kernel kernel, int threads, std::size_t sha
   return static_cast<unsigned>(std::max<Size>(1, std::min(tiles, most)));
 }
 
+struct PersistentLaunch {
+  int threads;
+  std::size_t shared;
+  Size tiles;
+  const char* what;
+};
+
 template <class Kernel, class Args>
-void launch_persistent(Gpu& gpu, Kernel kernel, int threads, std::size_t shared, Size tiles, const char* what,
-                       const Args& args) {
-  const unsigned blocks = persistent_blocks(gpu, kernel, threads, shared, tiles, what);
-  kernel<<<blocks, threads, shared, gpu.stream()>>>(args);
-  check_launch(what);
+void launch_persistent(Gpu& gpu, Kernel kernel, const PersistentLaunch& launch, const Args& args) {
+  const unsigned blocks = persistent_blocks(gpu, kernel, launch.threads, launch.shared, launch.tiles, launch.what);
+  kernel<<<blocks, launch.threads, launch.shared, gpu.stream()>>>(args);
+  check_launch(launch.what);
 }
 
 }  // namespace quaver::cuda

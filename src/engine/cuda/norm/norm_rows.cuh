@@ -1,4 +1,4 @@
-// The rows that a team works through, those to come on their way while one is worked on.
+// The rows of a team: the next rows are prefetched while one is processed.
 #pragma once
 
 #include <type_traits>
@@ -24,8 +24,8 @@ struct RowCursor {
   }
 };
 
-// The operands of a team's rows: those of the next rows are on their way while one is worked on, in a ring of slots in
-// shared memory. Every thread reads only what it asked for itself, so no barrier is needed.
+// The operands of a team's rows: those of the next rows are copied ahead into a ring of slots in shared memory. Every
+// thread reads only what it copied itself, so no barrier is needed.
 template <class T, class Team, int kOperands>
 class RowsAhead {
   static_assert(Team::vectors == 1);
@@ -47,7 +47,7 @@ class RowsAhead {
   __device__ void begin(const Load& load) {
     for (int i = 0; i < ahead_; ++i) ask_for(load, first_ + i * slot_length);
   }
-  // Goes on to the team's next row.
+  // Advances to the team's next row.
   template <class Load>
   __device__ void advance(const Load& load) {
     Packed8<T>* const spent = now_;

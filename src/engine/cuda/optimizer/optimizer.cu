@@ -111,7 +111,7 @@ void replace_list(Gpu& gpu, const std::vector<T>& list, T*& device) {
 
 // ---- update
 
-constexpr Size segment_size = warp_size * quad;  // of a warp: a block of a narrow moment
+constexpr Size segment_size = warp_size * quad;  // of a warp: a block of a low-precision moment
 constexpr Size most_blocks = 2048;
 
 struct UpdateArguments {
@@ -130,7 +130,7 @@ struct UpdateArguments {
   Size cols;              // of a row, where segments must not cross its end
   unsigned row_segments;  // in a row; 0 where rows do not matter
   bool aligned;
-  UpdateStatistics* parts;  // one a block; null: not wanted
+  UpdateStatistics* parts;  // one per block; null: not wanted
 };
 
 __device__ QuadPlace place_of(const UpdateArguments& arguments, Size segment) {
@@ -228,10 +228,10 @@ __global__ void __launch_bounds__(threads)
 
 StoredMoment stored_moment(const CodeMatrix& moment, RandomKey key, std::uint32_t which) {
   const QuantSpec& spec = moment.spec;
-  const bool wide = spec.format == Format::f32 || spec.format == Format::bf16;
+  const bool high_precision = spec.format == Format::f32 || spec.format == Format::bf16;
   const bool scaled_by_f32 = spec.scale == ScaleFormat::f32 || spec.scale == ScaleFormat::f32_power_of_two;
   const bool blocks = spec.format == Format::e4m3 && spec.block == block::b1x128 && scaled_by_f32 && spec.shrink == 1;
-  if (!(wide && spec.block == block::tensor) && !blocks) {
+  if (!(high_precision && spec.block == block::tensor) && !blocks) {
     throw Error("moments in " + std::string(info(spec.format).name) + " with these scales",
                 "the CUDA engine keeps moments in FP32, BF16, or E4M3 with an FP32 scale for every 128");
   }
@@ -312,8 +312,8 @@ void GradientMeter::update_lists(Gpu& gpu, const MeasureGradients& op) {
   }
   if (parts == parts_ && spans == spans_) return;
   if (gpu.capturing()) {
-    throw Error("the list of gradients changed while a micro-step is recorded",
-                "this is a defect: gradients must be measured once before that is recorded");
+    throw Error("the list of gradients changed during the capture of a CUDA graph",
+                "this is a defect: gradients must be measured once before the capture");
   }
   parts_ = std::move(parts);
   spans_ = std::move(spans);

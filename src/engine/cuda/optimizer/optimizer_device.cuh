@@ -1,4 +1,4 @@
-// AdamW on four neighbouring elements, as one thread handles them: read, decoded, updated, rounded and written in FP32,
+// AdamW on four neighboring elements, as one thread handles them: read, decoded, updated, rounded and written in FP32,
 // BF16 or E4M3 with a scale for every 128, bit for bit as the CPU engine stores what it has computed.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace quaver::cuda {
 
 inline constexpr int quad = 4;
 
-// Where a thread's four elements lie.
+// A thread's four elements.
 struct QuadPlace {
   Size index;    // of the first, in the matrix
   int valid;     // how many there are
@@ -81,7 +81,7 @@ __device__ inline lane::Bits code_of_nonfinite(float x) {
   return l.infinity | ((lane::bits(x) & lane::sign_mask) >> (32 - l.width));
 }
 
-// Codes of x · factor; element i of the matrix takes word i of the key's stream.
+// Codes of x · factor; element i of the matrix uses word i of the key's stream.
 template <Format F>
 __device__ inline Quad<F> encode_quad(const float (&x)[quad], float factor, Rounding rounding, const RandomKey& key,
                                       const QuadPlace& place) {
@@ -103,7 +103,7 @@ __device__ inline Quad<F> encode_quad(const float (&x)[quad], float factor, Roun
 struct StoredMoment {
   void* codes;
   float* block_scales;  // of 128 elements, null where the format has none
-  float limit;          // what a block's amax is taken to
+  float limit;          // what a block's amax is scaled to
   lane::Bits kept;      // bits of a scale that are kept
   Rounding rounding;
   RandomKey key;
@@ -132,7 +132,7 @@ __device__ inline float warp_amax(const float (&x)[quad], int valid) {
   return lane::value(__reduce_max_sync(0xFFFFFFFFU, largest));
 }
 
-// Stores a moment. Narrow formats: the warp holds a block, whose scale is made anew; all its lanes call this.
+// Stores a moment. Low precision: the warp holds a block, whose scale is recomputed; all its lanes call this.
 template <Format F>
 __device__ inline void store_moment(const StoredMoment& moment, const float (&x)[quad], const QuadPlace& place,
                                     Size block) {

@@ -1,6 +1,6 @@
 // One GPU as the operations see it: its stream, its properties, and memory they need while they run. Operations are
-// enqueued and return at once; memory is handed out again as soon as the stream has passed, so an operation may use a
-// workspace slot without asking who used it before.
+// enqueued and return at once; workspace is reused in stream order, so an operation may use a slot without waiting for
+// its previous user.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace quaver::cuda {
 
-// Throws Error with what failed, where, and CUDA's own words.
+// Throws Error with what failed, where, and CUDA's message.
 void check(cudaError_t status, const char* what);
 
 // After every kernel launch.
@@ -35,7 +35,7 @@ class Gpu {
   int multiprocessors() const { return multiprocessors_; }
   int architecture() const { return architecture_; }  // 90 for Hopper
   const std::string& name() const { return name_; }
-  Size shared_memory() const { return shared_memory_; }  // bytes that a block may have
+  Size shared_memory() const { return shared_memory_; }  // bytes per block at most
 
   // At least this many bytes, 256-byte aligned, with undefined contents. Does not grow while a graph is captured.
   std::byte* workspace(Slot slot, std::size_t bytes);
@@ -44,7 +44,9 @@ class Gpu {
     return reinterpret_cast<T*>(workspace(slot, static_cast<std::size_t>(count) * sizeof(T)));
   }
   std::size_t workspace_bytes() const;
-  std::size_t workspace_moves() const { return workspace_moves_; }  // how often a slot has moved: graphs end then
+  std::size_t workspace_moves() const {
+    return workspace_moves_;
+  }  // how often a slot was reallocated: graphs captured before are invalid
 
   void synchronize();
 
@@ -52,7 +54,7 @@ class Gpu {
   bool capturing() const { return capturing_; }
   void set_capturing(bool capturing) { capturing_ = capturing; }
 
-  // Told once for each subject: what is slower or other than a user may think, with the remedy.
+  // Reported once per subject: what is slower or different than a user may expect, with the remedy.
   void notice(const std::string& text, const std::string& subject);
   void notice(const std::string& text) { notice(text, text); }
 

@@ -1,4 +1,4 @@
-// What the module tells about the machine before an engine is made: versions and GPUs.
+// What the module reports about the machine before an engine is made: versions and GPUs.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 

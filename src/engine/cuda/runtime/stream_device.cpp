@@ -76,7 +76,7 @@ void StreamDevice::download(const void* device, void* host, std::size_t bytes) {
   synchronize();
 }
 
-// A reader may ask for more: what it asks for belongs to the next time.
+// A reader may enqueue further reads: those belong to the next synchronize().
 void StreamDevice::synchronize() {
   gpu_.synchronize();
   const auto arrived = std::exchange(pending_, {});

@@ -12,11 +12,20 @@ namespace {
 constexpr int embed_warps = 8;
 constexpr int embed_threads = embed_warps * warp_size;
 
-// One warp a token.
+struct EmbedShape {
+  Size count;  // tokens
+  Size sequence;
+  Size cols;
+  float factor;
+  bool aligned;
+};
+
+// One warp per token.
 template <class Table, class Position, class Out>
 __global__ void __launch_bounds__(embed_threads)
-    embed_kernel(const std::int32_t* tokens, Size count, Size sequence, const Table* __restrict__ table,
-                 const Position* __restrict__ positions, Size cols, float factor, bool aligned, Out* __restrict__ out) {
+    embed_kernel(const std::int32_t* tokens, EmbedShape shape, const Table* __restrict__ table,
+                 const Position* __restrict__ positions, Out* __restrict__ out) {
+  const auto [count, sequence, cols, factor, aligned] = shape;
   const Size t = static_cast<Size>(blockIdx.x) * embed_warps + threadIdx.x / warp_size;
   if (t >= count) return;
   const Table* row = table + tokens[t] * cols;
@@ -86,10 +95,18 @@ __device__ void add_column(const T* first, Size stride, Size rows, int valid, bo
   }
 }
 
+struct SumShape {
+  Size cols;
+  float factor;
+  bool gradient_aligned;
+  bool table_aligned;
+};
+
 template <class T>
 __global__ void __launch_bounds__(backward_threads)
-    sum_runs_kernel(SortedTokens sorted, const T* __restrict__ gradient, Size cols, float factor, bool gradient_aligned,
-                    bool table_aligned, RunParts parts, float* __restrict__ table_gradient) {
+    sum_runs_kernel(SortedTokens sorted, const T* __restrict__ gradient, SumShape shape, RunParts parts,
+                    float* __restrict__ table_gradient) {
+  const auto [cols, factor, gradient_aligned, table_aligned] = shape;
   __shared__ std::uint32_t tokens[tile + 1];  // and the first of the next tile
   __shared__ std::int32_t positions[tile];
   const Size base = static_cast<Size>(blockIdx.x) * tile;
@@ -171,8 +188,9 @@ __global__ void __launch_bounds__(backward_threads)
 // One thread for eight columns of a position: the sum over the batch, in order.
 template <class T>
 __global__ void __launch_bounds__(backward_threads)
-    sum_positions_kernel(const T* __restrict__ gradient, Size count, Size sequence, Size cols, float factor,
-                         bool gradient_aligned, bool table_aligned, float* __restrict__ positions_gradient) {
+    sum_positions_kernel(const T* __restrict__ gradient, Size count, Size sequence, SumShape shape,
+                         float* __restrict__ positions_gradient) {
+  const auto [cols, factor, gradient_aligned, table_aligned] = shape;
   const Size position = blockIdx.x;
   const Size c = static_cast<Size>(blockIdx.y) * columns_per_block + threadIdx.x * group_size;
   if (c >= cols) return;
@@ -224,8 +242,8 @@ void add_table_gradient(Gpu& gpu, const EmbedBackward& op) {
   const RunParts parts{memory, memory + tiles * cols};
   const bool table_aligned = rows_aligned(op.table_gradient);
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(ceil_div(cols, columns_per_block)));
-  sum_runs_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(sorted, static_cast<const T*>(op.gradient.data), cols,
-                                                               op.factor, rows_aligned(op.gradient), table_aligned,
+  const SumShape shape{cols, op.factor, rows_aligned(op.gradient), table_aligned};
+  sum_runs_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(sorted, static_cast<const T*>(op.gradient.data), shape,
                                                                parts, op.table_gradient.f32());
   check_launch("embed_backward");
   join_runs_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(sorted, cols, op.factor, table_aligned, parts,
@@ -239,9 +257,9 @@ void add_positions_gradient(Gpu& gpu, const EmbedBackward& op) {
   const auto count = static_cast<Size>(op.tokens.size());
   const dim3 grid(static_cast<unsigned>(std::min(op.sequence, count)),
                   static_cast<unsigned>(ceil_div(cols, columns_per_block)));
-  sum_positions_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(
-      static_cast<const T*>(op.gradient.data), count, op.sequence, cols, op.factor, rows_aligned(op.gradient),
-      rows_aligned(op.positions_gradient), op.positions_gradient.f32());
+  const SumShape shape{cols, op.factor, rows_aligned(op.gradient), rows_aligned(op.positions_gradient)};
+  sum_positions_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(static_cast<const T*>(op.gradient.data), count,
+                                                                    op.sequence, shape, op.positions_gradient.f32());
   check_launch("embed_backward, positions");
 }
 
@@ -251,8 +269,9 @@ void launch_embed(Gpu& gpu, const Embed& op) {
   const bool aligned =
       rows_aligned(op.table) && rows_aligned(op.out) && (op.positions.empty() || rows_aligned(op.positions));
   embed_kernel<<<static_cast<unsigned>(ceil_div(count, embed_warps)), embed_threads, 0, gpu.stream()>>>(
-      op.tokens.data(), count, op.sequence, static_cast<const Table*>(op.table.data),
-      static_cast<const Position*>(op.positions.data), op.out.cols, op.factor, aligned, static_cast<Out*>(op.out.data));
+      op.tokens.data(), EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned},
+      static_cast<const Table*>(op.table.data), static_cast<const Position*>(op.positions.data),
+      static_cast<Out*>(op.out.data));
   check_launch("embed");
 }
 
@@ -261,16 +280,16 @@ void launch_embed(Gpu& gpu, const Embed& op) {
 void embed(Gpu& gpu, const Embed& op) {
   if (op.tokens.empty()) return;
   const Format position_format = op.positions.empty() ? op.table.format : op.positions.format;
-  with_wide(op.table.format, [&]<class Table>(Table) {
-    with_wide(position_format, [&]<class Position>(Position) {
-      with_wide(op.out.format, [&]<class Out>(Out) { launch_embed<Table, Position, Out>(gpu, op); });
+  with_high_precision(op.table.format, [&]<class Table>(Table) {
+    with_high_precision(position_format, [&]<class Position>(Position) {
+      with_high_precision(op.out.format, [&]<class Out>(Out) { launch_embed<Table, Position, Out>(gpu, op); });
     });
   });
 }
 
 void embed_backward(Gpu& gpu, const EmbedBackward& op) {
   if (op.tokens.empty()) return;
-  with_wide(op.gradient.format, [&]<class T>(T) {
+  with_high_precision(op.gradient.format, [&]<class T>(T) {
     add_table_gradient<T>(gpu, op);
     if (!op.positions_gradient.empty()) add_positions_gradient<T>(gpu, op);
   });

@@ -41,7 +41,7 @@ struct Row {
     if (whole(group)) return store_group(data + c, pack<T>(v));
 #pragma unroll
     for (int i = 0; i < group_size; ++i) {
-      if (holds(c + i)) data[c + i] = to_wide<T>(v[i]);
+      if (holds(c + i)) data[c + i] = from_float<T>(v[i]);
     }
   }
 };
@@ -85,7 +85,7 @@ struct LossRows {
   const float* gradient_scale;
   float z_loss;
   int cached;      // leading groups of a row that stay in shared memory between the passes
-  double* losses;  // one a row
+  double* losses;  // one per row
 };
 
 // Reads the row once: the sum of its exponentials, and its leading groups into the cache.
@@ -133,8 +133,8 @@ __device__ void store_gradient(const Row<T>& row, int group, const Group<T>& log
   row.store(group, v);
 }
 
-// Every thread meets the groups it met in the first pass, so none waits for another. What the cache could not hold goes
-// first: it was read last and is still in the second-level cache.
+// Every thread visits the groups it visited in the first pass, so none waits for another. What shared memory could not
+// hold goes first: it was read last and is still in L2.
 template <int threads, class T>
 __device__ void second_pass(const Row<T>& row, const Group<T>* cache, int cached, const RowGradient& gradient) {
   int uncached = threadIdx.x;
@@ -155,7 +155,7 @@ __device__ void clear(const Row<T>& row) {
   for (int group = threadIdx.x; group < row.groups; group += threads) row.store(group, zero);
 }
 
-// One block a row.
+// One block per row.
 template <int threads, LossGradient gradient, class T>
 __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(LossRows rows, T* logits) {
   extern __shared__ uint4 shared[];
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(sum_threads) sum_losses_kernel(const double* l
   if (threadIdx.x == 0) *loss_sum += sum;
 }
 
-// Shared memory that a block may take, and how many such blocks a multiprocessor holds.
+// Shared memory per block, and how many such blocks fit on a multiprocessor.
 struct SharedMemory {
   Size per_block;
   Size per_multiprocessor;
@@ -222,8 +222,8 @@ void launch(Gpu& gpu, LossRows rows, Size count, Size cached, T* logits) {
   check_launch("softmax_loss");
 }
 
-// Two smaller blocks a multiprocessor where their rows fit together, so that one reads while the other writes; else one
-// that keeps what it can.
+// Two smaller blocks per multiprocessor where both rows fit, so that one reads while the other writes; else one that
+// caches what it can.
 template <class T>
 void launch_with_gradient(Gpu& gpu, const LossRows& rows, Size count, T* logits) {
   const SharedMemory memory = shared_memory();
@@ -249,7 +249,7 @@ void softmax_loss(Gpu& gpu, const LossChunk& chunk) {
                       chunk.z_loss,
                       0,
                       losses};
-  with_wide(chunk.logits.format, [&]<class T>(T) {
+  with_high_precision(chunk.logits.format, [&]<class T>(T) {
     auto* logits = static_cast<T*>(chunk.logits.data);
     if (chunk.gradient == LossGradient::in_place) return launch_with_gradient(gpu, rows, count, logits);
     launch<512, LossGradient::none>(gpu, rows, count, 0, logits);

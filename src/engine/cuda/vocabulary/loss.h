@@ -1,4 +1,4 @@
-// The softmax between the two products of the output head: losses of a chunk of rows of logits, which become their own
+// The softmax between the GEMMs of the output head: losses of a chunk of rows of logits, which become their own
 // gradient in place.
 #pragma once
 
@@ -16,7 +16,7 @@ enum class LossGradient : std::uint8_t { none, in_place };
 //   dlogits = g · (1 + 2 · z_loss · L) · softmax(logits) − g · onehot(target)
 // The gradient of other rows is zero.
 struct LossChunk {
-  View logits;  // [rows × vocab], wide
+  View logits;  // [rows × vocab], high precision
   const std::int32_t* targets = nullptr;
   LossGradient gradient = LossGradient::none;
   float gradient_factor = 1;
