@@ -37,7 +37,7 @@ struct ModelConfig {
   TieHead tie_head = TieHead::automatic;
   bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
   MlpActivation activation = MlpActivation::automatic;
-  bool qk_norm = false;   // RMS norm of each query and key head
+  bool qk_norm = false;  // RMS norm of each query and key head
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   Init init = Init::automatic;

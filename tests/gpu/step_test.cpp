@@ -1,7 +1,8 @@
 // A whole optimizer step stays on the device: the scales it computes are the scale book's, it is waited for once, and a
 // step that must be skipped leaves nothing behind.
-#include "engine/timed_engine.h"
 #include "gpu/compare.h"
+
+#include "engine/timed_engine.h"
 #include "train/engine_choice.h"
 #include "train/support.h"
 #include "train/trainer.h"

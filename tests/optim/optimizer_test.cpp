@@ -41,6 +41,7 @@ struct Bench {
     optimizer->measure(*engine, unscale);
     const GradientSummary summary = optimizer->summary();
     optimizer->update(*engine, {.step = steps++, .learning_rate = learning_rate, .decay = decay, .casting = &casting});
+    if (summary.skip != 0) optimizer->take_back_update();
     return summary;
   }
   // Largest change of parameter i by one step on constant gradients: the learning rate, for Adam's first step.

@@ -294,7 +294,8 @@ TEST(PlannedMemory, OfACheckpointIsTheCopyThatIsWritten) {
     std::size_t bytes = 0;
     for (const TensorEntry& tensor : content.model) bytes += tensor.data.size();
     for (const TensorEntry& tensor : content.optimizer) bytes += tensor.data.size();
-    EXPECT_EQ(plan_memory(own.trainer.config(), make_cpu_engine(1)->device().hardware()).checkpoint, static_cast<Size>(bytes));
+    EXPECT_EQ(plan_memory(own.trainer.config(), make_cpu_engine(1)->device().hardware()).checkpoint,
+              static_cast<Size>(bytes));
   }
 }
 
