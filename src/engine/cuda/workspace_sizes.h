@@ -68,7 +68,7 @@ struct GemmWorkspace {
 
   GemmWorkspace(const Gemm& op, Format operand, Scales scales)
       : scalars(0),
-        a_scales(round_up_256(2 * 4)),
+        a_scales(round_up_256(Size{2} * 4)),
         b_scales(a_scales + scale_bytes(op.a.matrix, scales)),
         bias(b_scales + scale_bytes(op.b.matrix, scales)),
         result(bias + round_up_256(op.bias.empty() ? 0 : 2 * op.out.cols)),
@@ -94,7 +94,9 @@ inline Size sorted_tokens_bytes(Size tokens) { return round_up_256(4 * tokens); 
 inline Size sorting_bytes(Size tokens) { return 6 * sorted_tokens_bytes(tokens); }
 
 inline constexpr Size embedding_tile = 32;  // tokens
-inline Size embedding_sums_bytes(Size tokens, Size cols) { return 4 * 2 * ceil_div(tokens, embedding_tile) * cols; }
+inline Size embedding_sums_bytes(Size tokens, Size cols) {
+  return Size{4} * 2 * ceil_div(tokens, embedding_tile) * cols;
+}
 
 // ---- logits -------------------------------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ void SiteTable::advance_scales(const AdvanceScales& op) {
   std::vector<const SiteStatistics*> watched;
   for (const Site* site : op.must_not_saturate) watched.push_back(statistics_at(index_of(*site)));
   const std::size_t jobs_bytes = jobs.size() * sizeof(ScaleJob);
-  const std::size_t watched_bytes = watched.size() * sizeof(watched[0]);
+  const std::size_t watched_bytes = watched.size() * sizeof(void*);
   reserve_jobs(jobs_bytes + watched_bytes);
   device_.upload(jobs.data(), jobs_.get(), jobs_bytes);
   device_.upload(watched.data(), jobs_.get() + jobs_bytes, watched_bytes);
