@@ -156,10 +156,10 @@ TEST_F(Planted, PlanTrainsWithinItsBudget) {
   const double planned = trained(test::with_plan(precision, found()));
   const double wide = trained(planted_config("bf16").precision);
   EXPECT_LT(planned, wide * (1 + found().budget));
-  // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise. How far
-  // below the budget the plan stays depends on the CPU's rounding.
+  // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise. The harm
+  // is 0.52 of the budget on one CPU (Intel) and below a half on another (AMD).
   EXPECT_GT(found().trials.front().harm, 2 * found().budget);
-  EXPECT_LE(found().chosen.harm, found().budget);
+  EXPECT_LT(found().chosen.harm, 0.6 * found().budget);
 }
 
 TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
