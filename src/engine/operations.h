@@ -304,6 +304,15 @@ struct CrossEntropy {
   const Casting& casting;
 };
 
+// sum (=|+=) parts[0] + parts[1] + …, each element by itself and strictly in that order, so that it does not matter how
+// many ranks the parts came from. FP32.
+struct SumInOrder {
+  static constexpr OperationKind operation_kind = OperationKind::copy;
+  View parts;  // [parts × count]
+  View sum;    // [1 × count]
+  bool accumulate = false;
+};
+
 enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
 
 struct GradientSummary {
@@ -365,7 +374,7 @@ struct OperationList {};
 using Operations =
     OperationList<FillZero, Quantize, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward, NormAdd,
                   NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
-                  Activation, ActivationBackward, CrossEntropy, MeasureGradients, AdamW>;
+                  Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, AdamW>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

@@ -7,6 +7,25 @@
 namespace quaver::test {
 namespace {
 
+class SumInOrderTest : public WideTest {};
+
+// Bit for bit: every element is a sum of its own.
+TEST_P(SumInOrderTest, EqualsTheCpu) {
+  for (const Size count : {1, 5, 64, 1023, 70001}) {
+    for (const Size parts : {1, 2, 3, 7}) {
+      for (const bool accumulate : {false, true}) {
+        Twin values(pair(), normal_matrix(parts, count, 11, 3), Kept::f32);
+        Twin sum(pair(), normal_matrix(1, count, 12, 3), Kept::f32);
+        pair().cpu->run(SumInOrder{values.cpu(), sum.cpu(), accumulate});
+        pair().gpu->run(SumInOrder{values.gpu(), sum.gpu(), accumulate});
+        EXPECT_EQ(sum.from_cpu().values, sum.from_gpu().values) << parts << " parts of " << count;
+      }
+    }
+  }
+}
+
+QUAVER_BOTH_WIDE_FORMATS(SumInOrderTest);
+
 class MeasureTest : public WideTest {
  protected:
   void compare(const std::string& what, std::vector<Matrix> values, Clip clip, float limit, float unscale) {

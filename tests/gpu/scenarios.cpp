@@ -220,6 +220,7 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   QuantizedTensor& m = bench.tensor(both(moments), rows, cols, 0, Copies::rows_only);
   QuantizedTensor& v = bench.tensor(both(moments), rows, cols, 0, Copies::rows_only);
   const View zeros = bench.output(rows, cols, Format::f32);
+  const View sum = bench.output(1, cols, Format::f32);
   QuantizedTensor& quantized = bench.tensor(delayed(Format::e4m3), rows, cols, 64);
   float* factors = bench.figure(0.0F);
   double* squares = bench.figure(0.0);
@@ -232,6 +233,7 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
     Engine& engine = bench.engine();
     engine.run(Quantize{zeros, m, *casting});
     engine.run(Quantize{zeros, v, *casting});
+    engine.run(SumInOrder{.parts = gradient, .sum = sum, .accumulate = true});
     engine.run(MeasureGradients{*gradients, *ratios, 1, Clip::global_norm, 1, factors, squares, summary});
     engine.run(AdamW{.weight = weight,
                      .gradient = gradient,

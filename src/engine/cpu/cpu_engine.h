@@ -29,6 +29,7 @@ class CpuOperations final : public Runs<Operations> {
   void run(const Activation& op) override;
   void run(const ActivationBackward& op) override;
   void run(const CrossEntropy& op) override;
+  void run(const SumInOrder& op) override;
   void run(const MeasureGradients& op) override;
   void run(const AdamW& op) override;
 

@@ -1,4 +1,4 @@
-// Gradient norms and clipping, and the AdamW update with its storage formats.
+// Sums of gradients, their norms and clipping, and the AdamW update with its storage formats.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -145,6 +145,24 @@ RandomKey other_stream(RandomKey key, std::uint32_t which) {
 }
 
 }  // namespace
+
+void CpuOperations::run(const SumInOrder& op) {
+  constexpr Size chunk = 1 << 14;
+  const Size count = op.sum.count();
+  const Size chunks = (count + chunk - 1) / chunk;
+#pragma omp parallel for schedule(static)
+  for (Size i = 0; i < chunks; ++i) {
+    const Size first = i * chunk;
+    const Size length = std::min(chunk, count - first);
+    float* sum = op.sum.f32() + first;
+    Size part = 0;
+    if (!op.accumulate) std::copy_n(op.parts.f32() + first, length, sum), part = 1;
+    for (; part < op.parts.rows; ++part) {
+      const float* values = op.parts.f32() + part * count + first;
+      for (Size j = 0; j < length; ++j) sum[j] += values[j];
+    }
+  }
+}
 
 void CpuOperations::run(const MeasureGradients& op) {
   double total = 0;

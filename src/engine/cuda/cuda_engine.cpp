@@ -298,6 +298,8 @@ void CudaEngine::run(const CrossEntropy& op) {
   }
 }
 
+void CudaEngine::run(const SumInOrder& op) { cuda::sum_in_order(gpu_, op); }
+
 void CudaEngine::run(const MeasureGradients& op) { meter_.measure(gpu_, op); }
 
 void CudaEngine::run(const AdamW& op) {

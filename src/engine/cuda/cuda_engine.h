@@ -61,6 +61,7 @@ class CudaEngine final : public Engine {
   void run(const Activation& op) override;
   void run(const ActivationBackward& op) override;
   void run(const CrossEntropy& op) override;
+  void run(const SumInOrder& op) override;
   void run(const MeasureGradients& op) override;
   void run(const AdamW& op) override;
 

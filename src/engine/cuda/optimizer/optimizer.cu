@@ -15,6 +15,20 @@ constexpr int warps = threads / warp_size;
 
 // ---- gradients
 
+__device__ float plus(float a, float b) { return a + b; }
+__device__ float4 plus(const float4& a, const float4& b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// No __restrict__: the sum may be one of the parts.
+template <class Vector>
+__global__ void __launch_bounds__(threads)
+    sum_in_order_kernel(const Vector* parts, Size rows, Size count, bool accumulate, Vector* sum) {
+  const Size i = static_cast<Size>(blockIdx.x) * threads + threadIdx.x;
+  if (i >= count) return;
+  Vector total = accumulate ? sum[i] : parts[i];
+  for (Size row = accumulate ? 0 : 1; row < rows; ++row) total = plus(total, parts[row * count + i]);
+  sum[i] = total;
+}
+
 constexpr Size part_size = Size{1} << 15;
 constexpr int meter_threads = 1024;
 
@@ -293,6 +307,22 @@ void launch_adamw(Gpu& gpu, Format moment, unsigned blocks, const UpdateArgument
 }
 
 }  // namespace
+
+void sum_in_order(Gpu& gpu, const SumInOrder& op) {
+  const Size count = op.sum.count();
+  if (count == 0 || op.parts.rows == 0) return;
+  const auto launch = [&]<class Vector>(Vector, Size vectors) {
+    sum_in_order_kernel<Vector><<<static_cast<unsigned>(ceil_div(vectors, threads)), threads, 0, gpu.stream()>>>(
+        static_cast<const Vector*>(op.parts.data), op.parts.rows, vectors, op.accumulate,
+        static_cast<Vector*>(op.sum.data));
+  };
+  if (count % 4 == 0 && aligned16(op.parts.data) && aligned16(op.sum.data)) {
+    launch(float4{}, count / 4);
+  } else {
+    launch(0.0F, count);
+  }
+  check_launch("sum_in_order");
+}
 
 GradientMeter::~GradientMeter() {
   cudaFree(device_parts_);

@@ -1,5 +1,5 @@
-// The optimizer's two operations: the norm of all gradients with the factors that unscale and clip them, and the AdamW
-// update of one parameter in the storage formats of its weight and moments.
+// The optimizer's operations: sums of gradients, the norm of all gradients with the factors that unscale and clip them,
+// and the AdamW update of one parameter in the storage formats of its weight and moments.
 #pragma once
 
 #include <vector>
@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 
 namespace quaver::cuda {
+
+void sum_in_order(Gpu& gpu, const SumInOrder& op);
 
 // A piece of a gradient that one block sums.
 struct GradientPart {
