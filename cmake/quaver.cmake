@@ -18,7 +18,7 @@ function(quaver_module name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;OPTIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "/engine/cuda/")  # a module of its own: cmake/cuda.cmake
+  list(FILTER sources EXCLUDE REGEX "/engine/cuda/|/comm/mpi/")  # modules of their own: cmake/cuda.cmake, cmake/mpi.cmake
   if(sources)
     add_library(quaver_${name} STATIC ${sources})
     target_compile_options(quaver_${name} PRIVATE ${arg_OPTIONS})

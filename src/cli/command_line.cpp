@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/ranks.h"
 #include "cli/verb_parser.h"
 #include "config/suggest.h"
 #include "quaver/error.h"
@@ -40,6 +41,7 @@ class CommandLine {
       throw Error(error.what(), has_verb ? fmt::format("`quaver {} --help` lists what it takes", words[0])
                                          : fmt::format("verbs are {}", fmt::join(all, ", ")));
     }
+    if (words[0] != "train") refuse_ranks(words[0]);
     return parser_.act();
   }
 

@@ -1,5 +1,8 @@
+#include "comm/agreement.h"
+
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 #include "config/load.h"
 #include "quaver/error.h"
@@ -18,25 +21,33 @@ Config config_of(const TrainArguments& arguments) {
   return config;
 }
 
-}  // namespace
-
-int train_verb(const TrainArguments& arguments) {
-  const Config config = config_of(arguments);
+int train_as(Communicator& ranks, const TrainArguments& arguments) {
+  Config config;
+  on_all_ranks(ranks, [&] { config = config_of(arguments); });
   const Interrupt interrupt;
-  Narrator narrator(config, arguments.output);
+  std::optional<Narrator> narrator;  // of the first rank
   RunOptions options;
   options.start = arguments.resume.empty() ? RunStart::fresh : RunStart::resume;
-  if (arguments.resume.empty() && !arguments.take_back.empty()) {
-    throw Error("a fresh run has no changes to take back", "add --resume with the run's folder");
-  }
   options.take_back = arguments.take_back;
   options.other_data = arguments.other_data;
   options.stop = interrupt.flag();
-  options.observer = narrator.observer();
+  options.ranks = &ranks;
+  if (ranks.is_first()) options.observer = narrator.emplace(config, arguments.output).observer();
   const RunResult result = run_training(config, options);
-  narrator.conclude(result);
-  if (!result.sample.empty() && arguments.output == Output::human) narrator.say("\n" + result.sample);
+  if (narrator) {
+    narrator->conclude(result);
+    if (!result.sample.empty() && arguments.output == Output::human) narrator->say("\n" + result.sample);
+  }
   return result.end == RunEnd::interrupted ? 130 : 0;
+}
+
+}  // namespace
+
+int train_verb(const TrainArguments& arguments) {
+  if (arguments.resume.empty() && !arguments.take_back.empty()) {
+    throw Error("a fresh run has no changes to take back", "add --resume with the run's folder");
+  }
+  return on_ranks([&](Communicator& ranks) { return train_as(ranks, arguments); });
 }
 
 }  // namespace quaver

@@ -28,9 +28,10 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
   Size steps = 1000;
-  Size batch = 8;         // sequences per micro-batch
-  Size accumulation = 1;  // micro-batches per step
-  Size context = 0;       // tokens per sequence; 0: the model's
+  Size batch = 8;             // sequences per micro-batch
+  Size accumulation = 1;      // micro-batches per step
+  Size reduction_groups = 0;  // of micro-batches, whose gradients are summed one after the other; 0: as many as ranks
+  Size context = 0;           // tokens per sequence; 0: the model's
   std::uint64_t seed = 1;
   Size eval_every = 100;  // 0: only at the end
   Size eval_batches = 8;

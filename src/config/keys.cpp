@@ -217,6 +217,9 @@ void add_train(std::vector<Key>& keys) {
   train.integer("steps", &T::steps, from(1, many), "Optimizer steps.");
   train.integer("batch", &T::batch, from(1, 65536), "Sequences per micro-batch.");
   train.integer("accumulation", &T::accumulation, from(1, 65536), "Micro-batches per step (gradient accumulation).");
+  train.integer("reduction_groups", &T::reduction_groups, from(0, 65536),
+                "Groups of a step's micro-batches that ranks share out. Gradients are summed group by group in one "
+                "order, so that any number of ranks that divides this gives the same bits; 0: as many as ranks.");
   train.integer("context", &T::context, from(0, longest), "Tokens per sequence; 0: the model's context.");
   train.integer("seed", &T::seed, {.low = 0}, "Seed of initial weights, data order and stochastic rounding.");
   train.integer("eval_every", &T::eval_every, from(0, many), "Steps between validations; 0: only at the end.");

@@ -72,10 +72,19 @@ class ShardSource final : public TokenSource {
   int vocab_size_;
 };
 
-// Batches start, start + 1, … of a source, filled up to `depth` ahead. The source must outlive the loader.
+// Which batches, in which order: `run` neighbors from `first` on, then as many from `stride` behind that, and so on.
+struct BatchOrder {
+  std::uint64_t first = 0;
+  std::uint64_t run = 1;
+  std::uint64_t stride = 1;
+
+  std::uint64_t index(std::uint64_t n) const { return first + n / run * stride + n % run; }
+};
+
+// Batches of a source in such an order, filled up to `depth` ahead. The source must outlive the loader.
 class PrefetchLoader {
  public:
-  PrefetchLoader(const TokenSource& source, std::uint64_t start_index, std::int64_t batch, std::int64_t context,
+  PrefetchLoader(const TokenSource& source, const BatchOrder& order, std::int64_t batch, std::int64_t context,
                  int depth = 2);
   ~PrefetchLoader();
   PrefetchLoader(const PrefetchLoader&) = delete;
@@ -98,18 +107,20 @@ class PrefetchLoader {
   };
 
   void run();
-  Slot& slot_of(std::uint64_t index) { return slots_[index % slots_.size()]; }
+  Slot& slot_of(std::uint64_t number) { return slots_[number % slots_.size()]; }
 
   const TokenSource& source_;
+  const BatchOrder order_;
   const std::int64_t batch_;
   const std::int64_t context_;
   std::vector<Slot> slots_;
 
   std::mutex lock_;
   std::condition_variable changed_;
-  std::uint64_t next_to_take_;
-  std::uint64_t next_to_fill_;
-  std::uint64_t oldest_held_;  // the batch the caller may still be reading
+  // Numbers in the order, from 0.
+  std::uint64_t next_to_take_ = 0;
+  std::uint64_t next_to_fill_ = 0;
+  std::uint64_t oldest_held_ = 0;  // the batch the caller may still be reading
   std::exception_ptr failure_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses all of the above

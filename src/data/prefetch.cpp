@@ -5,14 +5,9 @@
 
 namespace quaver {
 
-PrefetchLoader::PrefetchLoader(const TokenSource& source, std::uint64_t start_index, std::int64_t batch,
+PrefetchLoader::PrefetchLoader(const TokenSource& source, const BatchOrder& order, std::int64_t batch,
                                std::int64_t context, int depth)
-    : source_(source),
-      batch_(batch),
-      context_(context),
-      next_to_take_(start_index),
-      next_to_fill_(start_index),
-      oldest_held_(start_index) {
+    : source_(source), order_(order), batch_(batch), context_(context) {
   if (batch <= 0 || context <= 0 || depth <= 0) {
     throw Error(fmt::format("a loader of {} sequences of {} tokens, {} batches ahead", batch, context, depth),
                 "all three must be at least 1");
@@ -39,18 +34,18 @@ void PrefetchLoader::run() {
   while (true) {
     changed_.wait(guard, [&] { return stopping_ || next_to_fill_ - oldest_held_ < slots_.size(); });
     if (stopping_) return;
-    const std::uint64_t index = next_to_fill_;
+    const std::uint64_t number = next_to_fill_;
     guard.unlock();
     std::exception_ptr failure;
     try {
-      Slot& slot = slot_of(index);
-      source_.fill(index, batch_, context_, slot.inputs.data(), slot.targets.data());
+      Slot& slot = slot_of(number);
+      source_.fill(order_.index(number), batch_, context_, slot.inputs.data(), slot.targets.data());
     } catch (...) {
       failure = std::current_exception();
     }
     guard.lock();
     failure_ = failure;
-    if (!failure) next_to_fill_ = index + 1;
+    if (!failure) next_to_fill_ = number + 1;
     changed_.notify_all();
     if (failure) return;
   }
@@ -62,9 +57,9 @@ PrefetchLoader::Batch PrefetchLoader::next() {
   changed_.notify_all();
   changed_.wait(guard, [&] { return next_to_fill_ > next_to_take_ || failure_; });
   if (next_to_fill_ == next_to_take_) std::rethrow_exception(failure_);
-  const std::uint64_t index = next_to_take_++;
-  const Slot& slot = slot_of(index);
-  return {index, slot.inputs, slot.targets};
+  const std::uint64_t number = next_to_take_++;
+  const Slot& slot = slot_of(number);
+  return {order_.index(number), slot.inputs, slot.targets};
 }
 
 }  // namespace quaver

@@ -76,7 +76,7 @@ Size Parameters::count() const {
   return total;
 }
 
-void Parameters::allocate(Engine& engine, Format matrices) {
+void Parameters::allocate(Engine& engine, Format matrices, Size gradient_granule) {
   Size weights = 0;
   Size gradients = 0;
   for (const Parameter& parameter : list_) {
@@ -84,7 +84,9 @@ void Parameters::allocate(Engine& engine, Format matrices) {
     gradients += gradient_bytes_of(parameter);
   }
   weights_ = engine.device().allocate(static_cast<std::size_t>(weights));
+  gradients = (gradients + 4 * gradient_granule - 1) / (4 * gradient_granule) * 4 * gradient_granule;
   gradients_ = engine.device().allocate(static_cast<std::size_t>(gradients));
+  gradient_view_ = {gradients_.get(), Format::f32, 1, gradients / 4};
   one_ = engine.device().allocate(sizeof(float) * 4);
   const float one = 1;
   engine.device().upload(&one, one_.get(), sizeof(one));

@@ -40,8 +40,12 @@ class Parameters {
   Parameter& find(const std::string& name);  // throws Error
   Size count() const;
 
-  // Memory for weights, gradients and quantized copies. Vectors stay FP32 whatever the matrices are stored in.
-  void allocate(Engine& engine, Format matrices);
+  // Memory for weights, gradients and quantized copies. Vectors stay FP32 whatever the matrices are stored in. There is
+  // memory for a multiple of `gradient_granule` gradients.
+  void allocate(Engine& engine, Format matrices, Size gradient_granule = 1);
+
+  // Those of all parameters, with gaps of zeros between them.
+  View gradients() const { return gradient_view_; }
 
   // Weights from the seed and each parameter's own name, so that adding a parameter changes no other.
   void initialize(Engine& engine, std::uint64_t seed);
@@ -63,6 +67,7 @@ class Parameters {
   std::deque<Parameter> list_;
   std::shared_ptr<std::byte> weights_;
   std::shared_ptr<std::byte> gradients_;
+  View gradient_view_;
   struct CodeStorage {
     std::shared_ptr<std::byte> memory;
     Size bytes = 0;

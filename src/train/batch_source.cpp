@@ -16,9 +16,9 @@ Batch filled(const TokenSource& source, std::uint64_t index, const BatchShape& s
 
 }  // namespace
 
-void TokenBatches::start(std::uint64_t index, const BatchShape& shape) {
+void TokenBatches::start(const BatchOrder& order, const BatchShape& shape) {
   loader_.reset();
-  loader_ = std::make_unique<PrefetchLoader>(*data_.train, index, shape.batch, shape.sequence);
+  loader_ = std::make_unique<PrefetchLoader>(*data_.train, order, shape.batch, shape.sequence);
 }
 
 Batch TokenBatches::next() {

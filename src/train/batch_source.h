@@ -17,9 +17,9 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  // Training batches in order: next() gives the one of this index, then those that follow. A batch is valid until the
+  // Training batches in an order: next() gives the first of them, then those that follow. A batch is valid until the
   // call after.
-  virtual void start(std::uint64_t index, const BatchShape& shape) = 0;
+  virtual void start(const BatchOrder& order, const BatchShape& shape) = 0;
   virtual Batch next() = 0;
 
   // Any training batch; the order of next() stays as it is. Valid as long as the storage is.
@@ -35,7 +35,7 @@ class TokenBatches final : public BatchSource {
  public:
   explicit TokenBatches(const TrainingData& data) : data_(data) {}
 
-  void start(std::uint64_t index, const BatchShape& shape) override;
+  void start(const BatchOrder& order, const BatchShape& shape) override;
   Batch next() override;
   Batch training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
   Size validation_batches(Size most, const BatchShape& shape) const override;

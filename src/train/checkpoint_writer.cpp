@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <thread>
 
+#include "comm/agreement.h"
+
 #include "io/file_io.h"
 #include "quaver/error.h"
 
@@ -16,21 +18,16 @@ namespace {
 
 constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
 
-CheckpointStore make_store(const Config& config, const fs::path& directory) {
-  make_folder(directory);
-  return {directory, static_cast<int>(std::max<Size>(1, config.train.keep))};
-}
-
 std::string with_remedy(const Error& error) { return fmt::format("{}; {}", error.what(), error.remedy()); }
 
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Trainer& trainer, const RunWatch& watch, RunLog& log, const fs::path& directory)
-    : trainer_(trainer),
-      watch_(watch),
-      log_(log),
-      directory_(directory),
-      store_(make_store(trainer.config(), directory)) {}
+    : trainer_(trainer), watch_(watch), log_(log), directory_(directory) {
+  if (!trainer.ranks().is_first()) return;
+  make_folder(directory);
+  store_.emplace(directory, static_cast<int>(std::max<Size>(1, trainer.config().train.keep)));
+}
 
 void CheckpointWriter::describe_run(const Provenance& provenance, RunFiles files) {
   provenance_ = to_json(provenance);
@@ -43,9 +40,25 @@ CheckpointContent CheckpointWriter::content() {
   return content;
 }
 
+std::optional<Checkpoint> CheckpointWriter::newest_usable() {
+  Communicator& ranks = trainer_.ranks();
+  std::optional<Checkpoint> checkpoint;
+  on_all_ranks(ranks, [&] {
+    if (writes()) checkpoint = quaver::newest_usable(*store_, [this](const std::string& text) { log_.warn(text); });
+  });
+  constexpr std::uint64_t none = UINT64_MAX;
+  const std::uint64_t step = of_first_rank(ranks, checkpoint ? checkpoint->step() : none);
+  if (step == none) return std::nullopt;
+  on_all_ranks(ranks, [&] {
+    if (!writes()) checkpoint = CheckpointStore::read_only(directory_).load(step);
+  });
+  return checkpoint;
+}
+
 void CheckpointWriter::save() {
+  if (!writes()) return;
   log_.flush();
-  const auto saved = store_.save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
+  const auto saved = store_->save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
   for (const std::string& warning : saved.warnings) log_.warn(warning);
 }
 
@@ -68,11 +81,11 @@ void CheckpointWriter::save_or_repair() {
 void CheckpointWriter::repair() {
   if (!fs::exists(directory_ / "config.toml")) write_run_files(directory_, files_);
   log_.put_back();
-  store_.repair();
+  store_->repair();
 }
 
 void CheckpointWriter::save_or_warn() {
-  if (watch_.is_diverging()) return;
+  if (!writes() || watch_.is_diverging()) return;
   try {
     save_or_repair();
   } catch (const Error& error) {
@@ -81,6 +94,7 @@ void CheckpointWriter::save_or_warn() {
 }
 
 void CheckpointWriter::save_surely() {
+  if (!writes()) return;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(trainer_.config().run.patience);
   while (true) {
     try {

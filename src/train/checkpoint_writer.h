@@ -1,8 +1,9 @@
 // Writes the checkpoints of a run. A disk that refuses one costs no training: it is tried again, the next one is, and
-// the last one goes elsewhere if need be.
+// the last one goes elsewhere if need be. Of the ranks of a run, whose states are the same, the first one writes.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "train/checkpoint_store.h"
@@ -14,7 +15,7 @@ namespace quaver {
 
 class CheckpointWriter {
  public:
-  // Makes the run's folder.
+  // Makes the run's folder, on the first rank.
   CheckpointWriter(Trainer& trainer, const RunWatch& watch, RunLog& log, const std::filesystem::path& directory);
 
   // Once, before the first checkpoint: what each of them says about the run, and the files beside them.
@@ -30,10 +31,14 @@ class CheckpointWriter {
   // says where it is, unless it is in the run's folder.
   void save_surely();
 
-  CheckpointStore& store() { return store_; }
+  // The newest checkpoint that verifies and makes sense, the same one on every rank. Collective.
+  std::optional<Checkpoint> newest_usable();
+
+  CheckpointStore& store() { return *store_; }  // of the first rank
   const RunFiles& files() const { return files_; }
 
  private:
+  bool writes() const { return store_.has_value(); }
   CheckpointContent content();
   void save_or_repair();
   void repair();
@@ -43,7 +48,7 @@ class CheckpointWriter {
   const RunWatch& watch_;
   RunLog& log_;
   std::filesystem::path directory_;
-  CheckpointStore store_;
+  std::optional<CheckpointStore> store_;
   std::string provenance_;  // JSON
   RunFiles files_;
 };

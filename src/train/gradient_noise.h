@@ -21,6 +21,8 @@ class GradientNoise {
   void take_first(std::vector<double> squares) { first_ = std::move(squares); }
   void take_mean(std::vector<double> squares) { mean_ = std::move(squares); }
 
+  const std::vector<double>& first() const { return first_; }
+
   bool knows(std::size_t parameter) const { return parameter < first_.size(); }
   double of(std::size_t parameter) const { return ratio(first_[parameter], mean_[parameter]); }
 

@@ -7,6 +7,8 @@
 #include "optim/optimizer.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
+#include "train/gradient_exchange.h"
+#include "train/micro_batches.h"
 #include "train/resolved_config.h"
 
 namespace quaver {
@@ -33,7 +35,8 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
   if (gathers_full_statistics(config, model)) pass(Pass::train, Detail::full);
 }
 
-MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model) {
+MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model,
+                       int ranks) {
   const auto engine = make_sizing_engine(hardware, wide);
   std::size_t counted = 0;
   const auto count = [&] {  // bytes allocated since it was last asked
@@ -48,9 +51,11 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
     if (entry->site.spec.rows.policy == ScalePolicy::fixed) entry->site.scale = 1;
   }
   MemoryPlan memory;
-  model.parameters().allocate(*engine, master_format(config));
+  model.parameters().allocate(*engine, master_format(config), GradientExchange::granule(ranks));
   memory.weights = model.parameters().weight_bytes();
   memory.gradients = count() - memory.weights;
+  memory.gradients += GradientExchange::planned_bytes(model.parameters().gradients().count(), ranks,
+                                                      resolve_groups(config.train, ranks).reduction_groups / ranks);
   optimizer->allocate(*engine);
   memory.optimizer = count();
   const Casting casting{.seed = config.train.seed};
@@ -82,21 +87,21 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine) {
   return plan;
 }
 
-MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model) {
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model, int ranks) {
   const Format wide = gpu_high_precision(config.precision.recipe);
-  const MemoryPlan first = plan_recipe(config, hardware, wide, make_model);
+  const MemoryPlan first = plan_recipe(config, hardware, wide, make_model, ranks);
   if (config.precision.switch_to.empty()) return first;
   Config later = config;
   later.precision.recipe = config.precision.switch_to;
-  const MemoryPlan second = plan_recipe(later, hardware, wide, make_model);
+  const MemoryPlan second = plan_recipe(later, hardware, wide, make_model, ranks);
   return second.engine_total() > first.engine_total() ? second : first;
 }
 
-void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model) {
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model, int ranks) {
   const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
                                                       : static_cast<Size>(engine.device().free_memory());
   const Hardware hardware = engine.device().hardware();
-  const MemoryPlan plan = plan_memory(config, hardware, make_model);
+  const MemoryPlan plan = plan_memory(config, hardware, make_model, ranks);
   const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
     return some.engine_total() - static_cast<Size>(engine.device().workspace_bytes());
   };
@@ -105,7 +110,7 @@ void require_memory(const Config& config, Engine& engine, const ModelFactory& ma
   Config smaller = config;
   do {
     smaller.train.batch /= 2;
-  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model)) > limit);
+  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model, ranks)) > limit);
   const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
   throw Error(
       fmt::format("the run needs {:.2f} GiB ({:.2f} GiB of weights, gradients and optimizer state, {:.2f} GiB of "

@@ -112,7 +112,7 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
   model.loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
-  tally_.read();
+  tally_.end_group();
   engine.wait_for_statistics(context_.sites);
   ProbeResult result;
   result.loss = tally_.loss_sum() / static_cast<double>(step.tokens());

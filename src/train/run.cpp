@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <thread>
 
+#include "comm/agreement.h"
+
 #include "config/check.h"
 #include "config/dump.h"
 #include "data/verifier.h"
@@ -28,6 +30,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::chrono::seconds verification_wait{5};
+constexpr std::chrono::seconds shared_folder_wait{5};
 
 bool is_due(Size every, Size step) { return every > 0 && step % every == 0; }
 
@@ -37,27 +40,43 @@ void refuse_existing(const fs::path& directory) {
               "add --resume to continue it, or choose another run.name or run.dir");
 }
 
-// One run from its start to its end.
+// Whether the folder holds this run. Files of other machines may take a moment to appear.
+bool shows_run(const fs::path& directory, const std::string& id) {
+  const auto end = std::chrono::steady_clock::now() + shared_folder_wait;
+  while (true) {
+    try {
+      if (parse_run_id(read_file(directory / "run_id", 4096)) == id) return true;
+    } catch (const Error&) {  // not there yet
+    }
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+// One run from its start to its end. Its ranks have one each and do the same; the first one writes and speaks.
 class Run {
  public:
   Run(const Config& config, const RunOptions& options)
       : options_(options),
+        ranks_(options.ranks != nullptr ? *options.ranks : single_process()),
         directory_(run_directory(config)),
         log_(options.observer, directory_),
         data_(open_training_data(config.data, config.train.seed,
                                  config.train.context > 0 ? config.train.context : config.model.context)),
         engine_(make_engine(config, [this](const std::string& text) { log_.note("notice", text); })),
-        trainer_(config, data_, *engine_, [this](const std::string& text) { log_.note("notice", text); }),
+        trainer_(
+            config, data_, *engine_, [this](const std::string& text) { log_.note("notice", text); }, ranks_),
         watch_(trainer_, log_),
         checkpoints_(trainer_, watch_, log_, directory_) {}
 
   RunResult execute() {
+    refuse_other_ranks();
     if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
     if (trainer_.finished() && !changes_.empty()) return leave_as_it_is();
     begin();
     try {
       while (!trainer_.finished()) {
-        if (options_.stop != nullptr && *options_.stop) return interrupt();
+        if (any_of_ranks(ranks_, options_.stop != nullptr && *options_.stop)) return interrupt();
         one_step();
       }
       return finish();
@@ -68,7 +87,33 @@ class Run {
   }
 
  private:
+  bool leads() const { return ranks_.is_first(); }
+
+  void refuse_other_ranks() {
+    require_same(ranks_, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
+    require_same(ranks_, {"config", to_toml(trainer_.config()), "give every rank the same files and flags"});
+    require_same(ranks_, {"training data", data_.identity.train_hash, "copy the same data to every machine"});
+    require_same(ranks_, {"device", engine_->name(), "the same bits need the same kind of device on every rank"});
+  }
+
   void begin() {
+    on_all_ranks(ranks_, [this] { leads() ? begin_run() : log_.open_to_nobody(trainer_); });
+    refuse_other_folder();
+    history_.continue_from(trainer_.steps_done(), log_.take_earlier_losses());
+    if (leads() && options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
+  }
+
+  // Ranks resume and rewind from the checkpoints that the first one writes.
+  void refuse_other_folder() {
+    const std::string id = gathered(ranks_, provenance_.id).front();
+    on_all_ranks(ranks_, [&] {
+      if (leads() || shows_run(directory_, id)) return;
+      throw Error(directory_.string() + " is not the folder that rank 0 writes the run to",
+                  "set run.dir to a folder that all machines share");
+    });
+  }
+
+  void begin_run() {
     provenance_.id = known_id(directory_, provenance_.id, log_);
     provenance_.config = trainer_.config();
     provenance_.data = data_.identity;
@@ -80,12 +125,10 @@ class Run {
     if (!changes_.empty()) checkpoints_.save();
     write_run_files(directory_, checkpoints_.files());
     log_.open(trainer_, checkpoints_.files().environment);
-    history_.continue_from(trainer_.steps_done(), log_.metrics().take_earlier_losses());
     record_localization();
     record_changes();
     if (trainer_.steps_done() == 0) checkpoints_.save();  // proves that the folder can hold one; there to rewind to
     verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
-    if (options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
 
   // The map that the plan came from is shown beside it.
@@ -111,15 +154,17 @@ class Run {
     log_.record().changes(trainer_.book());
   }
 
-  std::optional<Checkpoint> newest_checkpoint() {
-    return newest_usable(checkpoints_.store(), [this](const std::string& text) { log_.warn(text); });
+  void resume() {
+    const auto checkpoint = checkpoints_.newest_usable();
+    on_all_ranks(ranks_, [&] {
+      if (checkpoint) return resume_from(*checkpoint);
+      if (leads()) start_over(directory_, checkpoints_.store(), log_);
+    });
   }
 
-  void resume() {
-    const auto checkpoint = newest_checkpoint();
-    if (!checkpoint) return start_over(directory_, checkpoints_.store(), log_);
-    provenance_ = provenance_of(*checkpoint, directory_, trainer_.config());
-    const auto step = static_cast<Size>(checkpoint->step());
+  void resume_from(const Checkpoint& checkpoint) {
+    provenance_ = provenance_of(checkpoint, directory_, trainer_.config());
+    const auto step = static_cast<Size>(checkpoint.step());
     refuse_to_go_back(trainer_.config(), step);
     changes_ = changes_on_resume({.directory = directory_,
                                   .trained = provenance_,
@@ -128,12 +173,9 @@ class Run {
                                   .step = step,
                                   .other_data = options_.other_data});
     provenance_.changes.insert(provenance_.changes.end(), changes_.begin(), changes_.end());
-    watch_.restore(trainer_.restore(*checkpoint));
+    watch_.restore(trainer_.restore(checkpoint));
     if (trainer_.finished() && !changes_.empty()) return;
-    for (const fs::path& aside : checkpoints_.store().set_aside_after(checkpoint->step())) {
-      log_.warn(
-          fmt::format("the run goes on from step {}; what could not be used is kept as {}", step, aside.string()));
-    }
+    if (leads()) set_aside_after(step);
     if (trainer_.change_plan_from(provenance_.config, "resumed with ")) {
       log_.note("plan", fmt::format("step {}: the plan changed to {}", step, trainer_.config().precision.recipe));
     }
@@ -142,6 +184,13 @@ class Run {
     }
     log_.message(trainer_.finished() ? fmt::format("the run is complete at step {}: raise train.steps to go on", step)
                                      : fmt::format("resumed at step {}", step));
+  }
+
+  void set_aside_after(Size step) {
+    for (const fs::path& aside : checkpoints_.store().set_aside_after(static_cast<std::uint64_t>(step))) {
+      log_.warn(
+          fmt::format("the run goes on from step {}; what could not be used is kept as {}", step, aside.string()));
+    }
   }
 
   // A finished run trains nothing more, so what is asked for changes nothing.
@@ -168,7 +217,7 @@ class Run {
   void one_step() {
     StepExtras extras;
     const StepReport report = saving_on_failure([&] {
-      verifier_->rethrow_if_failed();
+      if (verifier_) verifier_->rethrow_if_failed();
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
     });
@@ -199,7 +248,7 @@ class Run {
       }
     }
     log_.step(report, extras);
-    if (options_.observer.stepped) options_.observer.stepped(report, extras.validation_loss);
+    if (leads() && options_.observer.stepped) options_.observer.stepped(report, extras.validation_loss);
     if (is_due(train.sample_every, report.step)) write_sample(report.step);
     if (!last && is_due(train.checkpoint_every, report.step)) {
       log_.record().checkpoint_time(report.step, seconds_of([&] { checkpoints_.save_or_warn(); }));
@@ -217,7 +266,7 @@ class Run {
   }
 
   void rewind(const StepReport& report) {
-    const auto checkpoint = newest_checkpoint();
+    const auto checkpoint = checkpoints_.newest_usable();
     if (!checkpoint) return give_up(report);
     const Size lost = report.step - static_cast<Size>(checkpoint->step());
     watch_.rewind_to(trainer_.restore(*checkpoint));
@@ -231,17 +280,17 @@ class Run {
   }
 
   void give_up(const StepReport& report) {
-    log_.metrics().step(report, std::nullopt);
+    log_.last_step(report);
     throw RunDiverged(
         fmt::format("the run diverged at step {} (loss {:.3f}) and {} rewinds did not help", report.step, report.loss,
                     watch_.rewinds()),
         "lower optim.learning_rate, clip harder, or choose a recipe of higher precision; the last good checkpoint is "
         "in " +
-            checkpoints_.store().directory().string());
+            (directory_ / "checkpoints").string());
   }
 
   void write_sample(Size step) {
-    if (data_.tokenizer == nullptr) return;
+    if (data_.tokenizer == nullptr || !leads()) return;
     SampleOptions options;
     options.prompt = trainer_.config().train.sample_prompt;
     result_.sample = sample_text(trainer_, *data_.tokenizer, options);
@@ -273,10 +322,10 @@ class Run {
   }
 
   RunResult finish() {
-    await_verification();
+    if (verifier_) await_verification();
     if (history_.is_empty()) evaluate(trainer_.steps_done());
     checkpoints_.save_surely();
-    write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
+    if (leads()) write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());
     log_.record().status(RunStatus::finished);
     return result(RunEnd::finished);
@@ -297,6 +346,7 @@ class Run {
   }
 
   const RunOptions& options_;
+  Communicator& ranks_;
   fs::path directory_;
   RunLog log_;
   TrainingData data_;
@@ -315,9 +365,14 @@ class Run {
 }  // namespace
 
 RunResult run_training(const Config& config, const RunOptions& options) {
-  check(config, Purpose::training);
-  if (options.start == RunStart::fresh) refuse_existing(run_directory(config));
-  return Run(config, options).execute();
+  Communicator& ranks = options.ranks != nullptr ? *options.ranks : single_process();
+  std::optional<Run> run;
+  on_all_ranks(ranks, [&] {
+    check(config, Purpose::training);
+    if (options.start == RunStart::fresh && ranks.is_first()) refuse_existing(run_directory(config));
+    run.emplace(config, options);
+  });
+  return run->execute();
 }
 
 }  // namespace quaver

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/agreement.h"
+
 #include "config/config.h"
 #include "quaver/error.h"
 #include "train/run_folder.h"
@@ -34,7 +36,8 @@ struct RunOptions {
   OtherData other_data = OtherData::refuse;
   std::vector<std::string> take_back;       // on resuming: patterns of sites whose latest change is undone
   const std::atomic<bool>* stop = nullptr;  // set by Ctrl-C: write a checkpoint and end
-  RunObserver observer;
+  RunObserver observer;                     // of the first rank; the others' hears nothing
+  Communicator* ranks = nullptr;            // that train together; null: this process alone
 };
 
 enum class RunEnd : std::uint8_t { finished, interrupted };
@@ -59,10 +62,10 @@ struct RunResult {
   std::string sample;  // of text, where there is a tokenizer
 };
 
-// The guard gave up: the loss diverged and rewinds did not help.
-class RunDiverged : public Error {
+// The guard gave up: the loss diverged and rewinds did not help. Of several ranks all of them throw it.
+class RunDiverged : public AgreedError {
  public:
-  using Error::Error;
+  using AgreedError::AgreedError;
 };
 
 // Trains as the config says. A fresh start refuses a directory that holds a run. A resume needs a usable checkpoint and

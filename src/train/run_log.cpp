@@ -10,14 +10,27 @@ void RunLog::open(const Trainer& trainer, const std::string& environment_json) {
   record_.emplace(trainer, directory_, environment_json, [this](const std::string& text) { warn(text); });
 }
 
+void RunLog::open_to_nobody(const Trainer& trainer) {
+  trainer_ = &trainer;
+  record_.emplace(trainer);
+}
+
 void RunLog::open_metrics() {
   metrics_.reset();
   metrics_.emplace(directory_ / "metrics.jsonl", trainer_->steps_done(),
                    [this](const std::string& text) { warn(text); });
 }
 
+std::vector<LossPoint> RunLog::take_earlier_losses() {
+  return metrics_ ? metrics_->take_earlier_losses() : std::vector<LossPoint>{};
+}
+
+void RunLog::last_step(const StepReport& report) {
+  if (metrics_) metrics_->step(report, std::nullopt);
+}
+
 void RunLog::rewind() {
-  open_metrics();
+  if (metrics_) open_metrics();
   record_->rewind(trainer_->steps_done(), trainer_->book());
 }
 
@@ -48,7 +61,7 @@ void RunLog::alert(Severity severity, const std::string& text) {
 }
 
 void RunLog::step(const StepReport& report, const StepExtras& extras) {
-  metrics_->step(report, extras.validation_loss);
+  if (metrics_) metrics_->step(report, extras.validation_loss);
   record_->step(report, extras);
 }
 

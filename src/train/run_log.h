@@ -1,4 +1,5 @@
-// Everything a run says: metrics.jsonl, the records of its store, and the messages to whoever watches it.
+// Everything a run says: metrics.jsonl, the records of its store, and the messages to whoever watches it. Of the ranks
+// of a run one speaks; the others say the same to nobody.
 #pragma once
 
 #include <filesystem>
@@ -19,6 +20,7 @@ class RunLog {
 
   // From here on notes reach metrics.jsonl and the store as well. The trainer must outlive the notes.
   void open(const Trainer& trainer, const std::string& environment_json);
+  void open_to_nobody(const Trainer& trainer);
 
   // After the trainer went back to an earlier step: what was logged of the steps behind it is gone.
   void rewind();
@@ -37,7 +39,10 @@ class RunLog {
   // Writes metrics.jsonl anew where it was removed.
   void put_back();
 
-  MetricsLog& metrics() { return *metrics_; }
+  // The losses that an earlier session of the run logged.
+  std::vector<LossPoint> take_earlier_losses();
+  // A step after which the run is given up: it has no place in the store.
+  void last_step(const StepReport& report);
   RunRecord& record() { return *record_; }
 
  private:

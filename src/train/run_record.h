@@ -36,6 +36,7 @@ std::optional<std::string> parse_run_id(std::string_view text);
 
 class RunRecord {
  public:
+  explicit RunRecord(const Trainer& trainer) : trainer_(trainer) {}  // not recorded
   RunRecord(const Trainer& trainer, const std::filesystem::path& directory, const std::string& environment_json,
             std::function<void(const std::string&)> warning);
 

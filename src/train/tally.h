@@ -1,9 +1,13 @@
-// What the micro-steps of a step add up in engine memory: the summed loss, and attention's largest logit.
+// What micro-steps add up in engine memory: the summed loss, and attention's largest logit. Losses are added up group
+// by group, as gradients are.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -13,19 +17,34 @@ class Tally {
  public:
   explicit Tally(Engine& engine) : engine_(engine), memory_(engine.device().allocate(sizeof(Sums))) {}
 
+  // Forgets all groups, and begins the first one.
   void reset() {
-    sums_ = {0, -std::numeric_limits<float>::infinity()};
-    engine_.device().upload(&sums_, memory_.get(), sizeof(sums_));
+    losses_.clear();
+    max_logit_ = nothing.max_logit;
+    begin_group();
   }
-  // After the device's next synchronize() the sums are those of this moment.
-  void read() {
-    engine_.device().read(memory_.get(), sizeof(sums_),
-                          [this](const std::byte* data) { std::memcpy(&sums_, data, sizeof(sums_)); });
+  void begin_group() { engine_.device().upload(&nothing, memory_.get(), sizeof(nothing)); }
+
+  // After the device's next synchronize() the group's sums are known here.
+  void end_group() {
+    engine_.device().read(memory_.get(), sizeof(Sums), [this](const std::byte* data) {
+      Sums sums;
+      std::memcpy(&sums, data, sizeof(sums));
+      losses_.push_back(sums.loss);
+      max_logit_ = std::max(max_logit_, sums.max_logit);
+    });
   }
 
-  // As last read.
-  double loss_sum() const { return sums_.loss; }
-  float max_logit() const { return sums_.max_logit; }
+  // Of the groups that have ended, in their order.
+  const std::vector<double>& losses() const { return losses_; }
+  float max_logit() const { return max_logit_; }
+  double loss_sum() const { return std::accumulate(losses_.begin(), losses_.end(), 0.0); }
+
+  // What all ranks have found, in place of what this one has.
+  void take(std::vector<double> losses, float max_logit) {
+    losses_ = std::move(losses);
+    max_logit_ = max_logit;
+  }
 
   // In engine memory.
   double* device_loss_sum() const { return &device()->loss; }
@@ -36,11 +55,14 @@ class Tally {
     double loss = 0;
     float max_logit = 0;
   };
+  static constexpr Sums nothing{0, -std::numeric_limits<float>::infinity()};
+
   Sums* device() const { return reinterpret_cast<Sums*>(memory_.get()); }
 
   Engine& engine_;
   std::shared_ptr<std::byte> memory_;
-  Sums sums_;  // on the host
+  std::vector<double> losses_;
+  float max_logit_ = nothing.max_logit;
 };
 
 }  // namespace quaver

@@ -9,6 +9,7 @@
 
 #include "optim/schedule.h"
 #include "quaver/error.h"
+#include "train/rank_agreement.h"
 #include "train/resolved_config.h"
 #include "train/trainer_state.h"
 
@@ -33,6 +34,11 @@ Config resolve(Config config, int data_vocab) {
   return config;
 }
 
+Config for_ranks(Config config, int ranks) {
+  config.train = resolve_groups(std::move(config.train), ranks);
+  return config;
+}
+
 LossScale make_loss_scale(const PrecisionConfig& precision) {
   LossScaling mode = precision.loss_scaling;
   if (mode == LossScaling::automatic) mode = precision.recipe == "fp16" ? LossScaling::adaptive : LossScaling::off;
@@ -50,14 +56,17 @@ double peak_learning_rate(const OptimConfig& optim, const Model& model) {
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
-    : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice)) {}
+Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice, Communicator& ranks)
+    : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice),
+              ranks) {}
 
 Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
-                 Notice notice)
-    : config_(std::move(config)),
+                 Notice notice, Communicator& ranks)
+    : config_(for_ranks(std::move(config), ranks.size())),
       batches_(std::move(batches)),
       engine_(engine),
+      ranks_(ranks),
+      micro_batches_(config_.train, ranks.rank(), ranks.size()),
       model_(make_model(config_)),
       book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)),
@@ -69,9 +78,10 @@ Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   engine_.upload_scales(sites_);
-  require_memory(config_, engine_, make_model);
+  require_memory(config_, engine_, make_model, ranks.size());
   context_.plan_memory();
-  model_->parameters().allocate(engine_, master_format(config_));
+  model_->parameters().allocate(engine_, master_format(config_), GradientExchange::granule(ranks.size()));
+  exchange_.emplace(engine_, ranks, model_->parameters(), micro_batches_.rounds());
   model_->parameters().initialize(engine_, config_.train.seed);
   optimizer_->allocate(engine_);
   model_->parameters().quantize_all(engine_, weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
@@ -90,26 +100,31 @@ bool Trainer::is_sampled(Size step) const {
   return due(config_.train.statistics_every) || due(config_.train.shadow_every);
 }
 
-void Trainer::restart_loader() { batches_->start(static_cast<std::uint64_t>(batch_index()), context_.batch_shape()); }
+void Trainer::restart_loader() { batches_->start(micro_batches_.order(batch_index()), context_.batch_shape()); }
 
 void Trainer::skip_batches(Size count) {
   skipped_batches_ += count;
   restart_loader();
 }
 
-double Trainer::read_loss_sum() {
-  tally_.read();
-  engine_.device().synchronize();
-  return tally_.loss_sum();
-}
-
-// Enqueues them; the device may still be busy with all of it when they return.
+// Enqueues them, and the sum of all ranks' gradients; the device may still be busy with all of it when they return.
 void Trainer::micro_steps(StepReport& report) {
   tally_.reset();
-  model_->parameters().clear_gradients(engine_);
   engine_.upload_scales(sites_);
   memory_.note_scales(sites_);
-  for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
+  for (Size round = 0; round < micro_batches_.rounds(); ++round) {
+    if (round > 0) tally_.begin_group();
+    model_->parameters().clear_gradients(engine_);
+    run_group(round, report);
+    tally_.end_group();
+    exchange_->add(round);
+  }
+  exchange_->finish();
+}
+
+void Trainer::run_group(Size round, StepReport& report) {
+  for (Size i = 0; i < micro_batches_.per_group(); ++i) {
+    const Size micro = micro_batches_.first(round) + i;
     const auto asked = Clock::now();
     const Batch batch = batches_->next();
     report.data_seconds += seconds_since(asked);
@@ -163,11 +178,11 @@ StepReport Trainer::step() {
   }
   const bool ahead = advance_scales();
   engine_.fetch_statistics(sites_, [] {});
-  tally_.read();
   const double decay = decay_of(config_.optim, *model_, report.learning_rate, schedule);
   const std::uint32_t last_cast = last_weight_cast_;
   if (ahead) update_weights(report.learning_rate, decay);
   engine_.device().synchronize();
+  share_findings(report);
   finish_step(report);
   if (ahead && report.skipped) take_back_update(last_cast);
   if (!ahead && !report.skipped) {
@@ -187,6 +202,7 @@ StepReport Trainer::step() {
 // Asks the engine for the next step's scales. It cannot have them where the host must look first: a weight has no scale
 // yet, or statistics that belong to the step have been fetched already.
 bool Trainer::advance_scales() {
+  if (!ranks_.is_alone() || micro_batches_.rounds() > 1) return false;  // the device has not seen all micro-batches
   for (const Site* site : sites_) {
     if (!has_given_scale(site->spec.rows)) continue;
     if (site->seen.count > 0 || (site->role == Role::w && site->scale == 0)) return false;
@@ -214,7 +230,13 @@ void Trainer::take_back_update(std::uint32_t last_cast) {
   model_->parameters().quantize_all(engine_, weight_casting().unobserved());
 }
 
-// What the device found out about the step.
+// What the devices of all ranks found out about the step.
+void Trainer::share_findings(const StepReport& report) {
+  share_tally(ranks_, tally_);
+  share_statistics(ranks_, sites_);
+  if (report.sampled) share_samples(ranks_, book_, noise_);
+}
+
 void Trainer::finish_step(StepReport& report) {
   const TrainConfig& train = config_.train;
   report.loss = tally_.loss_sum() / static_cast<double>(train.accumulation * train.batch * train.context);
@@ -267,28 +289,34 @@ void Trainer::fill_report(StepReport& report) {
   report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
 }
 
+// The ranks take the batches in turn; their losses are added in the order of the batches.
 std::optional<double> Trainer::evaluate(Size batches) {
   const BatchShape shape = context_.batch_shape();
   batches = batches_->validation_batches(batches, shape);
   if (batches == 0) return std::nullopt;
   BatchStorage storage;
   tally_.reset();
-  for (Size i = 0; i < batches; ++i) {
-    add_evaluation_loss(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
+  for (Size i = ranks_.rank(); i < batches; i += ranks_.size()) {
+    enqueue_evaluation(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
   }
-  return read_loss_sum() / static_cast<double>(batches * shape.batch * shape.sequence);
+  engine_.device().synchronize();
+  tally_.take(interleaved(ranks_, tally_.losses(), batches), tally_.max_logit());
+  return tally_.loss_sum() / static_cast<double>(batches * shape.batch * shape.sequence);
 }
 
 double Trainer::loss_sum(const Batch& batch, Size index) {
   tally_.reset();
-  add_evaluation_loss(batch, index);
-  return read_loss_sum();
+  enqueue_evaluation(batch, index);
+  engine_.device().synchronize();
+  return tally_.loss_sum();
 }
 
-void Trainer::add_evaluation_loss(const Batch& batch, Size index) {
+void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
   Step step = context_.make_step(Pass::evaluate);
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
+  tally_.begin_group();
   model_->loss(step, batch, 1, tally_.device_loss_sum());
+  tally_.end_group();
 }
 
 std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
@@ -311,7 +339,9 @@ MemoryUse Trainer::memory() const {
   const Parameters& parameters = model_->parameters();
   use.weights = parameters.weight_bytes();
   use.quantized_weights = parameters.quantized_bytes();
-  use.gradients = parameters.count() * 4;
+  use.gradients =
+      parameters.gradients().bytes() +
+      GradientExchange::planned_bytes(parameters.gradients().count(), ranks_.size(), micro_batches_.rounds());
   use.optimizer = optimizer_->planned_bytes();
   use.activations = memory_.saved();
   use.scratch = memory_.capacity() - memory_.saved();

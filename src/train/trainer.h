@@ -1,5 +1,6 @@
 // The training loop's core: one optimizer step at a time, evaluation, and the whole state of a run as a checkpoint.
-// Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped.
+// Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped. The ranks
+// of a run have a trainer each: step() and evaluate() are collective, and all of them end in the same state.
 #pragma once
 
 #include <functional>
@@ -10,13 +11,17 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
+
 #include "config/config.h"
 #include "numerics/statistics.h"
 #include "optim/optimizer.h"
 #include "precision/loss_scale.h"
 #include "train/batch_source.h"
 #include "train/checkpoint_tensors.h"
+#include "train/gradient_exchange.h"
 #include "train/gradient_noise.h"
+#include "train/micro_batches.h"
 #include "train/precision_control.h"
 #include "train/probes.h"
 #include "train/step_memory.h"
@@ -71,11 +76,12 @@ class Trainer {
  public:
   // `config` as loaded; the vocabulary and all automatic choices are resolved here. Throws Error when the model does
   // not fit into memory, saying by how much.
-  Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice);
+  Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice,
+          Communicator& ranks = single_process());
 
   // Any model on any batches. The config is complete, and its model section is the factory's business.
   Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
-          Notice notice);
+          Notice notice, Communicator& ranks = single_process());
   ~Trainer();
 
   // Throws what reading the data throws; the trainer is then as it was before the step.
@@ -132,6 +138,7 @@ class Trainer {
   const Model& model() const { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   Engine& engine() { return engine_; }
+  Communicator& ranks() { return ranks_; }
   MemoryUse memory() const;
   double embedding_rms() const;  // of the token table, after the last update; NaN before the first
 
@@ -140,12 +147,13 @@ class Trainer {
   Casting weight_casting(Detail detail = Detail::counts) const { return context_.weight_casting(detail); }
   bool is_sampled(Size step) const;
   void gather_weight_statistics();
-  double read_loss_sum();
-  void add_evaluation_loss(const Batch& batch, Size index);
+  void enqueue_evaluation(const Batch& batch, Size index);
   void micro_steps(StepReport& report);
+  void run_group(Size round, StepReport& report);
   bool advance_scales();
   void update_weights(double learning_rate, double decay);
   void take_back_update(std::uint32_t last_cast);
+  void share_findings(const StepReport& report);
   void finish_step(StepReport& report);
   void abandon_step();
   void look_closely();
@@ -158,12 +166,15 @@ class Trainer {
   Config config_;
   std::unique_ptr<BatchSource> batches_;
   Engine& engine_;
+  Communicator& ranks_;
+  MicroBatches micro_batches_;
   std::unique_ptr<Model> model_;
   ScaleBook& book_;           // of the model
   std::vector<Site*> sites_;  // of the book
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   StepMemory memory_;
+  std::optional<GradientExchange> exchange_;
   Size step_ = 0;
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast

@@ -176,7 +176,7 @@ TEST(PrefetchLoader, GivesTheSameBatchesInOrder) {
   const ShardSource source = shards.source(WindowOrder::shuffled, 5);
   for (const int depth : {1, 2, 5}) {
     for (const std::uint64_t start : {0u, 17u}) {  // resuming is starting at an index
-      PrefetchLoader loader(source, start, 4, 32, depth);
+      PrefetchLoader loader(source, {start}, 4, 32, depth);
       for (std::uint64_t index = start; index < start + 60; ++index) {
         const PrefetchLoader::Batch batch = loader.next();
         const Batch direct = batch_of(source, index, 4, 32);
@@ -191,7 +191,7 @@ TEST(PrefetchLoader, GivesTheSameBatchesInOrder) {
 
 TEST(PrefetchLoader, ReportsAFailureAtItsBatch) {
   const FailingSource source;
-  PrefetchLoader loader(source, 0, 1, 1, 4);
+  PrefetchLoader loader(source, {0}, 1, 1, 4);
   for (std::int32_t i = 0; i < 3; ++i) EXPECT_EQ(loader.next().inputs[0], i);
   expect_error([&] { loader.next(); }, "batch 3 is broken");
   expect_error([&] { loader.next(); }, "batch 3 is broken");
@@ -199,9 +199,9 @@ TEST(PrefetchLoader, ReportsAFailureAtItsBatch) {
 
 TEST(PrefetchLoader, StopsWithoutBeingRead) {
   const FailingSource source;
-  { PrefetchLoader unread(source, 0, 1, 1); }
-  { PrefetchLoader failed(source, 3, 1, 1); }
-  expect_error([&] { PrefetchLoader(source, 0, 0, 1); }, "0 sequences");
+  { PrefetchLoader unread(source, {0}, 1, 1); }
+  { PrefetchLoader failed(source, {3}, 1, 1); }
+  expect_error([&] { PrefetchLoader(source, {0}, 0, 1); }, "0 sequences");
 }
 
 }  // namespace

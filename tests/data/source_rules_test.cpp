@@ -52,7 +52,7 @@ class CountedSource final : public TokenSource {
 
 TEST(ReadAhead, GoesAsFarAsAskedForBesideTheBatchInHand) {
   const CountedSource source;
-  PrefetchLoader loader(source, 5, 2, 3, 2);
+  PrefetchLoader loader(source, {5}, 2, 3, 2);
   EXPECT_THAT(source.wait_for(3), ::testing::ElementsAre(5, 6, 7));
   for (std::uint64_t index = 5; index < 12; ++index) {
     const PrefetchLoader::Batch batch = loader.next();
@@ -68,10 +68,10 @@ TEST(ReadAhead, GoesAsFarAsAskedForBesideTheBatchInHand) {
 
 TEST(ReadAhead, NeedsABatchAContextAndADepth) {
   const CountedSource source;
-  expect_error([&] { PrefetchLoader(source, 0, 0, 1, 1); }, "a loader of 0 sequences of 1 tokens, 1 batches ahead");
-  expect_error([&] { PrefetchLoader(source, 0, 1, 0, 1); }, "a loader of 1 sequences of 0 tokens, 1 batches ahead");
-  expect_error([&] { PrefetchLoader(source, 0, 1, 1, 0); }, "a loader of 1 sequences of 1 tokens, 0 batches ahead");
-  PrefetchLoader least(source, 0, 1, 1, 1);
+  expect_error([&] { PrefetchLoader(source, {0}, 0, 1, 1); }, "a loader of 0 sequences of 1 tokens, 1 batches ahead");
+  expect_error([&] { PrefetchLoader(source, {0}, 1, 0, 1); }, "a loader of 1 sequences of 0 tokens, 1 batches ahead");
+  expect_error([&] { PrefetchLoader(source, {0}, 1, 1, 0); }, "a loader of 1 sequences of 1 tokens, 0 batches ahead");
+  PrefetchLoader least(source, {0}, 1, 1, 1);
   EXPECT_EQ(least.next().index, 0U);
   EXPECT_EQ(least.next().index, 1U);
 }

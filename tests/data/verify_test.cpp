@@ -120,7 +120,7 @@ TEST(Verify, AShardThatIsShortenedWhileOpenIsAnError) {
   expect_error([&] { window_of(source, 64); }, "a.qv changed while it was being read");
   expect_error([&] { source.shards().front().verify(); }, "a.qv changed while it was being read");
 
-  PrefetchLoader loader(source, 0, 4, 64);
+  PrefetchLoader loader(source, {0}, 4, 64);
   expect_error([&] { loader.next(); }, "a.qv changed while it was being read");
 }
 

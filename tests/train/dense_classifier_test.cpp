@@ -21,8 +21,11 @@ constexpr std::size_t batch_rows = 64;
 // Three arms of a spiral, which no linear model separates, and powers of the coordinates as features.
 class Spirals final : public BatchSource {
  public:
-  void start(std::uint64_t index, const BatchShape&) override { next_ = index; }
-  Batch next() override { return filled(next_++, storage_); }
+  void start(const BatchOrder& order, const BatchShape&) override {
+    order_ = order;
+    next_ = 0;
+  }
+  Batch next() override { return filled(order_.index(next_++), storage_); }
   Batch training_batch(std::uint64_t index, const BatchShape&, BatchStorage& storage) const override {
     return filled(index, storage);
   }
@@ -55,6 +58,7 @@ class Spirals final : public BatchSource {
     return FeatureBatch{storage.features, storage.targets};
   }
 
+  BatchOrder order_;
   std::uint64_t next_ = 0;
   BatchStorage storage_;
 };

@@ -1,0 +1,63 @@
+// The processes that train together, called ranks, and what they say to each other. Data is in device memory, and a
+// collective is enqueued like an operation; what the hosts agree on is in host memory, and they wait for it. NCCL and
+// MPI carry the bytes; a process by itself needs neither.
+//
+// Every rank makes the same calls in the same order.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace quaver {
+
+// Bytes in device memory to or from another rank.
+struct Message {
+  int rank = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string name_of(int rank) const = 0;  // "rank 3 on node-7"
+
+  // Device memory. Every message to a rank is received there by one from this rank, of the same size and in the same
+  // order; none goes to the rank itself.
+  virtual void exchange(std::span<const Message> sent, std::span<const Message> received) = 0;
+  // `all` has `bytes` of each rank, in the order of the ranks: each has filled in its own and gets those of the others.
+  virtual void all_gather(void* all, std::size_t bytes) = 0;
+
+  // The same in host memory.
+  virtual void all_gather_host(void* all, std::size_t bytes) = 0;
+
+  // Ends every rank, wherever it is.
+  [[noreturn]] virtual void abort() = 0;
+
+  bool is_first() const { return rank() == 0; }
+  bool is_alone() const { return size() == 1; }
+
+  // Of device memory that this rank sent to others, so far.
+  std::size_t bytes_sent() const { return bytes_sent_; }
+
+ protected:
+  void count_sent(std::size_t bytes) { bytes_sent_ += bytes; }
+
+ private:
+  std::size_t bytes_sent_ = 0;
+};
+
+// A process by itself.
+Communicator& single_process();
+
+std::string host_name();  // of this machine
+
+}  // namespace quaver
