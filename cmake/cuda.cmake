@@ -32,7 +32,7 @@ target_compile_options(quaver_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:${QUAVER_CUDA_FLAGS}>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-restrict>)
 # cudart is linked statically; cuBLASLt comes with CUDA; cuDNN is looked for at run time.
-target_link_libraries(quaver_cuda PRIVATE quaver_tensor CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
+target_link_libraries(quaver_cuda PRIVATE quaver_tensor quaver_comm CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
 target_link_options(quaver_cuda PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(quaver_cuda PROPERTIES OUTPUT_NAME quaver_cuda PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 install(TARGETS quaver_cuda LIBRARY DESTINATION lib)  # where the program looks, from bin/

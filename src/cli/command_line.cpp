@@ -75,6 +75,7 @@ void add_train(VerbParser& parser) {
   struct Options {
     ConfigOptions config;
     TrainArguments train;
+    int gpus = 0;
     bool allow_other_data = false;
     OutputOption output;
   };
@@ -86,9 +87,22 @@ void add_train(VerbParser& parser) {
                   "with --resume: undo the latest change of the sites that match, such as 'blocks.3.*/dy'");
   verb.add_flag("--allow-other-data", options.allow_other_data,
                 "with --resume: go on although the data is not what the run was trained on; recorded as a change");
+  constexpr int most_ranks = 1024;
+  const auto gpus = verb.add_option("--gpus", options.gpus, "train on this many GPUs of this machine, a process each")
+                        ->check(within(1, most_ranks));
+  verb.add_option("--ranks", options.train.ranks, "train in this many CPU processes of this machine, over MPI")
+      ->check(within(1, most_ranks))
+      ->excludes(gpus);
+  verb.add_option("--restarts", options.train.restarts,
+                  "with --gpus or --ranks: how often a run that lost a rank goes on from its last checkpoint")
+      ->check(within(0, most_ranks));
   options.output.add_to(verb);
   add_example(verb, "quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
   parser.on(verb, [&] {
+    if (options.gpus > 0) {
+      options.train.ranks = options.gpus;
+      options.train.rank_kind = RankKind::gpus;
+    }
     options.train.config = options.config.arguments(verb);
     options.train.other_data = options.allow_other_data ? OtherData::accept : OtherData::refuse;
     options.train.output = options.output.output();

@@ -9,7 +9,7 @@ namespace {
 std::atomic<bool> asked{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch it");
 
-constexpr int asking[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int asking[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};  // the last as clusters and mpirun pass it on
 
 void on_signal(int number) {
   if (asked.exchange(true)) std::signal(number, SIG_DFL), std::raise(number);

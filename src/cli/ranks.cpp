@@ -6,7 +6,8 @@
 #include <new>
 
 #include "comm/agreement.h"
-#include "comm/launch.h"
+
+#include "engine/cuda_module.h"
 
 namespace quaver {
 
@@ -14,8 +15,7 @@ namespace {
 
 std::unique_ptr<Communicator> connect(const Launch& launch) {
   if (launch.launcher == Launcher::mpi) return make_mpi_communicator();
-  throw Error("RANK and WORLD_SIZE ask for several ranks without MPI",
-              "start them with mpirun, or unset the variables to train in one process");
+  return make_nccl_communicator({.launch = launch, .device = gpu_of_rank(launch.local_rank)});
 }
 
 [[noreturn]] void end_all(Communicator& ranks, const std::string& what, const std::string& remedy) {
@@ -23,16 +23,17 @@ std::unique_ptr<Communicator> connect(const Launch& launch) {
   if (!remedy.empty()) text += fmt::format("  → {}\n", remedy);
   std::cerr << text << std::flush;
   ranks.abort();
+  std::_Exit(lost_rank_status);
 }
 
 }  // namespace
 
-int on_ranks(const std::function<int(Communicator&)>& verb) {
+int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
   const Launch launch = launch_of_this_process();
-  if (launch.size == 1) return verb(single_process());
+  if (launch.size == 1) return verb(single_process(), launch);
   const std::unique_ptr<Communicator> ranks = connect(launch);
   try {
-    return verb(*ranks);
+    return verb(*ranks, launch);
   } catch (const AgreedError&) {
     if (ranks->is_first()) throw;
     return 1;

@@ -3,13 +3,13 @@
 
 #include <functional>
 
-#include "comm/communicator.h"
+#include "comm/launch.h"
 
 namespace quaver {
 
 // Connects the ranks and runs the verb on each. An error that all of them throw is told by the first one; any other
 // ends them all and is told with the rank's name.
-int on_ranks(const std::function<int(Communicator&)>& verb);
+int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb);
 
 // Throws Error where several ranks were started for a verb that runs in one process.
 void refuse_ranks(const std::string& verb);

@@ -1,6 +1,7 @@
 #include "comm/agreement.h"
 
 #include "cli/interrupt.h"
+#include "cli/launcher.h"
 #include "cli/narrator.h"
 #include "cli/ranks.h"
 #include "cli/verbs.h"
@@ -9,8 +10,6 @@
 #include "train/run.h"
 
 namespace quaver {
-
-namespace {
 
 Config config_of(const TrainArguments& arguments) {
   if (arguments.resume.empty()) {
@@ -21,7 +20,9 @@ Config config_of(const TrainArguments& arguments) {
   return config;
 }
 
-int train_as(Communicator& ranks, const TrainArguments& arguments) {
+namespace {
+
+int train_as(Communicator& ranks, const Launch& launch, const TrainArguments& arguments) {
   Config config;
   on_all_ranks(ranks, [&] { config = config_of(arguments); });
   const Interrupt interrupt;
@@ -32,6 +33,7 @@ int train_as(Communicator& ranks, const TrainArguments& arguments) {
   options.other_data = arguments.other_data;
   options.stop = interrupt.flag();
   options.ranks = &ranks;
+  options.launch = launch;
   if (ranks.is_first()) options.observer = narrator.emplace(config, arguments.output).observer();
   const RunResult result = run_training(config, options);
   if (narrator) {
@@ -47,7 +49,12 @@ int train_verb(const TrainArguments& arguments) {
   if (arguments.resume.empty() && !arguments.take_back.empty()) {
     throw Error("a fresh run has no changes to take back", "add --resume with the run's folder");
   }
-  return on_ranks([&](Communicator& ranks) { return train_as(ranks, arguments); });
+  if (arguments.ranks > 0) return launch_ranks(arguments);
+  if (arguments.restarts > 0) {
+    throw Error("--restarts needs ranks that this program starts itself",
+                "add --gpus or --ranks; what mpirun or a cluster started, they have to restart");
+  }
+  return on_ranks([&](Communicator& ranks, const Launch& launch) { return train_as(ranks, launch, arguments); });
 }
 
 }  // namespace quaver

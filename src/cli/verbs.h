@@ -25,13 +25,20 @@ struct ConfigArguments {
 // json: one object per line while a run goes on; compare prints its result alone, as one array.
 enum class Output : std::uint8_t { human, json };
 
+// What the ranks that `train` starts run on.
+enum class RankKind : std::uint8_t { processes, gpus };
+
 struct TrainArguments {
   ConfigArguments config;
   std::string resume;  // directory of the run; empty: a fresh one
   std::vector<std::string> take_back;
   OtherData other_data = OtherData::refuse;
   Output output = Output::human;
+  RankKind rank_kind = RankKind::processes;
+  int ranks = 0;     // to start on this machine; 0: this process is one
+  int restarts = 0;  // after a rank was lost
 };
+Config config_of(const TrainArguments& arguments);
 int train_verb(const TrainArguments& arguments);
 
 struct CompareArguments {

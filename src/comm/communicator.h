@@ -12,6 +12,11 @@
 
 namespace quaver {
 
+class Device;
+
+// Exit status of ranks that one of them had to end, so that whoever started them can tell it from a refused config.
+inline constexpr int lost_rank_status = 75;
+
 // Bytes in device memory to or from another rank.
 struct Message {
   int rank = 0;
@@ -29,6 +34,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string name_of(int rank) const = 0;  // "rank 3 on node-7"
+
+  // Collectives of device memory go behind the operations of this device from now on.
+  virtual void attach(Device&) {}
 
   // Device memory. Every message to a rank is received there by one from this rank, of the same size and in the same
   // order; none goes to the rank itself.

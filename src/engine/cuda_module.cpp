@@ -1,8 +1,10 @@
 #include "engine/cuda_module.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 
 #include "comm/shared_module.h"
+
 #include "quaver/error.h"
 
 namespace quaver {
@@ -39,6 +41,21 @@ bool cuda_may_be_there() { return !cuda_module.find().empty() && has_driver(); }
 
 std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options) {
   return std::unique_ptr<Engine>(find_function<MakeCudaEngine>(make_cuda_engine_symbol)(&options));
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(const NcclOptions& options) {
+  return std::unique_ptr<Communicator>(find_function<MakeNcclCommunicator>(make_nccl_communicator_symbol)(&options));
+}
+
+int gpu_of_rank(int local_rank) {
+  CudaMachine machine;
+  find_function<DescribeCuda>(describe_cuda_symbol)(&machine);
+  const auto gpus = static_cast<int>(machine.devices.size());
+  if (local_rank < gpus) return local_rank;
+  if (gpus > 0 && std::getenv("QUAVER_SHARE_GPU") != nullptr) return local_rank % gpus;  // tests of NCCL on one GPU
+  throw Error(host_name() + " has " + std::to_string(gpus) + " GPUs, too few for a rank number " +
+                  std::to_string(local_rank) + " on it",
+              "start as many ranks on each machine as it has GPUs; CUDA_VISIBLE_DEVICES may hide some");
 }
 
 CudaReport inspect_cuda() {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/launch.h"
+
 #include "engine/engine.h"
 
 namespace quaver {
@@ -26,6 +28,17 @@ std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options);
 
 // Whether loading may succeed: the module is beside the program and a driver is installed.
 bool cuda_may_be_there();
+
+// Connects ranks that have a GPU each. Collective. Throws Error naming what is missing (NCCL, a GPU) and the remedy.
+struct NcclOptions {
+  Launch launch;
+  int device = 0;                 // the number of this rank's GPU
+  Communicator* hosts = nullptr;  // what hosts say to each other goes this way; null: over NCCL as well
+};
+std::unique_ptr<Communicator> make_nccl_communicator(const NcclOptions& options);
+
+// The GPU of the rank with this number on its machine. Error where there are fewer GPUs than ranks there.
+int gpu_of_rank(int local_rank);
 
 struct CudaDevice {
   std::string name = {};
@@ -65,8 +78,10 @@ CudaReport inspect_cuda();
 extern "C" {
 using MakeCudaEngine = Engine* (*)(const CudaOptions*);
 using DescribeCuda = void (*)(CudaMachine*);
+using MakeNcclCommunicator = Communicator* (*)(const NcclOptions*);
 }
 inline constexpr const char* make_cuda_engine_symbol = "quaver_make_cuda_engine";
 inline constexpr const char* describe_cuda_symbol = "quaver_describe_cuda";
+inline constexpr const char* make_nccl_communicator_symbol = "quaver_make_nccl_communicator";
 
 }  // namespace quaver

@@ -79,6 +79,11 @@ class Engine : public Runs<Operations> {
   // host must do it before anything is cast.
   virtual bool advance_scales(const AdvanceScales&) { return false; }
 
+  // The kernels that an engine chose by measuring them, as text; empty where it measures none. Given the text of another
+  // engine it chooses the same, and measures nothing any more: what ranks need to compute the same bits.
+  virtual std::string tuning() const { return {}; }
+  virtual void fix_tuning(const std::string&) {}
+
   void wait_for_statistics(std::span<Site* const> sites) {
     fetch_statistics(sites, [] {});
     device().synchronize();

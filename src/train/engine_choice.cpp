@@ -11,23 +11,37 @@ Format gpu_high_precision(const std::string& recipe) {
   return exact ? Format::f32 : Format::bf16;
 }
 
-std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice) {
-  const CudaOptions cuda{.device = 0, .high_precision = gpu_high_precision(config.precision.recipe), .notice = notice};
+std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice,
+                                    const Launch& launch) {
+  const auto on_gpu = [&] {
+    return make_cuda_engine({.device = launch.size > 1 ? gpu_of_rank(launch.local_rank) : 0,
+                             .high_precision = gpu_high_precision(config.precision.recipe),
+                             .notice = notice});
+  };
   switch (config.train.device) {
     case DeviceChoice::cuda:
-      return make_cuda_engine(cuda);
+      return on_gpu();
     case DeviceChoice::cpu:
       break;
     case DeviceChoice::automatic:
       if (!cuda_may_be_there()) break;
       try {
-        return make_cuda_engine(cuda);
+        return on_gpu();
       } catch (const Error& error) {
         if (notice) notice(std::string("training on the CPU: ") + error.what());
       }
       break;
   }
   return make_cpu_engine(config.train.threads);
+}
+
+std::unique_ptr<Communicator> connect_devices(Communicator& hosts, Engine& engine, const Launch& launch) {
+  hosts.attach(engine.device());
+  const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
+  if (hosts.is_alone() || !gpu || launch.launcher != Launcher::mpi) return nullptr;
+  auto ranks = make_nccl_communicator({.launch = launch, .device = gpu_of_rank(launch.local_rank), .hosts = &hosts});
+  ranks->attach(engine.device());
+  return ranks;
 }
 
 }  // namespace quaver

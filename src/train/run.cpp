@@ -53,19 +53,34 @@ bool shows_run(const fs::path& directory, const std::string& id) {
   }
 }
 
+// What a run needs before its ranks are connected.
+struct RunBase {
+  RunBase(const Config& config, const RunOptions& options)
+      : directory(run_directory(config)),
+        log(options.observer, directory),
+        data(open_training_data(config.data, config.train.seed,
+                                config.train.context > 0 ? config.train.context : config.model.context)),
+        engine(make_engine(
+            config, [this](const std::string& text) { log.note("notice", text); }, options.launch)) {}
+
+  fs::path directory;
+  RunLog log;
+  TrainingData data;
+  std::unique_ptr<Engine> engine;
+};
+
 // One run from its start to its end. Its ranks have one each and do the same; the first one writes and speaks.
 class Run {
  public:
-  Run(const Config& config, const RunOptions& options)
+  Run(const Config& config, const RunOptions& options, RunBase& base, Communicator& ranks)
       : options_(options),
-        ranks_(options.ranks != nullptr ? *options.ranks : single_process()),
-        directory_(run_directory(config)),
-        log_(options.observer, directory_),
-        data_(open_training_data(config.data, config.train.seed,
-                                 config.train.context > 0 ? config.train.context : config.model.context)),
-        engine_(make_engine(config, [this](const std::string& text) { log_.note("notice", text); })),
+        ranks_(ranks),
+        directory_(base.directory),
+        log_(base.log),
+        data_(base.data),
+        engine_(*base.engine),
         trainer_(
-            config, data_, *engine_, [this](const std::string& text) { log_.note("notice", text); }, ranks_),
+            config, data_, engine_, [this](const std::string& text) { log_.note("notice", text); }, ranks_),
         watch_(trainer_, log_),
         checkpoints_(trainer_, watch_, log_, directory_) {}
 
@@ -93,12 +108,12 @@ class Run {
     require_same(ranks_, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
     require_same(ranks_, {"config", to_toml(trainer_.config()), "give every rank the same files and flags"});
     require_same(ranks_, {"training data", data_.identity.train_hash, "copy the same data to every machine"});
-    require_same(ranks_, {"device", engine_->name(), "the same bits need the same kind of device on every rank"});
   }
 
   void begin() {
     on_all_ranks(ranks_, [this] { leads() ? begin_run() : log_.open_to_nobody(trainer_); });
     refuse_other_folder();
+    trainer_.agree_on_kernels();
     history_.continue_from(trainer_.steps_done(), log_.take_earlier_losses());
     if (leads() && options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
   }
@@ -119,7 +134,7 @@ class Run {
     provenance_.data = data_.identity;
     checkpoints_.describe_run(provenance_, {.config = to_toml(trainer_.config()),
                                             .plan = to_toml(trainer_.plan()),
-                                            .environment = environment_json(*engine_),
+                                            .environment = environment_json(engine_),
                                             .id = provenance_.id});
     // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
     if (!changes_.empty()) checkpoints_.save();
@@ -347,10 +362,10 @@ class Run {
 
   const RunOptions& options_;
   Communicator& ranks_;
-  fs::path directory_;
-  RunLog log_;
-  TrainingData data_;
-  std::unique_ptr<Engine> engine_;
+  const fs::path& directory_;
+  RunLog& log_;
+  TrainingData& data_;
+  Engine& engine_;
   Trainer trainer_;
   RunWatch watch_;
   CheckpointWriter checkpoints_;
@@ -365,13 +380,17 @@ class Run {
 }  // namespace
 
 RunResult run_training(const Config& config, const RunOptions& options) {
-  Communicator& ranks = options.ranks != nullptr ? *options.ranks : single_process();
-  std::optional<Run> run;
-  on_all_ranks(ranks, [&] {
+  Communicator& hosts = options.ranks != nullptr ? *options.ranks : single_process();
+  std::optional<RunBase> base;
+  on_all_ranks(hosts, [&] {
     check(config, Purpose::training);
-    if (options.start == RunStart::fresh && ranks.is_first()) refuse_existing(run_directory(config));
-    run.emplace(config, options);
+    if (options.start == RunStart::fresh && hosts.is_first()) refuse_existing(run_directory(config));
+    base.emplace(config, options);
   });
+  require_same(hosts, {"device", base->engine->name(), "the same bits need the same kind of device on every rank"});
+  const std::unique_ptr<Communicator> devices = connect_devices(hosts, *base->engine, options.launch);
+  std::optional<Run> run;
+  on_all_ranks(hosts, [&] { run.emplace(config, options, *base, devices ? *devices : hosts); });
   return run->execute();
 }
 

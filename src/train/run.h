@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/agreement.h"
+#include "comm/launch.h"
 
 #include "config/config.h"
 #include "quaver/error.h"
@@ -38,6 +39,7 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;  // set by Ctrl-C: write a checkpoint and end
   RunObserver observer;                     // of the first rank; the others' hears nothing
   Communicator* ranks = nullptr;            // that train together; null: this process alone
+  Launch launch;                            // how they were started
 };
 
 enum class RunEnd : std::uint8_t { finished, interrupted };

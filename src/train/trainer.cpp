@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
+#include "comm/agreement.h"
+
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/rank_agreement.h"
@@ -346,6 +348,12 @@ MemoryUse Trainer::memory() const {
   use.activations = memory_.saved();
   use.scratch = memory_.capacity() - memory_.saved();
   return use;
+}
+
+void Trainer::agree_on_kernels() {
+  if (ranks_.is_alone() || engine_.device().hardware().kind == HardwareKind::cpu) return;
+  if (ranks_.is_first()) probe(specs(), batch_index(), ProbeWhat::gradients);
+  engine_.fix_tuning(gathered(ranks_, engine_.tuning()).front());
 }
 
 GradientAgreement Trainer::shadow_check() {

@@ -109,6 +109,10 @@ class Trainer {
   // Logits of the token after `tokens` (the last `context` of them). Throws Error where the model is no language model.
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 
+  // Has every rank run the kernels that the first one's measurements choose. Collective; to be called once, before the
+  // first step.
+  void agree_on_kernels();
+
   // What a checkpoint holds, with what the run's watch remembers. The content points into the trainer's own copy: valid
   // until the next snapshot.
   CheckpointContent snapshot(const WatchState& watch = {});

@@ -116,8 +116,8 @@ class Heartbeat {
                  "quaver: %s has not answered for %d seconds: all ranks end\n  → look at that machine; "
                  "`quaver train --resume` goes on from the last checkpoint\n",
                  names_[static_cast<std::size_t>(silent)].c_str(), static_cast<int>(longest_silence.count()));
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::_Exit(1);
+    MPI_Abort(MPI_COMM_WORLD, lost_rank_status);
+    std::_Exit(lost_rank_status);
   }
 
   MPI_Comm ranks_;
@@ -188,8 +188,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   [[noreturn]] void abort() override {
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::_Exit(1);
+    MPI_Abort(MPI_COMM_WORLD, lost_rank_status);
+    std::_Exit(lost_rank_status);
   }
 
  private:

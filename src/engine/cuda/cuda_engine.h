@@ -31,6 +31,8 @@ class CudaEngine final : public Engine {
   Format high_precision() const override { return high_; }
   Sharing sharing() const override { return Sharing::apart; }
   Accumulators accumulators() const override { return gpu_accumulators(); }
+  std::string tuning() const override { return gemms_.tuning(); }
+  void fix_tuning(const std::string& text) override { gemms_.fix_tuning(text); }
   void upload_scales(std::span<Site* const> sites) override { sites_.upload_scales(sites); }
   void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) override {
     sites_.fetch_statistics(sites, then);

@@ -21,6 +21,9 @@ class Gemms {
 
   std::string describe() const { return cache_.library(); }  // cuBLASLt and its version
 
+  std::string tuning() const { return render_gemm_choices(cache_.choices()); }
+  void fix_tuning(const std::string& text) { cache_.fix(parse_gemm_choices(text)); }
+
  private:
   // What cuBLASLt multiplies in place of an operand: its codes, or their decoded values.
   struct Source {

@@ -208,6 +208,12 @@ std::string GemmAlgorithms::library() const {
          std::to_string(version % 100);
 }
 
+void GemmAlgorithms::fix(GemmChoices choices) {
+  known_ = std::move(choices);
+  measures_ = false;
+  entries_.clear();
+}
+
 GemmAlgorithms::Entry& GemmAlgorithms::entry(const Problem& problem) {
   const auto [found, added] = entries_.try_emplace(problem);
   Entry& entry = found->second;
@@ -215,7 +221,7 @@ GemmAlgorithms::Entry& GemmAlgorithms::entry(const Problem& problem) {
   entry.candidates = proposals(problem);
   Candidate recalled{};
   if (!entry.candidates.empty() && recall(problem, recalled)) entry.candidates = {recalled};
-  entry.settled = entry.candidates.size() < 2 || problem.m * problem.n * problem.k < large_problem;
+  entry.settled = !measures_ || entry.candidates.size() < 2 || problem.m * problem.n * problem.k < large_problem;
   return entry;
 }
 
@@ -342,6 +348,7 @@ float GemmAlgorithms::timed_runs(const Problem& problem, const Arguments& argume
 }
 
 void GemmAlgorithms::remember(const std::string& key, const GemmChoice& choice) {
+  known_[key] = choice;
   if (file_.empty()) {
     gpu_.notice(
         "no place to keep the algorithms of products, which every run measures anew: set QUAVER_CACHE_DIR to a "
@@ -350,7 +357,6 @@ void GemmAlgorithms::remember(const std::string& key, const GemmChoice& choice) 
   }
   // Other processes may have written since.
   for (const auto& [other, theirs] : read_gemm_choices(file_)) known_.try_emplace(other, theirs);
-  known_[key] = choice;
   if (write_gemm_choices(file_, known_)) return;
   gpu_.notice("the algorithms of products cannot be kept in " + file_.string() +
               ", so every run measures them anew: set QUAVER_CACHE_DIR to a directory that can be written");

@@ -83,6 +83,11 @@ class GemmAlgorithms {
 
   std::string library() const;  // "cuBLASLt 13.1.0"
 
+  // fix: takes these choices in place of its own and measures nothing any more; a problem without one runs with
+  // cuBLASLt's first proposal.
+  const GemmChoices& choices() const { return known_; }
+  void fix(GemmChoices choices);
+
  private:
   using Candidate = cublasLtMatmulHeuristicResult_t;
   struct Entry {
@@ -104,7 +109,8 @@ class GemmAlgorithms {
   cublasLtHandle_t library_ = nullptr;
   std::byte* workspace_ = nullptr;
   std::filesystem::path file_;  // empty: no place for one
-  GemmChoices known_;           // what the file holds
+  GemmChoices known_;           // what the file holds, and what was measured
+  bool measures_ = true;
   std::map<Problem, Entry> entries_;
 };
 

@@ -18,6 +18,8 @@ class StreamDevice final : public Device {
   StreamDevice(const StreamDevice&) = delete;
   StreamDevice& operator=(const StreamDevice&) = delete;
 
+  cudaStream_t stream() const { return gpu_.stream(); }
+
   Hardware hardware() const override { return {.kind = HardwareKind::gpu, .architecture = gpu_.architecture()}; }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void upload(const void* host, void* device, std::size_t bytes) override { uploads_.copy(host, device, bytes); }

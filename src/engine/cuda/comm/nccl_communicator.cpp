@@ -1,0 +1,138 @@
+// Ranks on GPUs over NCCL. Collectives of device memory go on the stream of the engine that is attached, behind its
+// operations; what hosts say to each other goes over MPI where mpirun started them, else through device memory too.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "engine/cuda/comm/nccl_library.h"
+#include "engine/cuda/runtime/gpu.h"
+#include "engine/cuda/runtime/stream_device.h"
+#include "engine/cuda_module.h"
+
+namespace quaver::cuda {
+
+namespace {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  explicit NcclCommunicator(const NcclOptions& options)
+      : rank_(options.launch.rank), size_(options.launch.size), hosts_(options.hosts) {
+    check(cudaSetDevice(options.device), "choosing the GPU");
+    check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
+    stream_ = own_stream_;
+    nccl_.check(nccl_.init_rank(&ranks_, size_, id_of(options), rank_), "connecting the ranks");
+    gather_names();
+  }
+
+  ~NcclCommunicator() override {
+    nccl_.destroy(ranks_);
+    cudaFree(scratch_);
+    cudaStreamDestroy(own_stream_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
+
+  void attach(Device& device) override {
+    auto* gpu = dynamic_cast<StreamDevice*>(&device);
+    stream_ = gpu != nullptr ? gpu->stream() : own_stream_;
+  }
+
+  void exchange(std::span<const Message> sent, std::span<const Message> received) override {
+    nccl_.check(nccl_.group_start(), "an exchange");
+    for (const Message& message : sent) {
+      nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
+                  "sending");
+      count_sent(message.bytes);
+    }
+    for (const Message& message : received) {
+      nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
+                  "receiving");
+    }
+    nccl_.check(nccl_.group_end(), "an exchange");
+  }
+
+  void all_gather(void* all, std::size_t bytes) override {
+    gather(all, bytes, stream_);
+    count_sent(bytes * static_cast<std::size_t>(size_ - 1));
+  }
+
+  void all_gather_host(void* all, std::size_t bytes) override {
+    if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
+    const std::size_t total = bytes * static_cast<std::size_t>(size_);
+    reserve(total);
+    const std::size_t mine = bytes * static_cast<std::size_t>(rank_);
+    check(cudaMemcpyAsync(scratch_ + mine, static_cast<std::byte*>(all) + mine, bytes, cudaMemcpyHostToDevice,
+                          own_stream_),
+          "copying to the GPU");
+    gather(scratch_, bytes, own_stream_);
+    check(cudaMemcpyAsync(all, scratch_, total, cudaMemcpyDeviceToHost, own_stream_), "copying from the GPU");
+    check(cudaStreamSynchronize(own_stream_), "waiting for the other ranks");
+  }
+
+  [[noreturn]] void abort() override {
+    if (hosts_ != nullptr) hosts_->abort();
+    nccl_.abort(ranks_);
+    std::_Exit(lost_rank_status);
+  }
+
+ private:
+  // Over MPI the first rank's goes to all; else all of them derive it from the address where the first one listens.
+  NcclId id_of(const NcclOptions& options) const {
+    NcclId id{};
+    if (hosts_ == nullptr) {
+      const std::string address = options.launch.master_address + ":" + std::to_string(options.launch.master_port);
+      ::setenv("NCCL_COMM_ID", address.c_str(), 1);
+      nccl_.check(nccl_.get_unique_id(&id), ("the address " + address).c_str());
+      return id;
+    }
+    std::vector<NcclId> ids(static_cast<std::size_t>(size_));
+    if (rank_ == 0) nccl_.check(nccl_.get_unique_id(ids.data()), "starting");
+    hosts_->all_gather_host(ids.data(), sizeof(NcclId));
+    return ids[0];
+  }
+
+  void gather_names() {
+    constexpr std::size_t length = 64;
+    std::vector<char> all(length * static_cast<std::size_t>(size_));
+    const std::string mine = "rank " + std::to_string(rank_) + " on " + host_name();
+    std::memcpy(all.data() + static_cast<std::size_t>(rank_) * length, mine.c_str(), std::min(mine.size(), length - 1));
+    all_gather_host(all.data(), length);
+    for (int i = 0; i < size_; ++i) names_.emplace_back(all.data() + static_cast<std::size_t>(i) * length);
+  }
+
+  void gather(void* all, std::size_t bytes, cudaStream_t stream) {
+    const auto* mine = static_cast<const std::byte*>(all) + bytes * static_cast<std::size_t>(rank_);
+    nccl_.check(nccl_.all_gather(mine, all, bytes, NcclLibrary::bytes_type, ranks_, stream), "gathering");
+  }
+
+  void reserve(std::size_t bytes) {
+    if (bytes <= scratch_bytes_) return;
+    check(cudaFree(scratch_), "freeing memory for messages");
+    check(cudaMalloc(reinterpret_cast<void**>(&scratch_), bytes), "allocating memory for messages");
+    scratch_bytes_ = bytes;
+  }
+
+  NcclLibrary nccl_;
+  int rank_;
+  int size_;
+  Communicator* hosts_;  // null: none
+  NcclComm ranks_ = nullptr;
+  cudaStream_t own_stream_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::byte* scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+}  // namespace quaver::cuda
+
+extern "C" __attribute__((visibility("default"))) quaver::Communicator* quaver_make_nccl_communicator(
+    const quaver::NcclOptions* options) {
+  return new quaver::cuda::NcclCommunicator(*options);
+}
