@@ -19,6 +19,9 @@ class NcclCommunicator final : public Communicator {
  public:
   explicit NcclCommunicator(const NcclOptions& options)
       : rank_(options.launch.rank), size_(options.launch.size), hosts_(options.hosts) {
+    if (std::getenv("QUAVER_SHARE_GPU") != nullptr) {  // NCCL refuses a GPU twice on what it takes for one machine
+      ::setenv("NCCL_HOSTID", ("rank-" + std::to_string(rank_)).c_str(), 1);
+    }
     check(cudaSetDevice(options.device), "choosing the GPU");
     check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
     stream_ = own_stream_;
