@@ -279,6 +279,11 @@ struct ActivationBackward {
   QuantizedTensor& in_gradient;
   QuantizedTensor* out = nullptr;  // where given: the forward pass's result is requantized (and not observed again)
   const Casting& casting;
+
+  // The forward pass again, into `out`.
+  Activation recompute(const Casting& unobserved) const {
+    return {.kind = kind, .x = x, .factor = forward_factor, .limit = limit, .out = *out, .casting = unobserved};
+  }
 };
 
 // Head and loss in chunks of rows, so that the logits never exist whole. A current scale of dlogits is the chunk's.

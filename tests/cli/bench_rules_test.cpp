@@ -262,7 +262,7 @@ TEST(BenchmarkConfig, IsThatOfTheFilesOrTheUsualOne) {
   EXPECT_EQ(set.train.batch, 3);
   EXPECT_EQ(set.train.context, 32);
   EXPECT_EQ(set.model.vocab, 99);
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string file = folder.write("c.toml", "preset = \"tiny\"\nprecision.recipe = \"bf16\"\n").string();
   const Config own = benchmark_config({{file}, {"train.seed=9"}});
   EXPECT_EQ(own.preset, "tiny");

@@ -36,7 +36,7 @@ std::string told_on_stderr(const std::function<void()>& act) {
 }
 
 // Ten training tokens and five to validate with, as bytes.
-DataArguments two_documents(const Folder& folder) {
+DataArguments two_documents(const TemporaryFolder& folder) {
   DataArguments arguments;
   arguments.options.inputs = {folder.write("in.jsonl", "{\"text\":\"four\"}\n{\"text\":\"something\"}\n")};
   arguments.options.output = folder / "set";
@@ -45,7 +45,7 @@ DataArguments two_documents(const Folder& folder) {
 }
 
 TEST(DataWords, AreTheReportAndTheStages) {
-  const Folder folder;
+  const TemporaryFolder folder;
   DataArguments arguments = two_documents(folder);
   std::string out;
   const std::string error = told_on_stderr([&] { out = words_of([&] { EXPECT_EQ(data_verb(arguments), 0); }); });
@@ -58,7 +58,7 @@ TEST(DataWords, AreTheReportAndTheStages) {
 }
 
 TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
-  const Folder folder;
+  const TemporaryFolder folder;
   told_on_stderr([&] { words_of([&] { data_verb(two_documents(folder)); }); });
   const std::string set = (folder / "set").string();
   EXPECT_EQ(words_of([&] { verify_shards(set, Output::human); }), set + "/train-00000.qv: ok, 6 tokens\n" + set +
@@ -75,7 +75,7 @@ TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
   EXPECT_EQ(words_of([&] { inspect_verb(inspect); }),
             inspect.path + ": 5 tokens, quaver format\n" + inspect.path + ": ok, 5 tokens\n");
   for (const char* name : {"train-00000.qv", "valid-00000.qv"}) {  // an id, and the size
-    std::string bytes = contents_of(folder / "set" / name);
+    std::string bytes = contents(folder / "set" / name);
     bytes[256] ^= 1;
     folder.write(std::string("set/") + name, bytes);
   }
@@ -98,7 +98,7 @@ TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
 
 // A shard in llm.c's format does not tell its vocabulary; that of the data set is the one ids are checked against.
 TEST(VerifiedWords, IdsAreThoseOfTheDataSetsVocabulary) {
-  const Folder folder;
+  const TemporaryFolder folder;
   DataArguments arguments = two_documents(folder);
   arguments.options.format = ShardFormat::llmc;
   told_on_stderr([&] { words_of([&] { data_verb(arguments); }); });
@@ -133,16 +133,16 @@ TEST(PlanWords, HaveSharesInPercentThatAddUp) {
 class RunWords : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new Folder;
+    folder_ = new TemporaryFolder;
     Words words = tiny_training({"--dir=run", "--recipe=fp8-delayed", "--train.checkpoint_every=3"});
     ASSERT_EQ(quaver(*folder_, words).status, 0);
   }
   static void TearDownTestSuite() { delete folder_; }
 
   static std::string run() { return (*folder_ / "run").string(); }
-  static Folder* folder_;
+  static TemporaryFolder* folder_;
 };
-Folder* RunWords::folder_ = nullptr;
+TemporaryFolder* RunWords::folder_ = nullptr;
 
 TEST_F(RunWords, OfAnEvaluation) {
   RunArguments arguments;
@@ -173,7 +173,7 @@ TEST_F(RunWords, OfItsScales) {
   const std::string text = words_of([&] { EXPECT_EQ(inspect_verb(arguments), 0); });
   EXPECT_THAT(text, StartsWith(run() + ": step 6, "));
   EXPECT_THAT(text, HasSubstr(" parameters, fp8-delayed\n\nsite "));
-  const auto book = nlohmann::json::parse(contents_of(*folder_ / "run/scales.json"));
+  const auto book = nlohmann::json::parse(contents(*folder_ / "run/scales.json"));
   std::istringstream lines(text);
   std::size_t compared = 0;
   for (std::string line; std::getline(lines, line);) {

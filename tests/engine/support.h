@@ -45,7 +45,9 @@ inline Matrix to_floats(const Doubles& values, Size rows, Size cols) {
   return matrix;
 }
 
-// A tensor in a site, with both.
+inline SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
+
+// A tensor in a site, with the memory of both.
 struct Stored {
   Stored(const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both, const std::string& name = "site/x") {
     site.name = name;
@@ -168,6 +170,41 @@ inline double dot(const Doubles& a, const Doubles& b) {
   return sum;
 }
 
+// AdamW's first step on one parameter, its moments still zero.
+struct FirstAdamWStep {
+  FirstAdamWStep(Matrix& weight_, Matrix& gradient_)
+      : weight(weight_),
+        gradient(gradient_),
+        m(both({}), weight.rows, weight.cols),
+        v(both({}), weight.rows, weight.cols) {
+    for (Stored* moment : {&m, &v}) std::fill(moment->memory[0].begin(), moment->memory[0].end(), std::byte{0});
+  }
+
+  AdamW operation(float learning_rate) {
+    return {.weight = weight.view(),
+            .gradient = gradient.view(),
+            .moment1 = m.tensor.rows_matrix(),
+            .moment2_root = v.tensor.rows_matrix(),
+            .gradient_factor = &gradient_factor,
+            .summary = &summary,
+            .learning_rate = learning_rate,
+            .beta1 = 0.9F,
+            .beta2 = 0.95F,
+            .epsilon = 1e-8F,
+            .decay = 0,
+            .bias_correction1 = 0.1F,
+            .bias_correction2 = 0.05F,
+            .random = {}};
+  }
+
+  Matrix& weight;
+  Matrix& gradient;
+  Stored m;
+  Stored v;
+  float gradient_factor = 1;
+  GradientSummary summary;
+};
+
 // How the three roles of a linear layer are stored under each recipe.
 struct LayerSpecs {
   std::string name;
@@ -177,7 +214,12 @@ struct LayerSpecs {
   double error = 0;  // relative, that a GEMM of normal numbers may have from storing its operands so
 };
 
-inline SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
+// For the names of tests, which have letters, digits and underscores.
+inline std::string recipe_name(const testing::TestParamInfo<LayerSpecs>& instance) {
+  std::string name = instance.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 inline std::vector<LayerSpecs> all_layer_specs() {
   std::vector<LayerSpecs> all;

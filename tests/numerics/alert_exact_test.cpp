@@ -6,6 +6,7 @@
 #include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
 #include "numerics/running_level.h"
+#include "numerics/specs.h"
 #include "numerics/statistics.h"
 #include "quaver/error.h"
 
@@ -15,8 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr QuantSpec delayed_e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
 
 TEST(StateKeys, HaveAGroupANameAndAField) {
   EXPECT_EQ(state_key("group", "a/b", "field"), "alarms|group|a/b|field");

@@ -57,9 +57,7 @@ TEST_F(SiteLimits, UnderflowIsHarmlessFromTwentyDecibelsOn) {
 }
 
 TEST_F(SiteLimits, FourBitsMayTakeMoreToZero) {
-  const QuantSpec e2m1{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  add("four", e2m1, e2m1);
+  add("four", nvfp4_rows, nvfp4_rows);
   figure("four/x", Statistic::sqnr_db) = 30;  // no excuse in four bits
   expect_limits("four/x", Statistic::underflow_percent, AlertRule::underflow, {60, 60.1, 42.1, 41.9});
 }
@@ -181,10 +179,8 @@ TEST_F(SiteLimits, ShadowCosine) {
   figure(w, Statistic::shadow_cosine) = 0.449F;
   looks_until_raised();
   EXPECT_EQ(last.severity, Severity::critical);
-  const QuantSpec e2m1{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
   const QuantSpec bf16{.format = Format::bf16};
-  add("mixed", e2m1, bf16);
+  add("mixed", nvfp4_rows, bf16);
   figure("mixed/w", Statistic::shadow_cosine) = 0.701F;
   EXPECT_EQ(looks_until_raised(), 0) << "of the narrowest operand of the layer";
   figure("mixed/w", Statistic::shadow_cosine) = 0.699F;

@@ -102,9 +102,7 @@ TEST(Alerts, Saturation) {
 // NVFP4 clips 4% of the elements by design: nearest rounding of block scales. And its small elements are zeros.
 TEST(Alerts, FourBitBlocksAreNotAccused) {
   PlantedRun run;
-  const QuantSpec nvfp4{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  run.add("blocks.2.mlp.up", nvfp4, nvfp4);
+  run.add("blocks.2.mlp.up", nvfp4_rows, nvfp4_rows);
   run.steps(healthy, {.casts = [](ScaleBook& book) {
               for (const char* site : {"blocks.2.mlp.up/x", "blocks.2.mlp.up/w", "blocks.2.mlp.up/dy"}) {
                 book.entry(site).site.seen.saturated = 4'000;
@@ -329,9 +327,7 @@ TEST(Alerts, NormGrowth) {
 
 TEST(Alerts, ShadowCosineByTheLayersBits) {
   PlantedRun run;
-  const QuantSpec e2m1{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  run.add("blocks.5.mlp.up", e2m1, e2m1);
+  run.add("blocks.5.mlp.up", nvfp4_rows, nvfp4_rows);
   run.steps(healthy);
   run.steps(50, figure("blocks.5.mlp.up/w", Statistic::shadow_cosine, 0.85F));
   EXPECT_TRUE(run.all.empty()) << "four bits may be that far off";

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "numerics/alerts.h"
+#include "numerics/specs.h"
 
 namespace quaver::test {
 
@@ -23,10 +24,9 @@ struct Plant {
 class PlantedRun {
  public:
   explicit PlantedRun(const AlertConfig& config = {}, std::uint64_t seed = 1) : alarms(config), random_(seed) {
-    const QuantSpec e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
-    const QuantSpec e5m2{.format = Format::e5m2, .policy = ScalePolicy::delayed};
     const QuantSpec bf16{.format = Format::bf16};
-    for (const char* layer : {"blocks.0.attn.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down"}) add(layer, e4m3, e5m2);
+    for (const char* layer : {"blocks.0.attn.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down"})
+      add(layer, delayed_e4m3, delayed_e5m2);
     add("head", bf16, bf16);
   }
 

@@ -7,15 +7,14 @@
 #include <vector>
 
 #include "numerics/alerts.h"
+#include "numerics/specs.h"
 
 namespace quaver::test {
 
 class QuietRun : public testing::Test {
  protected:
   QuietRun() {
-    const QuantSpec e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
-    const QuantSpec e5m2{.format = Format::e5m2, .policy = ScalePolicy::delayed};
-    add("blocks.0.mlp.up", e4m3, e5m2);
+    add("blocks.0.mlp.up", delayed_e4m3, delayed_e5m2);
     now.learning_rate = 1e-3;
   }
 

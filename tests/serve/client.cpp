@@ -105,17 +105,6 @@ std::string token_line(std::uint16_t port) {
   return fmt::format("X-Quaver-Token: {}\r\n", server["change_token"].get<std::string>());
 }
 
-StoreFolder::StoreFolder() {
-  static std::atomic<int> counter{0};
-  path_ = std::filesystem::temp_directory_path() / fmt::format("quaver-serve-{}-{}", ::getpid(), counter++);
-  std::filesystem::create_directories(path_);
-}
-
-StoreFolder::~StoreFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 namespace {
 
 ServeOptions on_free_port(ServeOptions options) {

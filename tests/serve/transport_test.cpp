@@ -9,6 +9,7 @@
 
 #include "quaver/error.h"
 #include "serve/client.h"
+#include "serve/test_server.h"
 
 namespace quaver::test {
 namespace {
@@ -19,20 +20,9 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // Responds to every path with its name; /big is many megabytes, /events a stream, /slow takes 300 ms.
-class EchoServer {
+class EchoServer : public TestServer {
  public:
-  explicit EchoServer(const TransportLimits& limits = {})
-      : transport_("127.0.0.1", 0, limits), thread_([this] {
-          transport_.run({respond_to_head, respond});
-        }) {}
-  ~EchoServer() {
-    transport_.stop();
-    thread_.join();
-  }
-
-  Transport& operator*() { return transport_; }
-  Transport* operator->() { return &transport_; }
-  std::uint16_t port() const { return transport_.port(); }
+  explicit EchoServer(const TransportLimits& limits = {}) : TestServer({respond_to_head, respond}, limits) {}
 
  private:
   static std::optional<Response> respond_to_head(const Request& head) {
@@ -50,9 +40,6 @@ class EchoServer {
     static const std::string big(std::size_t{16} << 20U, 'x');  // more than the kernel buffers
     return json_response(request.path == "/big" ? big : request.path + request.body);
   }
-
-  Transport transport_;
-  std::thread thread_;
 };
 
 double seconds_to_body(std::uint16_t port, std::string_view path = "/hello") {

@@ -13,7 +13,7 @@
 #include "quaver/error.h"
 #include "serve/client.h"
 #include "serve/descriptor.h"
-#include "serve/transport.h"
+#include "serve/test_server.h"
 
 namespace quaver::test {
 namespace {
@@ -21,28 +21,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A transport with the test's handler, running for the duration of the test.
-class TestServer {
- public:
-  TestServer(RequestHandler handler, const TransportLimits& limits = {}, const std::string& host = "127.0.0.1")
-      : handler_(std::move(handler)), transport_(host, 0, limits), thread_([this] { transport_.run(handler_); }) {}
-  ~TestServer() { stop(); }
-  TestServer(const TestServer&) = delete;
-  TestServer& operator=(const TestServer&) = delete;
-
-  void stop() {
-    transport_.stop();
-    if (thread_.joinable()) thread_.join();
-  }
-  std::uint16_t port() const { return transport_.port(); }
-  Transport* operator->() { return &transport_; }
-
- private:
-  const RequestHandler handler_;
-  Transport transport_;
-  std::thread thread_;
-};
 
 RequestHandler always(const Response& response) {
   return {.respond_to_head = [](const Request&) { return std::nullopt; },

@@ -75,11 +75,7 @@ TEST_P(Products, AgreeWithADoubleSumAndApproximateTheTrueProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Products, testing::ValuesIn(all_layer_specs()), [](const auto& instance) {
-  std::string name = instance.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Recipes, Products, testing::ValuesIn(all_layer_specs()), recipe_name);
 
 class MatmulOptions : public testing::TestWithParam<Accumulator> {};
 

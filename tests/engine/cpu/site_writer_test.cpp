@@ -150,11 +150,7 @@ TEST_P(Sites, TheSameCallTwiceGivesTheSameBytes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Sites, testing::ValuesIn(all_layer_specs()), [](const auto& instance) {
-  std::string name = instance.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Recipes, Sites, testing::ValuesIn(all_layer_specs()), recipe_name);
 
 class KnownScales : public testing::TestWithParam<ScalePolicy> {};
 
