@@ -30,7 +30,7 @@ StepBenchmark measured_by_hand() {
   benchmark.parameters = 1'234'567;
   benchmark.tokens_per_step = 128;
   benchmark.flops_per_token = 5e9;
-  benchmark.narrow_share = 0.625;
+  benchmark.low_precision_share = 0.625;
   benchmark.setup_seconds = 1.5;
   benchmark.step_seconds = {0.125, 0.5, 0.25};
   benchmark.losses = {6, 5, 4, 3};

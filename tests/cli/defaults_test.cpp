@@ -85,17 +85,17 @@ TEST(Shortcuts, StandForSettings) {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     return outcome.out;
   };
-  const std::string wide = plan({"--recipe", "bf16"});
-  const std::string narrow = plan({"--recipe", "fp8-current"});
-  EXPECT_NE(wide, narrow);
-  EXPECT_EQ(plan({"--precision.recipe", "bf16"}), wide);
-  EXPECT_EQ(plan({"--precision.recipe=bf16"}), wide);
-  EXPECT_EQ(plan({"--recipe=fp8-current", "--precision.recipe=bf16"}), wide);
-  EXPECT_EQ(plan({"--precision.recipe=bf16", "--recipe", "fp8-current"}), narrow);
+  const std::string bf16 = plan({"--recipe", "bf16"});
+  const std::string fp8 = plan({"--recipe", "fp8-current"});
+  EXPECT_NE(bf16, fp8);
+  EXPECT_EQ(plan({"--precision.recipe", "bf16"}), bf16);
+  EXPECT_EQ(plan({"--precision.recipe=bf16"}), bf16);
+  EXPECT_EQ(plan({"--recipe=fp8-current", "--precision.recipe=bf16"}), bf16);
+  EXPECT_EQ(plan({"--precision.recipe=bf16", "--recipe", "fp8-current"}), fp8);
   const std::string file = folder.write("c.toml", "precision.recipe = \"bf16\"\n").string();
-  EXPECT_EQ(plan({file}), wide);
-  EXPECT_EQ(plan({file, "--recipe", "fp8-current"}), narrow) << "whatever a file says";
-  EXPECT_EQ(plan({"--recipe", "fp8-current", file}), narrow);
+  EXPECT_EQ(plan({file}), bf16);
+  EXPECT_EQ(plan({file, "--recipe", "fp8-current"}), fp8) << "whatever a file says";
+  EXPECT_EQ(plan({"--recipe", "fp8-current", file}), fp8);
   // A value may begin with a dash: it is refused as a value, not taken for an option.
   const Outcome negative = quaver(folder, {"inspect", "plan", "--model.layers", "-1"});
   EXPECT_EQ(negative.status, 1);

@@ -35,7 +35,7 @@ ProgressLine line_at(std::int64_t step) {
   line.gradient_norm = 0.515;
   line.tokens_per_second = 12345;
   line.tflops = 1.234;
-  line.narrow_percent = 91.75;
+  line.low_precision_percent = 91.75;
   return line;
 }
 

@@ -61,7 +61,7 @@ ProgressLine step(std::int64_t number, std::int64_t steps = 300) {
   line.gradient_norm = 0.51;
   line.tokens_per_second = 12345;
   line.tflops = 1.234;
-  line.narrow_percent = 91.7;
+  line.low_precision_percent = 91.7;
   return line;
 }
 

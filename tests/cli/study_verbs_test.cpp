@@ -186,15 +186,15 @@ TEST(LocalizeVerb, WritesAPlanThatARunTrainsWithAndRecords) {
   const auto recorded = store.document(id, "localization");
   ASSERT_TRUE(recorded.has_value());
   EXPECT_EQ(json::parse(*recorded), map);
-  std::set<std::string> narrow;
+  std::set<std::string> in_mxfp4;
   for (const SiteDescription& site : store.run(id).sites) {
-    if (site.state.recipe == "mxfp4") narrow.insert(site.name);
+    if (site.state.recipe == "mxfp4") in_mxfp4.insert(site.name);
   }
   std::set<std::string> proposed;
   for (const json& site : map["sites"]) {
     if (site["tried"].get<bool>() && !site["kept_wide"].get<bool>()) proposed.insert(site["site"]);
   }
-  EXPECT_EQ(narrow, proposed);
+  EXPECT_EQ(in_mxfp4, proposed);
 }
 
 TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
@@ -218,7 +218,7 @@ TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
   EXPECT_EQ(quaver(folder, look + Words{"--out", "again"}).status, 0) << "a run without a record has nothing to add to";
 }
 
-TEST(LocalizeVerb, ABudgetOfNothingKeepsAllWideAndALargeOneNothing) {
+TEST(LocalizeVerb, ABudgetOfNothingKeepsAllInHighPrecisionAndALargeOneNothing) {
   const TemporaryFolder folder;
   const json none = parsed(quaver(folder, short_localization({"--budget", "0", "--json", "--out", "none"})));
   const json all = parsed(quaver(folder, short_localization({"--budget", "100%", "--json", "--out", "all"})));

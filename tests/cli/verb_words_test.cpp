@@ -121,11 +121,11 @@ TEST(PlanWords, HaveSharesInPercentThatAddUp) {
                                      {"model.layers=1", "model.width=64", "model.heads=2", "model.context=16"});
     return words_of([&] { EXPECT_EQ(inspect_verb(arguments), 0); });
   };
-  const std::string wide = plan({"precision.recipe=bf16"});
-  EXPECT_THAT(wide, HasSubstr("\nshare of the matrix products' operations: bf16 100.0 %\n"));
+  const std::string bf16 = plan({"precision.recipe=bf16"});
+  EXPECT_THAT(bf16, HasSubstr("\nshare of the matrix products' operations: bf16 100.0 %\n"));
   // A block has 12·64² weights, the head 320·64: a byte vocabulary, rounded up. The head is kept in high precision.
-  const std::string narrow = plan({"precision.recipe=fp8-current"});
-  EXPECT_THAT(narrow, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 320.0 / (320 + 12 * 64)))) << narrow;
+  const std::string fp8 = plan({"precision.recipe=fp8-current"});
+  EXPECT_THAT(fp8, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 320.0 / (320 + 12 * 64)))) << fp8;
   const std::string given = plan({"precision.recipe=fp8-current", "model.vocab=1000"});
   EXPECT_THAT(given, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 1000.0 / (1000 + 12 * 64)))) << given;
 }

@@ -149,13 +149,13 @@ TEST(EvalVerb, LooksAtTheModelInAnotherPrecision) {
   };
   const json own = loss_in({});
   EXPECT_EQ(own["recipe"], "bf16");
-  const json narrow = loss_in({"--recipe", "fp8-row"});
-  EXPECT_EQ(narrow["recipe"], "fp8-row");
-  EXPECT_NE(narrow["validation_loss"], own["validation_loss"]);
+  const json fp8 = loss_in({"--recipe", "fp8-row"});
+  EXPECT_EQ(fp8["recipe"], "fp8-row");
+  EXPECT_NE(fp8["validation_loss"], own["validation_loss"]);
   const json one_role = loss_in({"--precision.layers.\"blocks.*/w\"=fp8-row"});
   EXPECT_EQ(one_role["layers"], (json{{"blocks.*/w", "fp8-row"}}));
   EXPECT_NE(one_role["validation_loss"], own["validation_loss"]);
-  EXPECT_NE(one_role["validation_loss"], narrow["validation_loss"]);
+  EXPECT_NE(one_role["validation_loss"], fp8["validation_loss"]);
   EXPECT_EQ(loss_in({})["validation_loss"], own["validation_loss"]);
   const Outcome told = quaver(folder, {"eval", "run", "--batches=1", "--precision.layers.\"blocks.*/w\"=fp8-row"});
   EXPECT_THAT(told.out, HasSubstr("bf16 (blocks.*/w: fp8-row): validation loss"));

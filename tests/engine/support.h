@@ -100,13 +100,13 @@ inline Doubles values_of(const CodeMatrix& matrix) {
 inline Doubles values_of(const Operand& operand) {
   const Doubles values = values_of(operand.matrix);
   if (!operand.transposed) return values;
-  Doubles turned(values.size());
+  Doubles transposed(values.size());
   for (Size r = 0; r < operand.matrix.rows; ++r) {
     for (Size c = 0; c < operand.matrix.cols; ++c) {
-      turned[index(c * operand.matrix.rows + r)] = values[index(r * operand.matrix.cols + c)];
+      transposed[index(c * operand.matrix.rows + r)] = values[index(r * operand.matrix.cols + c)];
     }
   }
-  return turned;
+  return transposed;
 }
 
 // a[m × k]·b[n × k]ᵀ
@@ -223,14 +223,14 @@ inline std::string recipe_name(const testing::TestParamInfo<LayerSpecs>& instanc
 
 inline std::vector<LayerSpecs> all_layer_specs() {
   std::vector<LayerSpecs> all;
-  const auto wide = [&](const char* name, Format format, double error) {
+  const auto high_precision = [&](const char* name, Format format, double error) {
     const SiteSpec spec = both({.format = format});
     all.push_back({name, spec, spec, spec, error});
   };
-  wide("fp32", Format::f32, 1e-6);
-  wide("tf32", Format::tf32, 1e-3);
-  wide("bf16", Format::bf16, 6e-3);
-  wide("fp16", Format::f16, 1e-3);
+  high_precision("fp32", Format::f32, 1e-6);
+  high_precision("tf32", Format::tf32, 1e-3);
+  high_precision("bf16", Format::bf16, 6e-3);
+  high_precision("fp16", Format::f16, 1e-3);
   for (const auto& [name, policy] : {std::pair{"fp8-current", ScalePolicy::current},
                                      {"fp8-delayed", ScalePolicy::delayed},
                                      {"fp8-static", ScalePolicy::fixed},
@@ -241,7 +241,7 @@ inline std::vector<LayerSpecs> all_layer_specs() {
   const QuantSpec row{.format = Format::e4m3, .block = block::row, .policy = ScalePolicy::current};
   all.push_back({"fp8-row", both(row), both(row), both(row), 0.06});
   const QuantSpec bf16{.format = Format::bf16};
-  all.push_back({"fp8-row-wide", {row, bf16}, both(row), {row, bf16}, 0.06});
+  all.push_back({"fp8-row-bf16-wgrad", {row, bf16}, both(row), {row, bf16}, 0.06});
   const QuantSpec line{.format = Format::e4m3, .block = block::b1x128, .policy = ScalePolicy::current};
   QuantSpec square = line;
   square.block = block::b128x128;

@@ -4,7 +4,7 @@
 namespace quaver::test {
 namespace {
 
-class EmbeddingTest : public WideTest {};
+class EmbeddingTest : public HighPrecisionTest {};
 
 struct EmbedCase {
   Size batch;
@@ -49,7 +49,7 @@ TEST_P(EmbeddingTest, Forward) {
                               .positions = has_positions ? positions.gpu() : View{},
                               .factor = 1.3F,
                               .out = out.gpu()});
-        expect_near(what, out, wide_bound(pair()));
+        expect_near(what, out, high_precision_bound(pair()));
       }
     }
   }
@@ -76,15 +76,15 @@ TEST_P(EmbeddingTest, Backward) {
                                     .table_gradient = table.gpu(),
                                     .positions_gradient = has_positions ? positions.gpu() : View{}});
       // Sums of FP32 products whatever the gradient is stored in.
-      expect_near(what + ", table", table, bound::wide_f32);
-      expect_near(what + ", positions", positions, bound::wide_f32);
+      expect_near(what + ", table", table, bound::f32);
+      expect_near(what + ", positions", positions, bound::f32);
     }
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(EmbeddingTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
-class HeadsTest : public WideTest {
+class HeadsTest : public HighPrecisionTest {
  protected:
   void compare(const HeadLayout& layout, float theta, bool has_gains) {
     const std::string what = "prepare_heads " + std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) +
@@ -105,7 +105,7 @@ class HeadsTest : public WideTest {
                            in.gpu(), out.gpu()};
     pair().cpu->run(cpu);
     pair().gpu->run(gpu);
-    expect_near(what, out, wide_bound(pair()), 0.1);
+    expect_near(what, out, high_precision_bound(pair()), 0.1);
     pair().cpu->run(PrepareHeadsBackward{.forward = cpu,
                                          .gradient = gradient.cpu(),
                                          .query_gain_gradient = optional(query_gradient.cpu()),
@@ -116,13 +116,13 @@ class HeadsTest : public WideTest {
                                          .query_gain_gradient = optional(query_gradient.gpu()),
                                          .key_gain_gradient = optional(key_gradient.gpu()),
                                          .factor = 1.5F});
-    expect_near(what + ", backward", gradient, wide_bound(pair()), 0.1);
+    expect_near(what + ", backward", gradient, high_precision_bound(pair()), 0.1);
     const double floor = std::sqrt(static_cast<double>(layout.tokens() * layout.heads));
-    expect_near(what + ", query gain", query_gradient, wide_bound(pair()), floor);
-    expect_near(what + ", key gain", key_gradient, wide_bound(pair()), floor);
+    expect_near(what + ", query gain", query_gradient, high_precision_bound(pair()), floor);
+    expect_near(what + ", key gain", key_gradient, high_precision_bound(pair()), floor);
     pair().cpu->run(PrepareHeads{layout, theta, cpu.query_gain, cpu.key_gain, 1e-5F, in.cpu(), in.cpu()});
     pair().gpu->run(PrepareHeads{layout, theta, gpu.query_gain, gpu.key_gain, 1e-5F, in.gpu(), in.gpu()});
-    expect_near(what + ", in place", in, wide_bound(pair()), 0.1);
+    expect_near(what + ", in place", in, high_precision_bound(pair()), 0.1);
   }
 };
 
@@ -139,7 +139,7 @@ TEST_P(HeadsTest, NormAndRotation) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(HeadsTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(HeadsTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -8,7 +8,7 @@ namespace {
 const Casting casting{.seed = 21, .step = 4};
 constexpr float known_scale = 32;
 
-SiteSpec wide_spec(const Pair& pair) { return both({.format = pair.gpu->high_precision()}); }
+SiteSpec high_precision_spec(const Pair& pair) { return both({.format = pair.gpu->high_precision()}); }
 SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
 
 // What every norm operation reads, on both engines.
@@ -74,11 +74,12 @@ struct Factors {
 constexpr Factors odd_factors{0.8F, 1.25F};
 constexpr Factors plain_factors{1, 1};  // those of nearly all models
 
-class NormTest : public WideTest {
+class NormTest : public HighPrecisionTest {
  protected:
   std::vector<NamedSpec> producer_specs() const {
-    return {
-        {"wide", wide_spec(pair())}, {"delayed e4m3", delayed(Format::e4m3)}, {"delayed e5m2", delayed(Format::e5m2)}};
+    return {{"high precision", high_precision_spec(pair())},
+            {"delayed e4m3", delayed(Format::e4m3)},
+            {"delayed e5m2", delayed(Format::e5m2)}};
   }
 
   struct AddNormCase {
@@ -112,8 +113,8 @@ class NormTest : public WideTest {
                             .stats = in.stats.gpu(),
                             .out = out.gpu(),
                             .casting = casting});
-    expect_near(what + ", sum", sum, wide_bound(pair()));
-    expect_near(what + ", stats", in.stats, wide_bound(pair()));
+    expect_near(what + ", sum", sum, high_precision_bound(pair()));
+    expect_near(what + ", stats", in.stats, high_precision_bound(pair()));
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
   }
@@ -152,7 +153,7 @@ class NormTest : public WideTest {
                                     .branch_gradient = branch_spec != nullptr ? &branch.gpu() : nullptr,
                                     .gradients = gradients.gpu(),
                                     .casting = casting});
-    const double limit = wide_bound(pair());
+    const double limit = high_precision_bound(pair());
     expect_near(what + ", gradient", has_next ? next : gradient, limit, 0.1);
     gradients.compare(what, limit, shape.rows);
     if (branch_spec == nullptr) return;
@@ -246,7 +247,7 @@ TEST_P(NormTest, ManyTilesABlock) {
 TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
-    for (const SiteSpec& branch_spec : {wide_spec(pair()), delayed(Format::e5m2)}) {
+    for (const SiteSpec& branch_spec : {high_precision_spec(pair()), delayed(Format::e5m2)}) {
       for (const Shape& shape :
            shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
         const std::string what = "norm cast again into " + named.name + ", " + text_of(shape);
@@ -308,8 +309,8 @@ TEST_P(NormTest, NormAdd) {
                                 .stats = in.stats.gpu(),
                                 .out = writes ? &out.gpu() : nullptr,
                                 .casting = casting});
-        expect_near(what + ", sum", in.sum, wide_bound(pair()), 0.1);
-        expect_near(what + ", stats", in.stats, wide_bound(pair()));
+        expect_near(what + ", sum", in.sum, high_precision_bound(pair()), 0.1);
+        expect_near(what + ", stats", in.stats, high_precision_bound(pair()));
         if (writes) expect_close(what, pair(), out);
       }
     }
@@ -354,8 +355,8 @@ TEST_P(NormTest, NormAddBackward) {
                                           .branch_gradient = branch.gpu(),
                                           .gradients = gradients.gpu(),
                                           .casting = casting});
-          expect_near(what + ", gradient", has_next ? next : gradient, wide_bound(pair()));
-          gradients.compare(what, wide_bound(pair()), shape.rows);
+          expect_near(what + ", gradient", has_next ? next : gradient, high_precision_bound(pair()));
+          gradients.compare(what, high_precision_bound(pair()), shape.rows);
           // The rounding of a gradient in BF16 is multiplied by 1/std, which a row of few elements makes large.
           if (shape.cols > 16) expect_close(what + ", branch gradient", pair(), branch);
         }
@@ -371,16 +372,16 @@ TEST_P(NormTest, Combine) {
     Twin out(pair(), shape.rows, shape.cols, 99);
     pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 0.7F, .add = -1.5F, .out = out.cpu()});
     pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 0.7F, .add = -1.5F, .out = out.gpu()});
-    expect_near("combine " + text_of(shape), out, wide_bound(pair()));
+    expect_near("combine " + text_of(shape), out, high_precision_bound(pair()));
     pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 2, .add = 0.5F, .out = x.cpu()});
     pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 2, .add = 0.5F, .out = x.gpu()});
-    expect_near("combine in place " + text_of(shape), x, wide_bound(pair()));
+    expect_near("combine in place " + text_of(shape), x, high_precision_bound(pair()));
     pair().gpu->run(FillZero{out.gpu()});
     for (const float value : out.from_gpu().values) EXPECT_EQ(value, 0) << "fill_zero " << text_of(shape);
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(NormTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(NormTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -7,7 +7,7 @@
 namespace quaver::test {
 namespace {
 
-class MeasureTest : public WideTest {
+class MeasureTest : public HighPrecisionTest {
  protected:
   void compare(const std::string& what, std::vector<Matrix> values, Clip clip, float limit, float unscale) {
     std::vector<std::unique_ptr<Twin>> gradients;
@@ -86,7 +86,7 @@ TEST_P(MeasureTest, WhatIsNotFiniteAndWhatIsLarge) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(MeasureTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(MeasureTest);
 
 struct Storage {
   const char* name;
@@ -106,7 +106,7 @@ constexpr Storage storages[] = {{"f32, f32", Kept::f32, Rounding::nearest_even, 
                                 {"bf16 stochastic, bf16", Kept::bf16, Rounding::stochastic, bf16_moments},
                                 {"bf16 stochastic, fp8", Kept::bf16, Rounding::stochastic, fp8_moments}};
 
-class AdamWTest : public WideTest {
+class AdamWTest : public HighPrecisionTest {
  protected:
   struct Trained {
     Trained(Pair& pair, const Storage& storage_, const Shape& shape)
@@ -241,7 +241,7 @@ TEST_P(AdamWTest, GradientsThatAreNotFiniteMoveNothing) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(AdamWTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(AdamWTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -10,13 +10,13 @@ namespace {
 constexpr float known_scale = 8;  // of sites whose scale comes from the steps before
 const Casting casting{.seed = 0x123456789ULL, .step = 77};
 
-class QuantizeTest : public WideTest {
+class QuantizeTest : public HighPrecisionTest {
  protected:
   struct Options {
     Copies copies = Copies::both;
     float scale = known_scale;
     float factor = 1;
-    Kept source = Kept::wide;
+    Kept source = Kept::high_precision;
     Casting how = casting;
   };
 
@@ -195,7 +195,7 @@ TEST_P(QuantizeTest, EveryBf16ValueInEveryFormat) {
   for (std::uint32_t code = 0; code < 65536; ++code) values.values[code] = decode(Format::bf16, code);
   for (const Format format : {Format::e4m3, Format::e5m2, Format::bf16, Format::f16, Format::tf32, Format::f32}) {
     const NamedSpec named{"every BF16 value in " + std::string(info(format).name), both({.format = format})};
-    for (const Kept source : {Kept::wide, Kept::f32, Kept::bf16}) compare(named, values, {.source = source});
+    for (const Kept source : {Kept::high_precision, Kept::f32, Kept::bf16}) compare(named, values, {.source = source});
     compare(named, values, {.factor = 0.3F, .source = Kept::f32});
   }
 }
@@ -217,7 +217,7 @@ TEST_P(QuantizeTest, ADenseSweepOfFp32InEveryFormat) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(QuantizeTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(QuantizeTest);
 
 }  // namespace
 }  // namespace quaver::test

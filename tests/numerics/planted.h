@@ -41,7 +41,7 @@ class PlantedRun {
 
   ScaleEntry& entry(const std::string& site) { return book.entry(site); }
 
-  SiteSample& figures(const std::string& site) {
+  SiteSample& site_sample(const std::string& site) {
     for (std::size_t i = 0; i < sample.sites.size(); ++i) {
       if (book.entries()[i]->site.name == site) return sample.sites[i];
     }

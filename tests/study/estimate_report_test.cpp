@@ -32,7 +32,7 @@ Estimate made_up() {
   estimate.parameters = 1'500'000;
   estimate.tokens_per_step = 16'384;
   estimate.flops_per_token = 1e9;
-  estimate.narrow_share = 0.875;
+  estimate.low_precision_share = 0.875;
   estimate.time = TimeEstimate{.seconds_per_step = 0.5, .origin = Origin::measured, .how = "a clock"};
   return estimate;
 }

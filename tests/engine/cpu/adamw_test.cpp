@@ -165,7 +165,7 @@ TEST(AdamW, DoesNothingWhenAGradientWasNotFinite) {
   }
 }
 
-TEST(AdamW, NarrowMomentsStayCloseToFp32) {
+TEST(AdamW, LowPrecisionMomentsStayCloseToFp32) {
   const auto engine = make_cpu_engine(1);
   const Size rows = 20;
   const Size cols = 150;

@@ -77,14 +77,14 @@ struct Team {
   // The values of the team's warps.
   template <class Value>
   __device__ const Value* share(Value value, Value (&parts)[2][32]) {
-    turn ^= 1;
-    Value* mine = parts[turn] + index * kWarps;
+    buffer ^= 1;
+    Value* mine = parts[buffer] + index * kWarps;
     if (lane == 0) mine[warp] = value;
     asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarps * 32) : "memory");
     return mine;
   }
 
-  int turn = 0;
+  int buffer = 0;
 };
 
 __device__ inline float sum_of(const float (&v)[8]) {
