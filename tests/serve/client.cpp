@@ -42,6 +42,17 @@ bool Client::send(std::string_view bytes) {
   return true;
 }
 
+std::size_t Client::send_some(std::string_view bytes, std::chrono::milliseconds longest) {
+  std::size_t sent = 0;
+  pollfd waiting{socket_.get(), POLLOUT, 0};
+  while (sent < bytes.size() && poll(&waiting, 1, static_cast<int>(longest.count())) > 0) {
+    const ssize_t count = ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count <= 0) break;
+    sent += static_cast<std::size_t>(count);
+  }
+  return sent;
+}
+
 void Client::end_sending() { shutdown(socket_.get(), SHUT_WR); }
 
 bool Client::receive_some(Clock::time_point end) {

@@ -30,6 +30,9 @@ class Client {
   explicit Client(std::uint16_t port);
 
   bool send(std::string_view bytes);
+
+  // Sends until the connection has taken no byte for the time given. How many it took.
+  std::size_t send_some(std::string_view bytes, std::chrono::milliseconds longest);
   void end_sending();
 
   // One response, by its Content-Length, or up to the end of the connection where it has none.

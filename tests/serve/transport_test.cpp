@@ -2,6 +2,7 @@
 #include "serve/transport.h"
 
 #include <chrono>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
@@ -199,6 +200,25 @@ TEST(Transport, AThousandStreamsDoNotKeepOthersFromBeingAnswered) {
     EXPECT_EQ(reply.header("Connection"), "close");
   }
   EXPECT_EQ(told_to_wait, 952);
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+TEST(Transport, ConnectionsAndStreamsHaveNoThreadsOfTheirOwn) {
+  EchoServer server;
+  EXPECT_EQ(ask(server.port(), get(server.port(), "/hello")).status, 200);
+  const std::ptrdiff_t before = threads_of_this_process();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) {
+    for (const std::string& sent : {std::string(), std::string("GET /half"), get(server.port(), "/events")}) {
+      clients.push_back(std::make_unique<Client>(server.port()));
+      clients.back()->send(sent);
+    }
+  }
+  ASSERT_TRUE(becomes_true([&] { return server->connections() >= 120 && server->streams() == 40; }, 5s));
+  EXPECT_EQ(threads_of_this_process(), before);
 }
 
 TEST(Transport, SilentConnectionsAndHalfRequestsHoldUpNobody) {
