@@ -1,4 +1,4 @@
-// A run that never was: sites with figures as a healthy run has them, step by step, into which tests plant failures.
+// A run that never was: sites with statistics as a healthy run has them, step by step, into which tests plant failures.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,10 @@ class PlantedRun;
 
 // Changes what a healthy step looked like.
 struct Plant {
-  std::function<void(StepMetrics&)> step = nullptr;   // the run's figures
+  std::function<void(StepMetrics&)> step = nullptr;   // the run's metrics
   std::function<void(ScaleBook&)> casts = nullptr;    // what sites saw, before the book takes it
   std::function<void(ScaleBook&)> scales = nullptr;   // the book afterward
-  std::function<void(PlantedRun&)> sample = nullptr;  // the sample's figures
+  std::function<void(PlantedRun&)> sample = nullptr;  // the sample's statistics
 };
 
 class PlantedRun {

@@ -44,7 +44,7 @@ class QuietRun : public testing::Test {
     return alarms.watch(now, book, &sample);
   }
 
-  // Looks until an alert is raised; 0: never within `most`.
+  // Samples until an alert is raised; 0: never within `most`.
   int samples_until_raised(int most = 40) {
     for (int i = 1; i <= most; ++i) {
       const std::vector<Alert> raised = watch();
@@ -64,7 +64,7 @@ class QuietRun : public testing::Test {
 
   struct Levels {
     double inside, beyond, borderline, healthy;
-    int raised_after = 3;  // looks
+    int raised_after = 3;  // samples
   };
 
   // A statistic of a sample: just inside the limit nothing is raised; just beyond, after three; between limit and
