@@ -26,10 +26,14 @@ class ActivationTest : public HighPrecisionTest {
         std::string(function.name) + " into " + named.name + ", " + text_of(shape) + ", limit " + std::to_string(limit);
     Twin x(pair(), normal_matrix(shape.rows, shape.cols * function.inputs, 1, 2));
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
-    pair().cpu->run(Activation{
-        .kind = function.kind, .x = x.cpu(), .factor = factor, .limit = limit, .out = out.cpu(), .casting = casting});
-    pair().gpu->run(Activation{
-        .kind = function.kind, .x = x.gpu(), .factor = factor, .limit = limit, .out = out.gpu(), .casting = casting});
+    pair().run([&](On on) {
+      return Activation{.kind = function.kind,
+                        .x = x.on(on),
+                        .factor = factor,
+                        .limit = limit,
+                        .out = out.on(on),
+                        .casting = casting};
+    });
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
   }
@@ -43,22 +47,16 @@ class ActivationTest : public HighPrecisionTest {
     Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 2));
     TwinTensor out(pair(), named.spec, shape.rows, width, Copies::both, {known_scale});
     Twin& sums = out.sum_columns(0.5F);
-    pair().cpu->run(ActivationBackward{.kind = function.kind,
-                                       .x = x.cpu(),
-                                       .out_gradient = dy.cpu(),
-                                       .forward_factor = forward_factor,
-                                       .factor = factor,
-                                       .limit = limit,
-                                       .in_gradient = out.cpu(),
-                                       .casting = casting});
-    pair().gpu->run(ActivationBackward{.kind = function.kind,
-                                       .x = x.gpu(),
-                                       .out_gradient = dy.gpu(),
-                                       .forward_factor = forward_factor,
-                                       .factor = factor,
-                                       .limit = limit,
-                                       .in_gradient = out.gpu(),
-                                       .casting = casting});
+    pair().run([&](On on) {
+      return ActivationBackward{.kind = function.kind,
+                                .x = x.on(on),
+                                .out_gradient = dy.on(on),
+                                .forward_factor = forward_factor,
+                                .factor = factor,
+                                .limit = limit,
+                                .in_gradient = out.on(on),
+                                .casting = casting};
+    });
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
     expect_near(what + ", column sums", sums, high_precision_bound(pair()), std::sqrt(static_cast<double>(shape.rows)));

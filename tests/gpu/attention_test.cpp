@@ -61,8 +61,8 @@ TEST_P(AttentionTest, ForwardAndBackward) {
     Twin result(pair(), layout.tokens(), out, 99);
     Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 99, Kept::f32);
     Cells<float> max_logit(pair(), {-1e30F});
-    pair().cpu->run(Attention{layout, qkv.cpu(), scale, result.cpu(), log_sum.cpu(), max_logit.cpu()});
-    pair().gpu->run(Attention{layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), max_logit.gpu()});
+    pair().run(
+        [&](On on) { return Attention{layout, qkv.on(on), scale, result.on(on), log_sum.on(on), max_logit.on(on)}; });
     const double limit = gemm_bound(pair());
     expect_near(what + ", result", result, limit, 0.05);
     expect_near(what + ", log sum", log_sum, limit, 0.1);
@@ -72,8 +72,9 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
     Twin gradient(pair(), layout.tokens(), layout.width(), 99);
-    pair().cpu->run(AttentionBackward{layout, qkv.cpu(), result.cpu(), log_sum.cpu(), dy.cpu(), scale, gradient.cpu()});
-    pair().gpu->run(AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
+    pair().run([&](On on) {
+      return AttentionBackward{layout, qkv.on(on), result.on(on), log_sum.on(on), dy.on(on), scale, gradient.on(on)};
+    });
     expect_near_parts(what + ", backward", layout, gradient, limit);
   }
 }

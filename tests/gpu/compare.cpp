@@ -217,7 +217,7 @@ void expect_same_bytes(const std::string& what, const std::vector<std::byte>& ex
 
 void expect_close(const std::string& what, const Pair& pair, const TwinTensor& tensor) {
   auto& twin = const_cast<TwinTensor&>(tensor);
-  const SiteSpec& spec = twin.gpu_site().spec;
+  const SiteSpec& spec = twin.site(On::gpu).spec;
   if (twin.gpu().has_rows()) {
     expect_close_side(what + ", rows", pair, twin.cpu_rows(), twin.gpu_rows(), close_limit(pair, spec.rows));
   }
@@ -235,7 +235,7 @@ void expect_statistics(const std::string& what, const Pair& pair, TwinTensor& te
                        Statistics statistics) {
   const CastStatistics expected = tensor.take_cpu_seen();
   const CastStatistics actual = tensor.take_gpu_seen();
-  const Format format = tensor.gpu_site().spec.rows.format;
+  const Format format = tensor.site(On::gpu).spec.rows.format;
   const bool as_it_is = format == Format::f32 || format == pair.gpu->high_precision();
   if (as_it_is && detail == Detail::counts && actual.count == 0) return;
   EXPECT_EQ(expected.count, actual.count) << what << ": count";

@@ -37,18 +37,14 @@ class MatmulTest : public HighPrecisionTest {
     const Size n = cpu_b.extent();
     Twin out(pair(), options.accumulate ? normal_matrix(m, n, 11) : Matrix(m, n, 99), options.out);
     Twin bias(pair(), normal_matrix(1, n, 12), Kept::f32);
-    pair().cpu->run(Gemm{.a = cpu_a,
-                         .b = cpu_b,
-                         .out = out.cpu(),
-                         .bias = options.bias ? bias.cpu() : View{},
-                         .alpha = options.alpha,
-                         .accumulate = options.accumulate});
-    pair().gpu->run(Gemm{.a = gpu_a,
-                         .b = gpu_b,
-                         .out = out.gpu(),
-                         .bias = options.bias ? bias.gpu() : View{},
-                         .alpha = options.alpha,
-                         .accumulate = options.accumulate});
+    pair().run([&](On on) {
+      return Gemm{.a = on == On::cpu ? cpu_a : gpu_a,
+                  .b = on == On::cpu ? cpu_b : gpu_b,
+                  .out = out.on(on),
+                  .bias = options.bias ? bias.on(on) : View{},
+                  .alpha = options.alpha,
+                  .accumulate = options.accumulate};
+    });
     const double typical = 0.5 * std::sqrt(static_cast<double>(cpu_a.reduction()));  // of a sum of that many products
     expect_near(what, out, limit_of(cpu_a.matrix.spec, cpu_b.matrix.spec, out.gpu().format), typical);
   }
@@ -139,8 +135,12 @@ TEST_P(MatmulTest, HoppersAccumulators) {
     store(pair(), x, tx);
     const auto compare_sums = [&](const std::string& what, Accumulator on_cpu, Accumulator on_gpu) {
       Twin out(pair(), rows, rows, 0, Kept::f32);
-      pair().cpu->run(Gemm{.a = tx.cpu().rows(), .b = tw.cpu().rows(), .out = out.cpu(), .accumulator = on_cpu});
-      pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = out.gpu(), .accumulator = on_gpu});
+      pair().run([&](On on) {
+        return Gemm{.a = tx.on(on).rows(),
+                    .b = tw.on(on).rows(),
+                    .out = out.on(on),
+                    .accumulator = on == On::cpu ? on_cpu : on_gpu};
+      });
       expect_near(describe(left.rows) + ", " + what, out, limit);
     };
     compare_sums("short sums", Accumulator::hopper, Accumulator::hopper);

@@ -67,24 +67,22 @@ class LossTest : public HighPrecisionTest {
     Cells<double> loss(pair(), {0.5});
     Twin x_gradient(pair(), problem.tokens, problem.width, 99);
     Twin w_gradient(pair(), problem.vocab, problem.width, 0.25F, Kept::f32);
-    const auto run = [&](Engine& engine, auto pick) {
-      engine.run(CrossEntropy{.x = pick(tx.cpu(), tx.gpu()),
-                              .w = pick(tw.cpu(), tw.gpu()),
-                              .logits_gradient = train ? &pick(tdy.cpu_site(), tdy.gpu_site()) : nullptr,
-                              .targets = pick(targets.cpu_span(), targets.gpu_span()),
-                              .logit_factor = f.logit,
-                              .gradient_factor = f.gradient,
-                              .gradient_scale = f.scale != 0 ? pick(scale.cpu(), scale.gpu()) : nullptr,
-                              .input_factor = f.input,
-                              .weight_factor = f.weight,
-                              .z_loss = f.z_loss,
-                              .loss_sum = pick(loss.cpu(), loss.gpu()),
-                              .x_gradient = train ? pick(x_gradient.cpu(), x_gradient.gpu()) : View{},
-                              .weight_gradient = train ? pick(w_gradient.cpu(), w_gradient.gpu()) : View{},
-                              .casting = casting});
-    };
-    run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
-    run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
+    pair().run([&](On on) {
+      return CrossEntropy{.x = tx.on(on),
+                          .w = tw.on(on),
+                          .logits_gradient = train ? &tdy.site(on) : nullptr,
+                          .targets = targets.span(on),
+                          .logit_factor = f.logit,
+                          .gradient_factor = f.gradient,
+                          .gradient_scale = f.scale != 0 ? scale.on(on) : nullptr,
+                          .input_factor = f.input,
+                          .weight_factor = f.weight,
+                          .z_loss = f.z_loss,
+                          .loss_sum = loss.on(on),
+                          .x_gradient = train ? x_gradient.on(on) : View{},
+                          .weight_gradient = train ? w_gradient.on(on) : View{},
+                          .casting = casting};
+    });
     // Errors of the logits average out over the tokens, and one token's logits are within 2^-9 of some units.
     const double loss_bound = exact() ? bound::f32_gemm : bound::bf16;
     expect_near(what + ", loss", loss.from_cpu()[0], loss.from_gpu()[0], loss_bound);
@@ -163,8 +161,8 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   Twin w_gradient(pair(), 32, 16, 0, Kept::f32);
   pair().gpu->run(CrossEntropy{.x = tx.gpu(),
                                .w = tx.gpu(),
-                               .logits_gradient = &tdy.gpu_site(),
-                               .targets = targets.gpu_span(),
+                               .logits_gradient = &tdy.site(On::gpu),
+                               .targets = targets.span(On::gpu),
                                .logit_factor = huge.logit,
                                .loss_sum = loss.gpu(),
                                .x_gradient = x_gradient.gpu(),

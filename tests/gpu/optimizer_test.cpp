@@ -23,8 +23,10 @@ class MeasureTest : public HighPrecisionTest {
     Cells<float> factors(pair(), std::vector<float>(values.size(), -1));
     Cells<double> squares(pair(), std::vector<double>(values.size(), -1));
     Cells<GradientSummary> summary(pair(), std::vector<GradientSummary>(1));
-    pair().cpu->run(MeasureGradients{cpu, ratios, unscale, clip, limit, factors.cpu(), squares.cpu(), summary.cpu()});
-    pair().gpu->run(MeasureGradients{gpu, ratios, unscale, clip, limit, factors.gpu(), squares.gpu(), summary.gpu()});
+    pair().run([&](On on) {
+      return MeasureGradients{
+          on == On::cpu ? cpu : gpu, ratios, unscale, clip, limit, factors.on(on), squares.on(on), summary.on(on)};
+    });
     const GradientSummary want = summary.from_cpu()[0];
     const GradientSummary got = summary.from_gpu()[0];
     EXPECT_EQ(want.nonfinite, got.nonfinite) << what;
@@ -144,26 +146,19 @@ class AdamWTest : public HighPrecisionTest {
     }
 
     void step(Pair& pair, int t, float value_limit, TwinTensor* quantized, const Casting* casting) {
-      AdamW op = operation(t, value_limit);
-      op.casting = casting;
-      op.weight = weight.cpu();
-      op.gradient = gradient.cpu();
-      op.moment1 = moment1.cpu().rows_matrix();
-      op.moment2_root = moment2.cpu().rows_matrix();
-      op.gradient_factor = factor.cpu();
-      op.summary = summary.cpu();
-      op.statistics = statistics.cpu();
-      op.quantized = quantized != nullptr ? &quantized->cpu() : nullptr;
-      pair.cpu->run(op);
-      op.weight = weight.gpu();
-      op.gradient = gradient.gpu();
-      op.moment1 = moment1.gpu().rows_matrix();
-      op.moment2_root = moment2.gpu().rows_matrix();
-      op.gradient_factor = factor.gpu();
-      op.summary = summary.gpu();
-      op.statistics = statistics.gpu();
-      op.quantized = quantized != nullptr ? &quantized->gpu() : nullptr;
-      pair.gpu->run(op);
+      pair.run([&](On on) {
+        AdamW op = operation(t, value_limit);
+        op.casting = casting;
+        op.weight = weight.on(on);
+        op.gradient = gradient.on(on);
+        op.moment1 = moment1.on(on).rows_matrix();
+        op.moment2_root = moment2.on(on).rows_matrix();
+        op.gradient_factor = factor.on(on);
+        op.summary = summary.on(on);
+        op.statistics = statistics.on(on);
+        op.quantized = quantized != nullptr ? &quantized->on(on) : nullptr;
+        return op;
+      });
     }
 
     Storage storage;

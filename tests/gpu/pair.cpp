@@ -320,8 +320,7 @@ Matrix normal_matrix(Size rows, Size cols, std::uint32_t stream, float std, floa
 }
 
 void store(Pair& pair, Twin& values, TwinTensor& tensor, const Casting& casting) {
-  pair.cpu->run(Quantize{values.cpu(), tensor.cpu(), casting});
-  pair.gpu->run(Quantize{values.gpu(), tensor.gpu(), casting});
+  pair.run([&](On on) { return Quantize{values.on(on), tensor.on(on), casting}; });
 }
 
 std::string text_of(const Shape& shape) { return std::to_string(shape.rows) + " × " + std::to_string(shape.cols); }

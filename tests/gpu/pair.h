@@ -20,10 +20,19 @@ inline void PrintTo(Format format, std::ostream* out) { *out << info(format).nam
 
 namespace quaver::test {
 
+enum class On : std::uint8_t { cpu, gpu };
+
 struct Pair {
   Format high_precision;  // of the values that high-precision matrices hold, whatever stores them
   std::unique_ptr<Engine> cpu;
   std::unique_ptr<Engine> gpu;
+
+  // Runs on each engine the operation that make(On) gives for it.
+  template <class Make>
+  void run(const Make& make) {
+    cpu->run(make(On::cpu));
+    gpu->run(make(On::gpu));
+  }
 };
 
 // Why GPU tests cannot run here; empty: they can.
@@ -102,6 +111,7 @@ class Twin {
   Size cols() const { return cols_; }
   View cpu() { return {cpu_.data(), cpu_format_, rows_, cols_}; }
   View gpu() { return {gpu_.data(), gpu_format_, rows_, cols_}; }
+  View on(On engine) { return engine == On::cpu ? cpu() : gpu(); }
   void set(const Matrix& values);  // on both; rounded to the high-precision format
 
   Matrix from_cpu() const;
@@ -130,8 +140,8 @@ class Cells {
   }
   T* cpu() { return host_.data(); }
   T* gpu() { return reinterpret_cast<T*>(gpu_.data()); }
-  std::span<const T> cpu_span() const { return host_; }
-  std::span<const T> gpu_span() { return {gpu(), host_.size()}; }
+  T* on(On engine) { return engine == On::cpu ? cpu() : gpu(); }
+  std::span<const T> span(On engine) { return {on(engine), host_.size()}; }
   const std::vector<T>& from_cpu() const { return host_; }
   std::vector<T> from_gpu() const {
     const std::vector<std::byte> bytes = gpu_.download();
@@ -182,8 +192,8 @@ class TwinTensor {
 
   QuantizedTensor& cpu() { return cpu_; }
   QuantizedTensor& gpu() { return gpu_; }
-  Site& cpu_site() { return cpu_site_; }
-  Site& gpu_site() { return gpu_site_; }
+  QuantizedTensor& on(On engine) { return engine == On::cpu ? cpu_ : gpu_; }
+  Site& site(On engine) { return engine == On::cpu ? cpu_site_ : gpu_site_; }
   void set_scale(float scale) { cpu_site_.scale = gpu_site_.scale = scale; }
 
   // Has both producers add up columns, starting from `initial`.

@@ -26,8 +26,7 @@ class QuantizeTest : public HighPrecisionTest {
     const std::string what = "quantize " + named.name + ", " + text_of(shape);
     Twin x(pair(), std::move(values), options.source);
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, options.copies, {options.scale});
-    pair().cpu->run(Quantize{x.cpu(), out.cpu(), options.how, options.factor});
-    pair().gpu->run(Quantize{x.gpu(), out.gpu(), options.how, options.factor});
+    pair().run([&](On on) { return Quantize{x.on(on), out.on(on), options.how, options.factor}; });
     expect_same(what, out);
     if (!options.how.observe) {
       EXPECT_EQ(out.take_gpu_seen().count, 0U) << what << ": seen though not observed";
@@ -144,8 +143,7 @@ TEST_P(QuantizeTest, ColumnSumsAreAdded) {
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
       TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
       Twin& sums = out.sum_columns(0.5F);
-      pair().cpu->run(Quantize{x.cpu(), out.cpu(), casting, 0.7F});
-      pair().gpu->run(Quantize{x.gpu(), out.gpu(), casting, 0.7F});
+      pair().run([&](On on) { return Quantize{x.on(on), out.on(on), casting, 0.7F}; });
       const std::string what = "column sums " + named.name + ", " + text_of(shape);
       expect_near(what, sums, reordered, 0.8 * static_cast<double>(shape.rows));
       expect_same(what, out);
@@ -183,7 +181,7 @@ TEST_P(QuantizeTest, AScaleChangedOnTheHostIsUsedByTheNextCast) {
   TwinTensor out(pair(), spec, 32, 64, Copies::both, {4});
   for (const float scale : {4.0F, 16.0F, 0.0F, 2.0F}) {
     out.set_scale(scale);
-    Site* const sites[] = {&out.gpu_site()};
+    Site* const sites[] = {&out.site(On::gpu)};
     pair().gpu->upload_scales(sites);
     store(pair(), x, out);
     expect_same("scale " + std::to_string(scale), out);
