@@ -122,11 +122,11 @@ class Bench {
     result_.setup_seconds = seconds_since(started_);
     result_.config = trainer_.config();
     result_.engine = engine_->name();
-    result_.wide = engine_->high_precision();
+    result_.high_precision = engine_->high_precision();
     result_.parameters = trainer_.model().parameters().count();
     result_.tokens_per_step = arguments_.tokens;
     result_.flops_per_token = trainer_.model().flops_per_token(result_.config.train.context);
-    result_.narrow_share = low_precision_share(trainer_.format_shares());
+    result_.low_precision_share = low_precision_share(trainer_.format_shares());
     tell(fmt::format("{} · {} parameters · {} · {} · set up in {:.1f} s", result_.config.preset,
                      format_count(static_cast<double>(result_.parameters)), result_.config.precision.recipe,
                      result_.engine, result_.setup_seconds));

@@ -23,11 +23,11 @@ struct CalibratedScales {
 struct StepBenchmark {
   Config config;  // as resolved
   std::string engine;
-  Format wide = Format::f32;
+  Format high_precision = Format::f32;
   Size parameters = 0;
   Size tokens_per_step = 0;
   double flops_per_token = 0;
-  double narrow_share = 0;            // of the matrix products' operations, with operands of 8 bits or fewer
+  double low_precision_share = 0;     // of the matrix products' operations, with operands of 8 bits or fewer
   double setup_seconds = 0;           // until the first step can start
   std::vector<double> step_seconds;   // of the timed steps
   std::vector<double> losses;         // of all steps, warm-up first

@@ -76,7 +76,7 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const Config config = benchmark_config(arguments.config);
   const ModelConfig model = resolved(config.model);
   const auto engine = make_engine(config, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
-  const Format wide = engine->high_precision();
+  const Format high_precision = engine->high_precision();
   const HeadLayout layout{config.train.batch, config.train.context, model.heads, model.kv_heads, model.head_size};
   const auto scale = static_cast<float>(model.attention_scale);
   const Size out = layout.heads * layout.head_size;
@@ -84,9 +84,9 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   Matrices matrices(*engine);
   const View qkv = matrices.random(layout.tokens(), layout.width(), 1);
   const View result_gradient = matrices.random(layout.tokens(), out, 2);
-  const View result = matrices.make(layout.tokens(), out, wide);
+  const View result = matrices.make(layout.tokens(), out, high_precision);
   const View log_sum = matrices.make(layout.batch * layout.heads, layout.sequence, Format::f32);
-  const View qkv_gradient = matrices.make(layout.tokens(), layout.width(), wide);
+  const View qkv_gradient = matrices.make(layout.tokens(), layout.width(), high_precision);
   const Seconds forward = time_of(*engine, arguments.repeats, [&] {
     engine->run(Attention{.layout = layout, .qkv = qkv, .scale = scale, .result = result, .log_sum = log_sum});
   });
@@ -104,7 +104,8 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const double product =
       static_cast<double>(layout.tokens() * layout.heads) * static_cast<double>(layout.sequence * layout.head_size);
   fmt::print("{} · {} × {} positions, {} heads of {} ({} of keys) · {} · {}\n", config.preset, layout.batch,
-             layout.sequence, layout.heads, layout.head_size, layout.kv_heads, info(wide).name, engine->name());
+             layout.sequence, layout.heads, layout.head_size, layout.kv_heads, info(high_precision).name,
+             engine->name());
   fmt::print("{:<10}{:>10}  {:<20}{:>9}\n", "", "ms", "(fastest – slowest)", "TFLOP/s");
   const auto tell = [](const char* name, const Seconds& seconds, double flops) {
     fmt::print("{:<10}{:>10.3f}  {:<20}{:>9.2f}\n", name, seconds.median * 1e3,

@@ -112,7 +112,7 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
                       benchmark.step_seconds.size(), benchmark.step_seconds.size() == 1 ? "" : "s");
   text += fmt::format("{:<14}{:.1f}\n", "ms/step", median * 1e3);
   text += fmt::format("{:<14}{:.4g}, {:.1f} % of the matrix products' operations in 8 bits or fewer\n", "TFLOP/s",
-                      benchmark.tflops(), 100 * benchmark.narrow_share);
+                      benchmark.tflops(), 100 * benchmark.low_precision_share);
   text += fmt::format("{:<14}{}\n", "peak memory", memory_line(benchmark));
   if (benchmark.calibrated) text += scales_line(*benchmark.calibrated);
   text += zero_codes_line(benchmark.learning);
@@ -140,7 +140,7 @@ std::string benchmark_json(const StepBenchmark& benchmark) {
   const nlohmann::ordered_json object{
       {"quaver", QUAVER_VERSION},
       {"engine", benchmark.engine},
-      {"wide_format", std::string(info(benchmark.wide).name)},
+      {"wide_format", std::string(info(benchmark.high_precision).name)},
       {"preset", config.preset},
       {"recipe", config.precision.recipe},
       {"parameters", benchmark.parameters},
@@ -171,7 +171,7 @@ std::string benchmark_json(const StepBenchmark& benchmark) {
         {"max", benchmark.tokens_per_second(*fastest)}}},
       {"ms_per_step", benchmark.median_seconds() * 1e3},
       {"tflops", benchmark.tflops()},
-      {"narrow_share", benchmark.narrow_share},
+      {"narrow_share", benchmark.low_precision_share},
       {"memory_bytes",
        {{"peak", benchmark.peak_memory()},
         {"measured", benchmark.device_memory.has_value()},

@@ -82,7 +82,7 @@ Rows trial_rows(const Localization& localization) {
   Rows rows{{"plan", "≤8 bit %", "loss change", "±", "cosine", "harm at most %", "budget"}};
   for (const PlanTrial& trial : localization.trials) {
     rows.push_back({fmt::format("{} sites in low precision", trial.low_precision_sites),
-                    shown(100 * trial.narrow_share, "{:.1f}"), shown(trial.effect.loss_change, "{:+.2e}"),
+                    shown(100 * trial.low_precision_share, "{:.1f}"), shown(trial.effect.loss_change, "{:+.2e}"),
                     shown(trial.effect.loss_error, "{:.1e}"), shown(trial.effect.gradient_cosine, "{:.6f}"),
                     percent(trial.harm), trial.holds ? "holds" : "exceeded"});
   }
@@ -104,7 +104,7 @@ std::string verdict(const Localization& localization) {
       "The plan has {:.1f} % of the matrix products' operations in low precision ({:.1f} % with all of {}), {} of {} "
       "operands "
       "kept in high precision; measured whole its harm is at most {} % of the loss, budget {} %",
-      100 * chosen.narrow_share, 100 * localization.trials.front().narrow_share, localization.recipe,
+      100 * chosen.low_precision_share, 100 * localization.trials.front().low_precision_share, localization.recipe,
       kept_high_precision(localization), localization.ranking.size(), percent(chosen.harm),
       percent(localization.budget));
 }
@@ -188,7 +188,8 @@ std::string localization_report(const Localization& localization, const std::str
                                 localization.batches, format_count(static_cast<double>(localization.tokens))));
   const PlanTrial& chosen = localization.chosen;
   page.headlines(std::vector<report::Headline>{
-      {"in low precision", fmt::format("{:.1f} %", 100 * chosen.narrow_share), "of the matrix products' operations"},
+      {"in low precision", fmt::format("{:.1f} %", 100 * chosen.low_precision_share),
+       "of the matrix products' operations"},
       {"harm at most", percent(chosen.harm) + " %",
        fmt::format("of the loss; budget {} %", percent(localization.budget))},
       {"kept in high precision",

@@ -26,7 +26,7 @@ RunObserver Narrator::observer() {
   observer.warning = [this](const std::string& text) {
     progress_.warning(text);
     if (trainer_ != nullptr)
-      line_.narrow_percent =
+      line_.low_precision_percent =
           100 * low_precision_share(trainer_->format_shares());  // a site may be in high precision now
   };
   observer.critical = [this](const std::string& text) { progress_.critical(text); };
@@ -37,7 +37,7 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const Config& config = trainer.config();
   trainer_ = &trainer;
   flops_per_token_ = trainer.model().flops_per_token(config.train.context);
-  line_.narrow_percent = 100 * low_precision_share(trainer.format_shares());
+  line_.low_precision_percent = 100 * low_precision_share(trainer.format_shares());
   if (output_ == Output::json) return;
   const MemoryUse memory = trainer.memory();
   const double parameters = static_cast<double>(memory.gradients) / 4;

@@ -20,10 +20,10 @@ struct ProgressLine {
   double learning_rate = 0;
   double gradient_norm = 0;
   double tokens_per_second = 0;
-  double tflops = 0;           // 10^12 floating-point operations per second
-  double narrow_percent = 0;   // share of those in formats of 8 bits or fewer
-  std::int64_t overflows = 0;  // so far: tensors that overflowed
-  std::int64_t skipped = 0;    // so far: steps skipped for non-finite gradients
+  double tflops = 0;                 // 10^12 floating-point operations per second
+  double low_precision_percent = 0;  // share of those in formats of 8 bits or fewer
+  std::int64_t overflows = 0;        // so far: tensors that overflowed
+  std::int64_t skipped = 0;          // so far: steps skipped for non-finite gradients
 };
 
 enum class ProgressMode : std::uint8_t { bar, lines, json };

@@ -58,7 +58,7 @@ std::vector<Field> bar_fields(const ProgressLine& line, std::optional<double> se
   if (line.validation_loss) fields.push_back({fmt::format("val {:.4f}", *line.validation_loss), 4});
   fields.push_back({fmt::format("{} tok/s", format_count(line.tokens_per_second)), 3});
   fields.push_back({fmt::format("{} TFLOP/s", format_count(line.tflops)), 6});
-  fields.push_back({fmt::format("8-bit {:.0f}%", line.narrow_percent), 7});
+  fields.push_back({fmt::format("8-bit {:.0f}%", line.low_precision_percent), 7});
   if (line.overflows > 0) fields.push_back({fmt::format("overflow {}", line.overflows), 5, Tint::alarm});
   if (line.skipped > 0) fields.push_back({fmt::format("skipped {}", line.skipped), 5, Tint::alarm});
   fields.push_back({fmt::format("lr {:.2e}", line.learning_rate), 8});
@@ -155,7 +155,7 @@ std::string format_line(const ProgressLine& line, std::optional<double> seconds_
       "step {:>{}}/{}  loss {:8.4f}  val {:>8}  lr {:.2e}  norm {:8.3f}  {:>5} tok/s  {:>6} TFLOP/s  8-bit {:5.1f}%  "
       "overflow {:4}  skipped {:3}  eta {:>6}",
       line.step, steps.size(), steps, line.loss, validation, line.learning_rate, line.gradient_norm,
-      format_count(line.tokens_per_second), format_count(line.tflops), line.narrow_percent, line.overflows,
+      format_count(line.tokens_per_second), format_count(line.tflops), line.low_precision_percent, line.overflows,
       line.skipped, left_text(seconds_left));
 }
 
@@ -170,7 +170,7 @@ std::string format_json(const ProgressLine& line, std::optional<double> seconds_
   object["gradient_norm"] = line.gradient_norm;
   object["tokens_per_second"] = line.tokens_per_second;
   object["tflops"] = line.tflops;
-  object["narrow_percent"] = line.narrow_percent;
+  object["narrow_percent"] = line.low_precision_percent;
   object["overflows"] = line.overflows;
   object["skipped"] = line.skipped;
   object["seconds_left"] = seconds_left ? nlohmann::ordered_json(*seconds_left) : nlohmann::ordered_json(nullptr);

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <variant>
 
+#include "io/utf8.h"
+
 namespace quaver {
 namespace {
 
@@ -43,25 +45,6 @@ struct Describer {
   std::string operator()(const NumberTable&) const { return "a table"; }
   std::string operator()(const TextTable&) const { return "a table"; }
 };
-
-// Length of the well-formed UTF-8 sequence at the start of the text, 0 if there is none. The second byte's range is
-// what rules out overlong forms, surrogates and code points beyond U+10FFFF.
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto is_tail = [&](std::size_t i) { return byte(i) >= 0x80 && byte(i) <= 0xBF; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return is_tail(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool second_fits = second >= (first == 0xE0 ? 0xA0U : 0x80U) && second <= (first == 0xED ? 0x9FU : 0xBFU);
-    return second_fits && is_tail(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool second_fits = second >= (first == 0xF0 ? 0x90U : 0x80U) && second <= (first == 0xF4 ? 0x8FU : 0xBFU);
-    return second_fits && is_tail(2) && is_tail(3) ? 4 : 0;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -114,12 +97,7 @@ std::string quoted_excerpt(std::string_view text) {
 }
 
 bool is_plain_text(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
-    if (length == 0 || text.front() == '\0') return false;
-    text.remove_prefix(length);
-  }
-  return true;
+  return text.find('\0') == std::string_view::npos && find_invalid_utf8(text) == std::string_view::npos;
 }
 
 }  // namespace quaver

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "data/bpe.h"
-#include "data/unicode.h"
 #include "io/file_io.h"
+#include "io/utf8.h"
 #include "quaver/error.h"
 
 // tokenizer.json writes a token's bytes as printable characters: a byte that is printable in Latin-1 stands for

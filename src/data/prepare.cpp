@@ -13,7 +13,7 @@
 #include "data/prepare_output.h"
 #include "data/splitter.h"
 #include "data/tokenizer.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 #include "quaver/error.h"
 
 namespace quaver {

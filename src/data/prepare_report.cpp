@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "data/prepare_output.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {

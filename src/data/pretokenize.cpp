@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "data/documents.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 #include "quaver/error.h"
 
 namespace quaver {

@@ -1,6 +1,6 @@
-// The whole contract with a device's engine: it runs each operation of operations.h. The CPU engine (cpu/) is the
-// readable reference that other engines must agree with: casts bit for bit, sums within a stated tolerance. Layers know
-// this interface and no engine; an engine knows no layer.
+// An engine runs the operations of operations.h on a device. The CPU engine (cpu/) is the readable reference that other
+// engines must agree with: casts bit for bit, sums within a stated tolerance. Layers know this interface and no engine;
+// an engine knows no layer.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,17 @@
 
 namespace quaver {
 
-// How a GEMM of two operands runs on a device: as they are stored, emulated in a higher precision, or not at all.
+// How a GEMM runs: on the stored codes (tensor cores of that format), on operands dequantized to a higher precision
+// that holds them exactly, or not at all.
 enum class SupportLevel : std::uint8_t { native, emulated, unavailable };
 
 struct Support {
   SupportLevel level = SupportLevel::native;
-  std::string how = {};  // in words: by what, or through what and why
+  std::string how = {};  // in words, for users: which units, or which precision it is emulated in and why
 };
 
-// Scales for the next step, unless this one is skipped: summary->skip is raised where the loss is not finite or one of
-// `must_not_saturate` saturated, and no scale changes then.
+// Delayed scales of the next step from the amax of this one. Sets summary->skip where the loss is not finite or one of
+// `must_not_saturate` saturated (FP16 gradients under an adaptive loss scale). Where it is set no scale changes.
 struct AdvanceScales {
   std::span<const DelayedScale> delayed;
   std::span<const Site* const> must_not_saturate;
@@ -50,33 +51,35 @@ class Engine : public Runs<Operations> {
   virtual std::string name() const = 0;
   virtual Device& device() = 0;
 
-  // What a GEMM does with operands stored so, whatever their shapes. Unless an engine says otherwise they are decoded
-  // to FP32, which holds them exactly.
+  // How a GEMM of two such operands runs, whatever their shapes. By default they are dequantized to FP32.
   virtual Support support(const QuantSpec& a, const QuantSpec& b) {
-    const bool as_they_are = a.format == Format::f32 && b.format == Format::f32;
-    if (as_they_are) return {SupportLevel::native, "FP32 GEMMs"};
+    const bool both_fp32 = a.format == Format::f32 && b.format == Format::f32;
+    if (both_fp32) return {SupportLevel::native, "FP32 GEMMs"};
     return {SupportLevel::emulated, "decoded to FP32, which holds every value exactly"};
   }
 
-  // What matrices that are no operand are stored in, and whether low-precision codes are needed once for each GEMM that
-  // reads them (tensor cores read FP8 along the reduction only) or may be shared where that is exact.
+  // The format of all matrices that are no operand of a GEMM.
   virtual Format high_precision() const { return Format::f32; }
+
+  // Whether rowwise and columnwise codes are stored apart, because tensor cores read FP8 contiguous along K only, or
+  // may be one copy where their scales allow it.
   virtual Sharing sharing() const { return Sharing::where_exact; }
 
   // What GEMMs accumulate in unless a config says otherwise.
   virtual Accumulators accumulators() const { return {}; }
 
-  // Sites are host objects. upload_scales: casts from now on use the sites' present scales. fetch_statistics: enqueues
-  // the transfer of what casts saw since the last time to the sites' `seen`, and calls `then` when it is there: in the
-  // device's next synchronize() at the latest. peek_statistics: the same, but `seen` has it during `then` alone and
-  // nothing is taken away.
+  // Sites are objects of the host; their scales and statistics also exist on the device.
+  // upload_scales: casts that follow use the sites' scales as the host has them now.
+  // fetch_statistics: enqueues a download of amax and counts into the sites' `seen`, then clears them on the device;
+  // calls `then` when they have arrived, in the device's next synchronize() at the latest.
+  // peek_statistics: the same, but clears nothing, and `seen` holds them only while `then` runs.
   virtual void upload_scales(std::span<Site* const>) {}
   virtual void fetch_statistics(std::span<Site* const>, const std::function<void()>& then) { then(); }
   virtual void peek_statistics(std::span<Site* const>, const std::function<void()>& then) { then(); }
 
-  // Computes the next step's delayed scales where the statistics are, before those are fetched; the host, which learns
-  // the statistics later, computes the same (ScaleBook::end_step is the reference). False, with nothing done, where the
-  // host must do it before anything is cast.
+  // Computes the next step's delayed scales on the device, before the statistics are fetched; the host computes the
+  // same ones when it has them (ScaleBook::end_step is the reference). False, with nothing done, where the scales are
+  // on the host alone, which must then compute them before the next cast.
   virtual bool advance_scales(const AdvanceScales&) { return false; }
 
   // The kernels that an engine chose by measuring them, as text; empty where it measures none. Given the text of another
@@ -90,7 +93,7 @@ class Engine : public Runs<Operations> {
   }
 };
 
-// An engine that treats all operations alike: run(op) calls Derived::each(op), a template.
+// For engines that treat all operations alike (timing, memory planning): run(op) calls the template Derived::each(op).
 template <class Derived, class Base, class List = Operations>
 class RunsEach;
 template <class Derived, class Base>

@@ -1,10 +1,10 @@
 // The operations of an engine: each is a struct with named members, declared once, here, and listed at the end of this
-// file. Operations are fused where speed needs it; a result that feeds a GEMM is written *into a site*, so that the
-// producer casts it in its own pass.
+// file. Every operand of a GEMM belongs to a site (tensor/site.h): x, w or dy of a layer, with its format, scale and
+// statistics. An operation whose result feeds a GEMM quantizes it in its own pass: `out ← …` below writes the codes
+// (the quantized values) and scales of a QuantizedTensor and adds amax and counts to its site.
 //
-// Matrices (View) that are no operand of a GEMM are stored in the engine's high precision: FP32 on the CPU, BF16 on
-// GPUs where speed counts. Matrices are row-major, one token per row. Gradients of parameters are FP32 and accumulate
-// (+=); the trainer clears them.
+// All other matrices (View) are stored in the engine's high precision: FP32 on the CPU, BF16 or FP32 on a GPU. Matrices
+// are row-major, one token per row. Gradients of parameters are FP32 and accumulate (+=); the trainer clears them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class OperationKind : std::uint8_t {
   attention,
   norm,
   activation,
-  cast,  // those that no other operation absorbed
+  cast,  // those that are not fused into another operation
   loss,  // with the head's GEMMs
   embedding,
   heads,
@@ -31,13 +31,13 @@ enum class OperationKind : std::uint8_t {
   copy,  // transfers, clearing, sums of high-precision matrices
 };
 
-// How the casts of this micro-step behave.
+// How this micro-step casts: random streams of stochastic rounding, and what statistics it gathers.
 struct Casting {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;                     // of the random streams
   const std::uint32_t* micro_step = nullptr;  // in device memory, added to step: what differs between replays
   Detail detail = Detail::counts;             // what statistics to gather
-  bool observe = true;                        // false in evaluation: sites keep no trace of it
+  bool observe = true;                        // false (evaluation): sites record neither amax nor counts
 
   Casting unobserved() const {
     Casting same = *this;
@@ -60,7 +60,7 @@ struct FillZero {
   View x;
 };
 
-// out ← factor · x: the cast that no other operation could absorb
+// out ← factor · x: a cast that is not fused into what produced x
 struct Quantize {
   static constexpr OperationKind operation_kind = OperationKind::cast;
   View x;
@@ -79,7 +79,7 @@ struct SumColumns {
 // Which of a layer's GEMMs: y = x·wᵀ, dx = dy·w, dw = dyᵀ·x.
 enum class GemmPass : std::uint8_t { fprop, dgrad, wgrad };
 
-// out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out)
+// out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out). Dequantization is part of it: a and b carry their scales.
 struct Gemm {
   GemmPass pass = GemmPass::fprop;
   Operand a;
@@ -115,8 +115,8 @@ enum class NormKind : std::uint8_t { layer, rms };
 
 struct NormParameters {
   NormKind kind = NormKind::layer;
-  View gain;        // [1 × d]
-  View shift = {};  // [1 × d], or empty
+  View gain;        // γ, [1 × d]
+  View shift = {};  // β, [1 × d], or empty
   float eps = 1e-5F;
 };
 struct NormGradients {
@@ -125,7 +125,8 @@ struct NormGradients {
   float factor = 1;
 };
 
-// sum = keep · residual + add · branch (branch may be empty: sum = residual); out ← norm(sum)
+// sum = keep · residual + add · branch (branch may be empty: sum = residual); out ← norm(sum). The factors are 1 but in
+// unit-scaled models.
 struct AddNorm {
   static constexpr OperationKind operation_kind = OperationKind::norm;
   NormParameters norm;
@@ -134,7 +135,7 @@ struct AddNorm {
   float keep = 1;
   float add = 1;
   View sum;    // may be `residual`'s own memory
-  View stats;  // [tokens × 2]: mean and 1/std, kept for backward
+  View stats;  // [tokens × 2], FP32: mean and 1/std of each row, kept for backward
   QuantizedTensor& out;
   const Casting& casting;
 
@@ -148,12 +149,12 @@ struct AddNormBackward {
   View sum;
   View stats;
   View out_gradient;
-  View next = {};  // gradient of the residual stream behind this point; empty at its end
+  View next = {};  // gradient of the residual stream from the layers after this point; empty after the last one
   float keep = 1;
   float add = 1;
   View gradient;                               // may be `next`'s own memory
-  QuantizedTensor* branch_gradient = nullptr;  // is_own_codes(): `gradient` itself; null where no branch ends here
-  QuantizedTensor* out = nullptr;              // where given: norm(sum) is requantized (and not observed again)
+  QuantizedTensor* branch_gradient = nullptr;  // dy of the branch before; null: there is none. May be `gradient` itself
+  QuantizedTensor* out = nullptr;              // where given: norm(sum) is requantized, without statistics
   NormGradients gradients;
   const Casting& casting;
 };
@@ -168,7 +169,7 @@ struct NormAdd {
   float add = 1;
   View sum;
   View stats;
-  QuantizedTensor* out = nullptr;  // null at the end of the stack
+  QuantizedTensor* out = nullptr;  // null after the last branch
   const Casting& casting;
 };
 // gradient = keep · next + add · input_gradient; branch_gradient ← factor · (d norm(branch)/d branch)ᵀ · gradient
@@ -188,7 +189,7 @@ struct NormAddBackward {
   const Casting& casting;
 };
 
-// out = keep · x + add · y, both in place where wanted
+// out = keep · x + add · y; out may be the memory of x or y
 struct Combine {
   static constexpr OperationKind operation_kind = OperationKind::copy;
   View x;
@@ -210,7 +211,8 @@ struct HeadLayout {
   Size width() const { return (heads + 2 * kv_heads) * head_size; }
 };
 
-// RMS norm of each query and key head (where gains are given), then rotary embedding on half-splits (where theta > 0).
+// QK-norm: RMS norm of each query and key head (where gains are given). Then rotary embedding (where theta > 0), which
+// pairs element i with i + head_size / 2.
 struct PrepareHeads {
   static constexpr OperationKind operation_kind = OperationKind::heads;
   HeadLayout layout;
@@ -239,9 +241,9 @@ struct Attention {
   View qkv;
   float scale = 1;
   View result;   // [tokens × heads·head_size]
-  View log_sum;  // [batch·heads × sequence]: log Σ exp of each row of logits, FP32
-  // Raised to the largest log_sum: never below the largest logit, and above it by log(sequence) at most. Null: not
-  // wanted.
+  View log_sum;  // [batch·heads × sequence], FP32: log Σ exp of each row of logits (LSE), kept for backward
+  // max_logit ← max(max_logit, largest LSE): an upper bound of the largest logit, by at most log(sequence). May be
+  // null.
   float* max_logit = nullptr;
 };
 struct AttentionBackward {
@@ -277,11 +279,17 @@ struct ActivationBackward {
   float factor = 1;
   float limit = 0;
   QuantizedTensor& in_gradient;
-  QuantizedTensor* out = nullptr;  // where given: the forward pass's result is requantized (and not observed again)
+  QuantizedTensor* out = nullptr;  // where given: the forward pass's result is requantized, without statistics
   const Casting& casting;
+
+  // The forward pass again, into `out`.
+  Activation recompute(const Casting& unobserved) const {
+    return {.kind = kind, .x = x, .factor = forward_factor, .limit = limit, .out = *out, .casting = unobserved};
+  }
 };
 
-// Head and loss in chunks of rows, so that the logits never exist whole. A current scale of dlogits is the chunk's.
+// Language-model head and loss in chunks of tokens, so that the logits are never stored whole. With current scaling
+// dlogits has one scale per chunk.
 //   logits = logit_factor · x·wᵀ;  loss += Σ −log softmax(logits)[target]
 //   dlogits = gradient_factor · (softmax − onehot)
 //   x_gradient = input_factor · dlogits·w;  weight_gradient += weight_factor · dlogitsᵀ·x
@@ -318,7 +326,7 @@ enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
 struct GradientSummary {
   double norm = 0;  // of all gradients together, unscaled, before clipping
   std::uint64_t nonfinite = 0;
-  std::uint64_t skip = 0;  // not 0: the step's update must not happen
+  std::uint64_t skip = 0;  // not 0: the optimizer must not update anything in this step
 };
 
 // The norm of the gradients, and for each the factor that unscales and clips it.
@@ -342,8 +350,8 @@ struct UpdateStatistics {
   std::uint64_t count = 0;
 };
 
-// AdamW on one parameter: update, round, store, and cast the new weight into its site. Does nothing to the weight where
-// summary->skip is set. v is stored as its square root.
+// AdamW on one parameter: update, round, store, and cast the new weight into its site. Where summary->skip is set,
+// weight and moments stay as they are. √v is stored in place of v.
 struct AdamW {
   static constexpr OperationKind operation_kind = OperationKind::optimizer;
   View weight;
@@ -363,7 +371,7 @@ struct AdamW {
   Rounding rounding = Rounding::nearest_even;  // of the stored weight
   RandomKey random;
   UpdateStatistics* statistics = nullptr;
-  QuantizedTensor* quantized = nullptr;  // the weight's site; null where no GEMM reads it
+  QuantizedTensor* quantized = nullptr;  // the weight as GEMMs read it; null where none does
   const Casting* casting = nullptr;
 };
 

@@ -63,7 +63,9 @@ class Transformer::OutputGradients {
  private:
   static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-  bool is_stream(std::size_t branch) const { return step_.takes_as_is(branches_[branch]->last().sites().dy, stream_); }
+  bool is_stream(std::size_t branch) const {
+    return step_.can_skip_cast(branches_[branch]->last().sites().dy, stream_);
+  }
 
   template <class Take>
   QuantizedTensor place(std::size_t branch, Take take) const {

@@ -1,5 +1,5 @@
-// A residual branch: what is between the stream's split and its join. The stack of a model is a list of these; norms
-// and additions belong to the stack.
+// A residual branch (attention or MLP): what is between the residual stream's split and its join. A model is a list of
+// these; norms and additions belong to the model.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ class Branch {
  public:
   virtual ~Branch() = default;
 
-  // The layers that read the branch's input and write its output: the stack puts the input and the output's gradient
+  // The layers that read the branch's input and write its output: the model casts the input and the output's gradient
   // into their sites.
   virtual Linear& first() = 0;
   virtual Linear& last() = 0;
@@ -25,7 +25,8 @@ class Branch {
   // The constants that a calibrating pass set: none where there are none.
   virtual std::span<float> unit_factors() { return {}; }
 
-  // Notes stored over true gradient for the branch's parameters, given it at the output; returns it at the input.
+  // Sets gradient_ratio (stored over true gradient) of the branch's parameters from the ratio at the output; returns
+  // the ratio at the input.
   virtual double propagate_ratio(double ratio_at_output, Step& step) = 0;
 };
 

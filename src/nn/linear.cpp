@@ -44,7 +44,7 @@ bool Linear::recomputes(const Step& step) const {
 
 QuantizedTensor& Linear::input_from(Step& step, View matrix, float factor) {
   if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(sites_.x, matrix)) {
-    if (!step.takes_as_is(sites_.x, matrix)) step.look_at(sites_.x, matrix);
+    if (!step.can_skip_cast(sites_.x, matrix)) step.observe_uncast(sites_.x, matrix);
     return x_.place(QuantizedTensor(sites_.x, matrix, step.one), step.columns_cast());
   }
   QuantizedTensor& x = input(step, Producer::can_requantize);
@@ -53,7 +53,7 @@ QuantizedTensor& Linear::input_from(Step& step, View matrix, float factor) {
 }
 
 QuantizedTensor& Linear::output_gradient_from(Step& step, View matrix, float factor) {
-  if (!shape_.unit_scaled && factor == 1.0F && step.takes_as_is(sites_.dy, matrix)) {
+  if (!shape_.unit_scaled && factor == 1.0F && step.can_skip_cast(sites_.dy, matrix)) {
     if (bias_ != nullptr) step.engine.run(SumColumns{matrix, bias_->gradient});
     return dy_.place(QuantizedTensor(sites_.dy, matrix, step.one), ColumnsCast::with_rows);
   }

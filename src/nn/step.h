@@ -59,41 +59,42 @@ struct Step {
   View saved(Size cols) { return arena.saved(tokens(), cols, engine.high_precision()); }
   View scratch(Size cols) { return arena.scratch(tokens(), cols, engine.high_precision()); }
 
-  auto saver() {
+  auto saved_memory() {
     return [this](std::size_t bytes) { return arena.take_saved(bytes); };
   }
-  auto lender() {
+  auto scratch_memory() {
     return [this](std::size_t bytes) { return arena.take_scratch(bytes); };
   }
 
   QuantizedTensor saved(Site& site, Size cols, Copies copies) {
-    return {site, tokens(), cols, pass == Pass::evaluate ? Copies::rows_only : copies, engine.sharing(), saver()};
+    return {site,          tokens(), cols, pass == Pass::evaluate ? Copies::rows_only : copies, engine.sharing(),
+            saved_memory()};
   }
   QuantizedTensor saved(Site& site, Size cols) { return saved(site, cols, Copies::both); }
   // The same where the rows are read in this scope only: they are not kept, unless they are the columnwise codes too.
   QuantizedTensor operand(Site& site, Size cols) {
     if (pass == Pass::evaluate) return scratch(site, cols, Copies::rows_only);
     if (!stores_columns_apart(site.spec, engine.sharing())) return saved(site, cols);
-    return {site, tokens(), cols, Copies::both, engine.sharing(), MemoryBySide{lender(), saver()}};
+    return {site, tokens(), cols, Copies::both, engine.sharing(), MemoryBySide{scratch_memory(), saved_memory()}};
   }
   QuantizedTensor scratch(Site& site, Size cols, Copies copies) {
-    return {site, tokens(), cols, copies, engine.sharing(), lender()};
+    return {site, tokens(), cols, copies, engine.sharing(), scratch_memory()};
   }
 
   // When the columns of x are cast whose producer does not requantize it.
   ColumnsCast columns_cast() const { return pass == Pass::evaluate ? ColumnsCast::never : ColumnsCast::with_rows; }
 
-  // Whether a high-precision matrix is its own codes in this site: nothing to cast …
+  // Whether a matrix is stored as the site stores it, in high precision: a GEMM can read it without a cast …
   bool is_own_codes(const Site& site, const View& matrix) const {
     return site.spec.rows.format == matrix.format && columns_share_rows(site.spec.rows, site.spec.columns) &&
            !is_low_precision(matrix.format);
   }
-  // … and no statistics to gather.
-  bool takes_as_is(const Site& site, const View& matrix) const {
+  // … and whether nothing is left to do at all: no statistics to gather either.
+  bool can_skip_cast(const Site& site, const View& matrix) const {
     return is_own_codes(site, matrix) && (casting.detail == Detail::counts || !casting.observe);
   }
-  // Full statistics of a matrix that is its own codes.
-  void look_at(Site& site, const View& matrix) {
+  // Full statistics of a matrix that needs no cast: a cast into scratch memory gathers them.
+  void observe_uncast(Site& site, const View& matrix) {
     const Arena::Scope scope(arena);
     QuantizedTensor copy = scratch(site, matrix.cols, Copies::rows_only);
     engine.run(Quantize{matrix, copy, casting});

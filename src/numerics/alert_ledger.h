@@ -36,7 +36,7 @@ class AlertLedger {
   void begin_step(std::uint64_t step);
   void take(const std::string& site, const Reading& reading);
 
-  // A figure of the past has no successor: the site is stored in another way now.
+  // Forgets the past of a rule whose site is stored in another way now.
   void dismiss(const std::string& site, AlertRule rule);
 
   std::vector<Alert> take_raised() { return std::exchange(raised_, {}); }

@@ -69,14 +69,14 @@ Alarms::~Alarms() = default;
 Alarms::Alarms(Alarms&&) noexcept = default;
 Alarms& Alarms::operator=(Alarms&&) noexcept = default;
 
-std::vector<Alert> Alarms::watch(const StepMetrics& figures, const ScaleBook& book, const NumericsSample* sample) {
+std::vector<Alert> Alarms::watch(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample* sample) {
   Watcher& w = *watcher_;
   if (!w.config.enabled) return {};
-  w.ledger.begin_step(figures.step);
-  w.run.look(figures, w.config, w.ledger);
-  w.sites.look(figures, book, w.config, w.ledger);
+  w.ledger.begin_step(metrics.step);
+  w.run.check(metrics, w.config, w.ledger);
+  w.sites.check_step(metrics, book, w.config, w.ledger);
   // What a skipped step's casts saw is the accident, not the tensor.
-  if (sample != nullptr && !figures.skipped) w.sites.look_closely(figures, book, *sample, w.config, w.ledger);
+  if (sample != nullptr && !metrics.skipped) w.sites.check_sample(metrics, book, *sample, w.config, w.ledger);
   return w.ledger.take_raised();
 }
 

@@ -1,5 +1,5 @@
-// Alerts: rules on the figures of a run that say what goes wrong, where, what it means and what to try. An alert is
-// raised once, counted while it lasts and cleared when its figure has been healthy for a while.
+// Alerts: rules on the metrics and statistics of a run that say what goes wrong, where, what it means and what to try.
+// An alert is raised once, counted while it lasts and cleared when its value has been healthy for a while.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct Alert {
   std::uint64_t last_step = 0;  // at which it last held
   std::uint64_t count = 1;      // times it held since then: steps, or samples for rules on samples
   std::string site;             // "blocks.3.mlp.up/dy"; empty: the run as a whole
-  double value = 0;             // the figure when it last held
+  double value = 0;             // when it last held
   double threshold = 0;
   std::string text;  // one line for the terminal, begins with the site
   Act act = Act::none;
@@ -137,7 +137,7 @@ class Alarms {
   // To be called after every step: rules on scales and non-finite values look at the book each time. `sample`, where
   // the step was sampled, has a row for each of the book's entries (else Error). Returns the alerts raised by this
   // step.
-  std::vector<Alert> watch(const StepMetrics& figures, const ScaleBook& book, const NumericsSample* sample = nullptr);
+  std::vector<Alert> watch(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample* sample = nullptr);
 
   std::vector<Alert> active() const;          // in the order in which they were raised
   const std::vector<Alert>& cleared() const;  // by the latest step

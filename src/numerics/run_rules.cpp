@@ -23,11 +23,11 @@ Patience patience_for(double distance, double limit, const AlertConfig& config) 
 
 }  // namespace
 
-void RunRules::look(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
-  look_at_scale_and_skips(metrics, config, ledger);
-  look_at_loss(metrics, config, ledger);
-  look_at_gradient(metrics, config, ledger);
-  look_at_embedding(metrics, config, ledger);
+void RunRules::check(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+  check_loss_scale_and_skips(metrics, config, ledger);
+  check_loss(metrics, config, ledger);
+  check_gradient_norm(metrics, config, ledger);
+  check_embedding(metrics, config, ledger);
   // Minus infinity: no attention took place.
   if (std::isnan(metrics.max_logit) || metrics.max_logit == -HUGE_VAL) return;
   ledger.take("", {.rule = AlertRule::attention_logits,
@@ -38,7 +38,7 @@ void RunRules::look(const StepMetrics& metrics, const AlertConfig& config, Alert
                    .patience = {config.steps, config.clear_steps}});
 }
 
-void RunRules::look_at_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::check_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   const bool broken = metrics.skipped && !std::isfinite(metrics.loss);
   ledger.take("", {.rule = AlertRule::nonfinite,
                    .verdict = broken ? Verdict::bad : Verdict::healthy,
@@ -65,7 +65,7 @@ void RunRules::look_at_loss(const StepMetrics& metrics, const AlertConfig& confi
   memory_.loss.add(metrics.loss, least);
 }
 
-void RunRules::look_at_gradient(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::check_gradient_norm(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   if (metrics.skipped || !(metrics.gradient_norm > 0) || !std::isfinite(metrics.gradient_norm)) return;
   const double log_norm = std::log(metrics.gradient_norm);
   const bool settled = memory_.gradient.count >= config.settling_steps;
@@ -84,7 +84,7 @@ void RunRules::look_at_gradient(const StepMetrics& metrics, const AlertConfig& c
 }
 
 // A loss scale of 1 is a floor only to one that has been higher.
-void RunRules::look_at_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::check_loss_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   memory_.highest_loss_scale =
       std::max(memory_.highest_loss_scale, std::isfinite(metrics.loss_scale) ? metrics.loss_scale : 0);
   const bool on_floor = metrics.loss_scale <= 1 && memory_.highest_loss_scale > 1;
@@ -107,7 +107,7 @@ void RunRules::look_at_scale_and_skips(const StepMetrics& metrics, const AlertCo
                    .patience = {1, config.clear_steps}});
 }
 
-void RunRules::look_at_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
+void RunRules::check_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger) {
   if (metrics.skipped || !std::isfinite(metrics.embedding_rms)) return;
   if (!memory_.embedding.known(metrics.embedding_rms, config.baseline_samples)) return;
   const double share = metrics.embedding_rms / memory_.embedding.start();

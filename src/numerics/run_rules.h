@@ -8,16 +8,16 @@ namespace quaver {
 
 class RunRules {
  public:
-  void look(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void check(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
 
   const RunMemory& memory() const { return memory_; }
   void restore(const RunMemory& memory) { memory_ = memory; }
 
  private:
-  void look_at_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_gradient(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
-  void look_at_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void check_loss(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void check_gradient_norm(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void check_loss_scale_and_skips(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
+  void check_embedding(const StepMetrics& metrics, const AlertConfig& config, AlertLedger& ledger);
 
   RunMemory memory_;
 };

@@ -31,7 +31,7 @@ bool usable_scale(const ScaleEntry& entry) {
                              [](float amax) { return std::isfinite(amax) && amax >= 0; });
 }
 
-void look_for_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
+void check_broken_scale(const ScaleEntry& entry, AlertLedger& ledger) {
   if (!is_low_precision(entry.site.spec.rows.format) || !has_own_scale(entry.site.spec.rows)) {
     ledger.dismiss(entry.site.name, AlertRule::broken_scale);
     return;
@@ -59,8 +59,8 @@ const ScaleEntry* origin_of_nonfinite(const ScaleBook& book) {
 }
 
 // Gradients that overflow under a loss scale are how an adaptive one finds its value: only when it does not end.
-void look_for_nonfinite(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
-                        AlertLedger& ledger) {
+void check_nonfinite(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
+                     AlertLedger& ledger) {
   const ScaleEntry* origin = origin_of_nonfinite(book);
   std::size_t sites = 0;
   for (const auto& entry : book.entries()) {
@@ -82,7 +82,7 @@ void look_for_nonfinite(const StepMetrics& metrics, const ScaleBook& book, const
 }
 
 // Counts of every step: a burst between two samples is seen too.
-void look_for_saturation(const ScaleEntry& entry, const AlertConfig& config, AlertLedger& ledger) {
+void check_saturation(const ScaleEntry& entry, const AlertConfig& config, AlertLedger& ledger) {
   const SiteStorage storage = storage_of(entry.site, info(entry.site.spec.rows.format).storage_bits);
   const Limits limits = limits_of(Statistic::saturated_percent, storage, config);
   if (!limits.judges()) {
@@ -101,7 +101,7 @@ void look_for_saturation(const ScaleEntry& entry, const AlertConfig& config, Ale
                                 .detail = fmt::format(" in {}", info(storage.format).name)});
 }
 
-std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
+std::unordered_map<std::string, int> lowest_bits_by_layer(const ScaleBook& book) {
   std::unordered_map<std::string, int> bits;
   for (const auto& entry : book.entries()) {
     const int own = info(entry->site.spec.rows.format).storage_bits;
@@ -114,16 +114,16 @@ std::unordered_map<std::string, int> narrowest_operands(const ScaleBook& book) {
 }  // namespace
 
 // Every step.
-void SiteRules::look(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
-                     AlertLedger& ledger) {
-  look_for_nonfinite(metrics, book, config, ledger);
+void SiteRules::check_step(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config,
+                           AlertLedger& ledger) {
+  check_nonfinite(metrics, book, config, ledger);
   for (const auto& entry : book.entries()) {
-    look_for_broken_scale(*entry, ledger);
+    check_broken_scale(*entry, ledger);
     if (metrics.skipped) continue;
     SiteMemory& memory = memories_[entry->site.name];
     follow_scale(*entry, memory);
-    look_for_frozen(*entry, memory, config, ledger);
-    look_for_saturation(*entry, config, ledger);
+    check_frozen_scale(*entry, memory, config, ledger);
+    check_saturation(*entry, config, ledger);
   }
 }
 
@@ -147,8 +147,8 @@ void SiteRules::follow_scale(const ScaleEntry& entry, SiteMemory& memory) {
 
 // A scale that is a function of its history changes with it, and stays the same for longer than the history's length
 // only if the tensor's largest value does. What is judged is whether it still fits, so power-of-two scales may rest.
-void SiteRules::look_for_frozen(const ScaleEntry& entry, const SiteMemory& memory, const AlertConfig& config,
-                                AlertLedger& ledger) {
+void SiteRules::check_frozen_scale(const ScaleEntry& entry, const SiteMemory& memory, const AlertConfig& config,
+                                   AlertLedger& ledger) {
   const Site& site = entry.site;
   if (site.spec.rows.policy != ScalePolicy::delayed || !is_low_precision(site.spec.rows.format)) {
     ledger.dismiss(site.name, AlertRule::frozen_scale);
@@ -173,173 +173,173 @@ void SiteRules::look_for_frozen(const ScaleEntry& entry, const SiteMemory& memor
                           .detail = detail});
 }
 
-void SiteRules::look_closely(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
+void SiteRules::check_sample(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
                              const AlertConfig& config, AlertLedger& ledger) {
   if (sample.sites.size() != book.entries().size()) {
     throw Error(fmt::format("a sample of {} sites was compared with a scale book of {}", sample.sites.size(),
                             book.entries().size()),
                 "take the sample from the same book");
   }
-  const auto bits = narrowest_operands(book);
+  const auto bits = lowest_bits_by_layer(book);
   for (std::size_t i = 0; i < sample.sites.size(); ++i) {
     const ScaleEntry& entry = *book.entries()[i];
-    const Look look{entry,  sample.sites[i], memories_[entry.site.name],
-                    config, ledger,          bits.at(layer_of(entry.site.name))};
-    look_at_range(look);
-    look_at_fit(look);
-    look_at_size(look);
-    if (entry.site.role == Role::w) look_at_weight(look, metrics);
+    const SampledSite at{entry,  sample.sites[i], memories_[entry.site.name],
+                         config, ledger,          bits.at(layer_of(entry.site.name))};
+    check_range(at);
+    check_stale_scale(at);
+    check_growth_and_collapse(at);
+    if (entry.site.role == Role::w) check_weight(at, metrics);
   }
 }
 
-void SiteRules::look_at_range(const Look& look) {
-  if (!is_low_precision(look.format())) {
-    look.ledger.dismiss(look.site().name, AlertRule::underflow);
-    look.ledger.dismiss(look.site().name, AlertRule::sqnr_deficit);
+void SiteRules::check_range(const SampledSite& at) {
+  if (!is_low_precision(at.format())) {
+    at.ledger.dismiss(at.site().name, AlertRule::underflow);
+    at.ledger.dismiss(at.site().name, AlertRule::sqnr_deficit);
     return;
   }
-  look_for_underflow(look);
-  look_for_noise(look);
+  check_underflow(at);
+  check_sqnr_deficit(at);
 }
 
 // Half of an activation may become zero and nothing be lost, if it is the half that a GELU left near zero: the noise of
 // the cast tells.
-void SiteRules::look_for_underflow(const Look& look) {
-  const double lost = look.sample[Statistic::underflow_percent];
-  const double sqnr = look.sample[Statistic::sqnr_db];
+void SiteRules::check_underflow(const SampledSite& at) {
+  const double lost = at.sample[Statistic::underflow_percent];
+  const double sqnr = at.sample[Statistic::sqnr_db];
   if (!known(lost)) return;
-  const bool four_bits = info(look.format()).storage_bits < 8;
-  const double limit = underflow_limit(look.storage(), look.config);
-  const bool harmless = !four_bits && sqnr >= look.config.harmless_sqnr && lost < nearly_all_percent;
-  const bool narrow_gradient = look.site().role == Role::dy && look.format() == Format::e4m3;
+  const bool four_bits = info(at.format()).storage_bits < 8;
+  const double limit = underflow_limit(at.storage(), at.config);
+  const bool harmless = !four_bits && sqnr >= at.config.harmless_sqnr && lost < nearly_all_percent;
+  const bool e4m3_gradient = at.site().role == Role::dy && at.format() == Format::e4m3;
   const std::string noise = known(sqnr) ? fmt::format(" at {:.0f} dB", sqnr) : "";
-  look.take({.rule = AlertRule::underflow,
-             .verdict = harmless ? Verdict::healthy : above(lost, limit, 0.7),
-             .value = lost,
-             .threshold = limit,
-             .severity = lost > nearly_all_percent ? Severity::critical : Severity::warning,
-             .act = narrow_gradient ? Act::gradient_to_e5m2 : Act::widen_to_bf16,
-             .patience = look.patience(),
-             .detail = fmt::format(" in {}{}", info(look.format()).name, noise)});
+  at.take({.rule = AlertRule::underflow,
+           .verdict = harmless ? Verdict::healthy : above(lost, limit, 0.7),
+           .value = lost,
+           .threshold = limit,
+           .severity = lost > nearly_all_percent ? Severity::critical : Severity::warning,
+           .act = e4m3_gradient ? Act::gradient_to_e5m2 : Act::widen_to_bf16,
+           .patience = at.patience(),
+           .detail = fmt::format(" in {}{}", info(at.format()).name, noise)});
 }
 
 // Far more noise than the format need make is a scale that does not fit, whatever its policy.
-void SiteRules::look_for_noise(const Look& look) {
-  const double deficit = look.sample[Statistic::sqnr_deficit_db];
+void SiteRules::check_sqnr_deficit(const SampledSite& at) {
+  const double deficit = at.sample[Statistic::sqnr_deficit_db];
   if (!known(deficit)) return;
-  const double limit = look.config.sqnr_deficit;
-  look.take({.rule = AlertRule::sqnr_deficit,
-             .verdict = verdict_of(deficit, look.limits(Statistic::sqnr_deficit_db)),
-             .value = deficit,
-             .threshold = limit,
-             .severity = deficit > 2 * limit ? Severity::critical : Severity::warning,
-             .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
-             .patience = look.patience(),
-             .detail = fmt::format(" in {}, at {:.0f} dB", info(look.format()).name, look.sample[Statistic::sqnr_db])});
+  const double limit = at.config.sqnr_deficit;
+  at.take({.rule = AlertRule::sqnr_deficit,
+           .verdict = verdict_of(deficit, at.limits(Statistic::sqnr_deficit_db)),
+           .value = deficit,
+           .threshold = limit,
+           .severity = deficit > 2 * limit ? Severity::critical : Severity::warning,
+           .act = at.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+           .patience = at.patience(),
+           .detail = fmt::format(" in {}, at {:.0f} dB", info(at.format()).name, at.sample[Statistic::sqnr_db])});
 }
 
 // Does the scale that was used fit the tensor?
-void SiteRules::look_at_fit(const Look& look) {
-  const double amax = look.sample[Statistic::amax];
-  const double scale = look.sample[Statistic::scale];
-  const Limits limits = look.limits(Statistic::headroom_log2);
+void SiteRules::check_stale_scale(const SampledSite& at) {
+  const double amax = at.sample[Statistic::amax];
+  const double scale = at.sample[Statistic::scale];
+  const Limits limits = at.limits(Statistic::headroom_log2);
   if (!limits.judges()) {
-    look.ledger.dismiss(look.site().name, AlertRule::stale_scale);
+    at.ledger.dismiss(at.site().name, AlertRule::stale_scale);
     return;
   }
   if (!(amax > 0) || !std::isfinite(amax) || !(scale > 0)) return;
-  const double headroom = std::log2(info(look.format()).max) - std::log2(amax) - std::log2(scale);
-  look.take({.rule = AlertRule::stale_scale,
-             .verdict = verdict_of(headroom, limits),
-             .value = headroom,
-             .threshold = headroom < 0 ? limits.below->bad : limits.above->bad,
-             .act = look.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
-             .patience = look.patience(),
-             .detail = fmt::format(": largest value {:.3g}, scale {:.3g}", amax, scale)});
+  const double headroom = std::log2(info(at.format()).max) - std::log2(amax) - std::log2(scale);
+  at.take({.rule = AlertRule::stale_scale,
+           .verdict = verdict_of(headroom, limits),
+           .value = headroom,
+           .threshold = headroom < 0 ? limits.below->bad : limits.above->bad,
+           .act = at.storage().policy == ScalePolicy::delayed ? Act::reset_history : Act::widen_to_bf16,
+           .patience = at.patience(),
+           .detail = fmt::format(": largest value {:.3g}, scale {:.3g}", amax, scale)});
 }
 
 // Activations that grow, embeddings and heads that shrink, each against its own start.
-void SiteRules::look_at_size(const Look& look) {
-  const AlertConfig& config = look.config;
-  const double rms = look.sample[Statistic::rms];
-  const double amax = look.sample[Statistic::amax];
+void SiteRules::check_growth_and_collapse(const SampledSite& at) {
+  const AlertConfig& config = at.config;
+  const double rms = at.sample[Statistic::rms];
+  const double amax = at.sample[Statistic::amax];
   const bool rms_known = std::isfinite(rms);
-  const bool collapses = faces_tokens(look.site().name) && look.site().role != Role::dy;
-  const bool grows = look.site().role == Role::x;
+  const bool collapses = faces_tokens(at.site().name) && at.site().role != Role::dy;
+  const bool grows = at.site().role == Role::x;
   if (!collapses && !grows) return;
-  const bool compare_rms = rms_known && look.memory.rms.known(rms, config.baseline_samples);
+  const bool compare_rms = rms_known && at.memory.rms.known(rms, config.baseline_samples);
   if (grows && compare_rms) {
-    const double factor = rms / look.memory.rms.start();
-    look.take({.rule = AlertRule::norm_growth,
-               .verdict = above(factor, config.growth, 0.7),
-               .value = factor,
-               .threshold = config.growth,
-               .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
-               .patience = look.patience()});
+    const double factor = rms / at.memory.rms.start();
+    at.take({.rule = AlertRule::norm_growth,
+             .verdict = above(factor, config.growth, 0.7),
+             .value = factor,
+             .threshold = config.growth,
+             .act = is_low_precision(at.format()) ? Act::widen_to_bf16 : Act::none,
+             .patience = at.patience()});
   }
   if (!collapses) return;
   // Weights are cast without full statistics: their largest value stands in where nobody filled in the rms.
-  const bool compare_amax = !rms_known && std::isfinite(amax) && look.memory.amax.known(amax, config.baseline_samples);
+  const bool compare_amax = !rms_known && std::isfinite(amax) && at.memory.amax.known(amax, config.baseline_samples);
   if (!compare_rms && !compare_amax) return;
-  const double share = compare_rms ? rms / look.memory.rms.start() : amax / look.memory.amax.start();
-  look.take({.rule = AlertRule::embedding_collapse,
-             .verdict = below(share, config.collapse, 1.25),
-             .value = share,
-             .threshold = config.collapse,
-             .act = is_low_precision(look.format()) ? Act::widen_to_bf16 : Act::none,
-             .patience = look.patience(),
-             .detail = compare_rms ? ": root mean square" : ": largest value"});
+  const double share = compare_rms ? rms / at.memory.rms.start() : amax / at.memory.amax.start();
+  at.take({.rule = AlertRule::embedding_collapse,
+           .verdict = below(share, config.collapse, 1.25),
+           .value = share,
+           .threshold = config.collapse,
+           .act = is_low_precision(at.format()) ? Act::widen_to_bf16 : Act::none,
+           .patience = at.patience(),
+           .detail = compare_rms ? ": root mean square" : ": largest value"});
 }
 
 // Weights grow many times over in the course of a run, but not within a few steps.
-void SiteRules::look_for_jump(const Look& look) {
-  const double amax = look.sample[Statistic::amax];
-  const double before = std::exchange(look.memory.amax_before, std::isfinite(amax) ? amax : 0);
-  if (!(before > 0) || !std::isfinite(amax) || !look.memory.amax.known(amax, look.config.baseline_samples)) return;
-  look.take({.rule = AlertRule::weight_jump,
-             .verdict = above(amax / before, look.config.weight_jump, 0.5),
-             .value = amax / before,
-             .threshold = look.config.weight_jump,
-             .severity = amax / before > 10 * look.config.weight_jump ? Severity::critical : Severity::warning,
-             .patience = {1, look.config.clear_samples}});
+void SiteRules::check_weight_jump(const SampledSite& at) {
+  const double amax = at.sample[Statistic::amax];
+  const double before = std::exchange(at.memory.amax_before, std::isfinite(amax) ? amax : 0);
+  if (!(before > 0) || !std::isfinite(amax) || !at.memory.amax.known(amax, at.config.baseline_samples)) return;
+  at.take({.rule = AlertRule::weight_jump,
+           .verdict = above(amax / before, at.config.weight_jump, 0.5),
+           .value = amax / before,
+           .threshold = at.config.weight_jump,
+           .severity = amax / before > 10 * at.config.weight_jump ? Severity::critical : Severity::warning,
+           .patience = {1, at.config.clear_samples}});
 }
 
-// Figures of a weight's gradient and update.
-void SiteRules::look_at_weight(const Look& look, const StepMetrics& metrics) {
-  const AlertConfig& config = look.config;
-  look_for_jump(look);
-  const double unmoved = look.sample[Statistic::unmoved_percent];
+// Statistics of a weight's gradient and update.
+void SiteRules::check_weight(const SampledSite& at, const StepMetrics& metrics) {
+  const AlertConfig& config = at.config;
+  check_weight_jump(at);
+  const double unmoved = at.sample[Statistic::unmoved_percent];
   if (known(unmoved) && metrics.learning_rate > 0) {
-    look.take({.rule = AlertRule::unmoved_weights,
-               .verdict = verdict_of(unmoved, look.limits(Statistic::unmoved_percent)),
-               .value = unmoved,
-               .threshold = config.unmoved,
-               .patience = look.patience()});
+    at.take({.rule = AlertRule::unmoved_weights,
+             .verdict = verdict_of(unmoved, at.limits(Statistic::unmoved_percent)),
+             .value = unmoved,
+             .threshold = config.unmoved,
+             .patience = at.patience()});
   }
-  const double cosine = look.sample[Statistic::shadow_cosine];
+  const double cosine = at.sample[Statistic::shadow_cosine];
   if (known(cosine)) {
-    const Limits limits = look.limits(Statistic::shadow_cosine);
+    const Limits limits = at.limits(Statistic::shadow_cosine);
     const double limit = limits.below->bad;
-    look.take({.rule = AlertRule::shadow_cosine,
-               .verdict = verdict_of(cosine, limits),
-               .value = cosine,
-               .threshold = limit,
-               .severity = cosine < limit / 2 ? Severity::critical : Severity::warning,
-               .act = look.layer_bits < 16 ? Act::widen_to_bf16 : Act::none,
-               .patience = {std::min(config.samples, 2), config.clear_samples}});
+    at.take({.rule = AlertRule::shadow_cosine,
+             .verdict = verdict_of(cosine, limits),
+             .value = cosine,
+             .threshold = limit,
+             .severity = cosine < limit / 2 ? Severity::critical : Severity::warning,
+             .act = at.layer_bits < 16 ? Act::widen_to_bf16 : Act::none,
+             .patience = {std::min(config.samples, 2), config.clear_samples}});
   }
-  const double snr = look.sample[Statistic::gradient_snr];
-  if (std::isfinite(snr) && look.memory.snr.known(snr, config.baseline_samples)) {
-    const double start = look.memory.snr.start();
-    double& square = look.memory.snr_square;
+  const double snr = at.sample[Statistic::gradient_snr];
+  if (std::isfinite(snr) && at.memory.snr.known(snr, config.baseline_samples)) {
+    const double start = at.memory.snr.start();
+    double& square = at.memory.snr_square;
     if (square == 0) square = start * start;
     square += 0.3 * (snr * snr - square);
     const double share = std::sqrt(square) / start;
-    look.take({.rule = AlertRule::gradient_snr,
-               .verdict = below(share, 1 / config.snr_fall, 1.5),
-               .value = share,
-               .threshold = 1 / config.snr_fall,
-               .patience = look.patience()});
+    at.take({.rule = AlertRule::gradient_snr,
+             .verdict = below(share, 1 / config.snr_fall, 1.5),
+             .value = share,
+             .threshold = 1 / config.snr_fall,
+             .patience = at.patience()});
   }
 }
 

@@ -9,8 +9,8 @@ namespace quaver {
 
 class SiteRules {
  public:
-  void look(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
-  void look_closely(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
+  void check_step(const StepMetrics& metrics, const ScaleBook& book, const AlertConfig& config, AlertLedger& ledger);
+  void check_sample(const StepMetrics& metrics, const ScaleBook& book, const NumericsSample& sample,
                     const AlertConfig& config, AlertLedger& ledger);
 
   const SiteMemories& memories() const { return memories_; }
@@ -18,7 +18,7 @@ class SiteRules {
 
  private:
   // One site of one sample.
-  struct Look {
+  struct SampledSite {
     const ScaleEntry& entry;
     const SiteSample& sample;
     SiteMemory& memory;
@@ -35,15 +35,15 @@ class SiteRules {
   };
 
   static void follow_scale(const ScaleEntry& entry, SiteMemory& memory);
-  static void look_for_frozen(const ScaleEntry& entry, const SiteMemory& memory, const AlertConfig& config,
-                              AlertLedger& ledger);
-  static void look_at_range(const Look& look);
-  static void look_for_underflow(const Look& look);
-  static void look_for_noise(const Look& look);
-  static void look_at_fit(const Look& look);
-  static void look_at_size(const Look& look);
-  static void look_for_jump(const Look& look);
-  static void look_at_weight(const Look& look, const StepMetrics& metrics);
+  static void check_frozen_scale(const ScaleEntry& entry, const SiteMemory& memory, const AlertConfig& config,
+                                 AlertLedger& ledger);
+  static void check_range(const SampledSite& at);
+  static void check_underflow(const SampledSite& at);
+  static void check_sqnr_deficit(const SampledSite& at);
+  static void check_stale_scale(const SampledSite& at);
+  static void check_growth_and_collapse(const SampledSite& at);
+  static void check_weight_jump(const SampledSite& at);
+  static void check_weight(const SampledSite& at, const StepMetrics& metrics);
 
   SiteMemories memories_;
 };

@@ -6,28 +6,19 @@
 #include <cstddef>
 #include <fmt/core.h>
 
+#include "io/utf8.h"
+
 namespace quaver::report {
 namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::string_view minus = "\xE2\x88\x92";        // U+2212
 
-// Length of the well-formed UTF-8 sequence at the start of the text; 0 where there is none.
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80U) return 0;
-  }
-  const unsigned second = byte(1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool surrogate = first == 0xED && second > 0x9F;
-  const bool beyond = first == 0xF4 && second > 0x8F;
-  const bool noncharacter = first == 0xEF && second == 0xBF && byte(2) >= 0xBE;
-  return overlong || surrogate || beyond || noncharacter ? 0 : length;
+// Length of the character at the start of the text; 0 where it is ill-formed UTF-8 or none that XML allows.
+std::size_t character_length(std::string_view text) {
+  const CodePoint point = decode_utf8(text, 0);
+  const bool is_allowed = point.valid && point.value != 0xFFFE && point.value != 0xFFFF;
+  return is_allowed ? static_cast<std::size_t>(point.bytes) : 0;
 }
 
 // Relative widths in the wider of the common sans-serif faces: room to spare is better than an overlap.
@@ -64,7 +55,7 @@ std::string escape(std::string_view text) {
   std::string safe;
   safe.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
+    const std::size_t length = character_length(text);
     const auto c = static_cast<unsigned char>(text[0]);
     if (length == 0 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
       safe += replacement;
@@ -89,7 +80,7 @@ std::string escape(std::string_view text) {
 double text_width(std::string_view text, double font_size) {
   double width = 0;
   while (!text.empty()) {
-    const std::size_t length = std::max<std::size_t>(sequence_length(text), 1);
+    const std::size_t length = std::max<std::size_t>(character_length(text), 1);
     width += glyph_width(text.substr(0, length));
     text.remove_prefix(length);
   }
@@ -102,7 +93,7 @@ std::string shorten(std::string_view text, double width, double font_size) {
   double used = 0;
   std::size_t end = 0;
   while (end < text.size()) {
-    const std::size_t length = std::max<std::size_t>(sequence_length(text.substr(end)), 1);
+    const std::size_t length = std::max<std::size_t>(character_length(text.substr(end)), 1);
     used += glyph_width(text.substr(end, length)) * font_size;
     if (used > room) break;
     end += length;

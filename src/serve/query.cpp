@@ -3,6 +3,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "io/utf8.h"
+
 namespace quaver {
 
 namespace {
@@ -15,24 +17,6 @@ int hex_digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
-}
-
-// The length of the first character in bytes; 0 where it is ill-formed or a control character.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-  }
-  const unsigned second = byte(1);
-  const bool is_overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  const bool is_surrogate = first == 0xed && second > 0x9f;
-  const bool is_beyond_unicode = first == 0xf4 && second > 0x8f;
-  const bool is_control = first == 0xc2 && second < 0xa0;
-  return is_overlong || is_surrogate || is_beyond_unicode || is_control ? 0 : length;
 }
 
 template <class Use>
@@ -64,10 +48,11 @@ std::string percent_decoded(std::string_view text) {
 }
 
 bool is_clean_text(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t length = character_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint point = decode_utf8(text, i);
+    const bool is_control = point.value < 0x20 || (point.value >= 0x7f && point.value < 0xa0);
+    if (!point.valid || is_control) return false;
+    i += static_cast<std::size_t>(point.bytes);
   }
   return true;
 }

@@ -45,6 +45,15 @@ SitePlace find_site(Look& look, std::int64_t run, const SiteLayout& layout, cons
   throw NoSuchRecord(fmt::format("the run has no site {}", name), "choose one of the sites it lists");
 }
 
+NumericsTable::Range range_of(const SitePlace& place, std::size_t statistic, const NumericsTable::Steps& samples) {
+  return {.statistic = static_cast<std::int64_t>(statistic),
+          .role = place.role,
+          .first_chunk = place.chunk,
+          .end_chunk = place.chunk + 1,
+          .begin = samples.first_sample,
+          .end = samples.first_sample + samples.steps.size()};
+}
+
 std::size_t find_role(const SiteLayout& layout, const std::string& name) {
   for (std::size_t role = 0; role < layout.roles.size(); ++role) {
     if (layout.roles[role].name == name) return role;
@@ -170,13 +179,8 @@ SiteHistory StoreReader::history(const std::string& id, const std::string& site,
   history.step = first_steps(samples, plan);
   for (std::size_t statistic = 0; statistic < statistics.size(); ++statistic) {
     std::vector<float> values(plan.columns, not_recorded);
-    table.visit({.statistic = static_cast<std::int64_t>(statistic),
-                 .role = place.role,
-                 .first_chunk = place.chunk,
-                 .end_chunk = place.chunk + 1,
-                 .begin = samples.first_sample,
-                 .end = samples.first_sample + samples.steps.size()},
-                plan.level, [&](std::uint64_t sample, std::size_t, std::span<const float> bin) {
+    table.visit(range_of(place, statistic, samples), plan.level,
+                [&](std::uint64_t sample, std::size_t, std::span<const float> bin) {
                   float& value = values[sample / plan.samples_per_column - plan.first_column];
                   value = worse_of(statistics[statistic].worse, value, bin[place.offset]);
                 });
@@ -221,13 +225,8 @@ SiteHistogram StoreReader::histogram(const std::string& id, const std::string& s
   const std::vector<StatisticDescription> statistics = look.statistics(run);
   for (std::size_t statistic = 0; statistic < statistics.size(); ++statistic) {
     float value = not_recorded;
-    table.visit({.statistic = static_cast<std::int64_t>(statistic),
-                 .role = place.role,
-                 .first_chunk = place.chunk,
-                 .end_chunk = place.chunk + 1,
-                 .begin = samples.first_sample,
-                 .end = samples.first_sample + samples.steps.size()},
-                0, [&](std::uint64_t, std::size_t, std::span<const float> bin) { value = bin[place.offset]; });
+    table.visit(range_of(place, statistic, samples), 0,
+                [&](std::uint64_t, std::size_t, std::span<const float> bin) { value = bin[place.offset]; });
     result.statistics.emplace_back(statistics[statistic].name, value);
   }
   return result;

@@ -100,19 +100,19 @@ struct TestOperand {
     site.stream = stream;
     std::vector<float> values(static_cast<std::size_t>(extent * extent));
     random_normals({17, 0, stream}, 0, values.data(), extent * extent);
-    wide = {nullptr, format, extent, extent};
-    memory.push_back(engine.device().allocate(static_cast<std::size_t>(wide.bytes())));
-    wide.data = memory.back().get();
-    std::vector<std::byte> stored(static_cast<std::size_t>(wide.bytes()));
-    encode_array(wide.format, values.data(), 1.0F, extent * extent, stored.data());
-    engine.device().upload(stored.data(), wide.data, stored.size());
+    matrix = {nullptr, format, extent, extent};
+    memory.push_back(engine.device().allocate(static_cast<std::size_t>(matrix.bytes())));
+    matrix.data = memory.back().get();
+    std::vector<std::byte> stored(static_cast<std::size_t>(matrix.bytes()));
+    encode_array(matrix.format, values.data(), 1.0F, extent * extent, stored.data());
+    engine.device().upload(stored.data(), matrix.data, stored.size());
     Site* const sites[] = {&site};
     engine.upload_scales(sites);
     tensor = QuantizedTensor(site, extent, extent, Copies::rows_only, engine.sharing(), [&](std::size_t bytes) {
       memory.push_back(engine.device().allocate(bytes));
       return memory.back().get();
     });
-    engine.run(Quantize{wide, tensor, {.seed = 17}});
+    engine.run(Quantize{matrix, tensor, {.seed = 17}});
   }
 
   // What the codes stand for, with the tensor's scale.
@@ -125,13 +125,13 @@ struct TestOperand {
     matrix.codes = codes.data();
     std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
     decode_rows(matrix, 0, matrix.rows, values.data(), matrix.cols);
-    std::vector<double> wide_values(values.begin(), values.end());
-    for (double& value : wide_values) value *= scale;
-    return wide_values;
+    std::vector<double> scaled(values.begin(), values.end());
+    for (double& value : scaled) value *= scale;
+    return scaled;
   }
 
   Site site;
-  View wide;
+  View matrix;
   std::vector<std::shared_ptr<std::byte>> memory;
   QuantizedTensor tensor;
 };
@@ -189,9 +189,9 @@ double time_gemm(Engine& engine, const Gemm& op) {
 
 enum class Wanted : std::uint8_t { everything, time_only };
 
-TestGemm multiply(Engine& engine, Format wide, Size extent, Wanted wanted) {
-  const TestOperand a(engine, wide, "doctor/x", extent, 1);
-  const TestOperand b(engine, wide, "doctor/w", extent, 2);
+TestGemm multiply(Engine& engine, Format high_precision, Size extent, Wanted wanted) {
+  const TestOperand a(engine, high_precision, "doctor/x", extent, 1);
+  const TestOperand b(engine, high_precision, "doctor/w", extent, 2);
   View out{nullptr, Format::f32, extent, extent};
   const auto memory = engine.device().allocate(static_cast<std::size_t>(out.bytes()));
   out.data = memory.get();
@@ -334,15 +334,15 @@ GemmCheck check_gemm(Engine& engine, Size extent, double bound) {
 GemmCheck check_gemm(Engine& engine, Engine& reference, Size extent, double bound) {
   GemmCheck check{.engine = engine.name(), .against = reference.name(), .bound = bound};
   try {
-    const Format wide = engine.high_precision();
-    const TestGemm gemm = multiply(engine, wide, extent, Wanted::everything);
-    const TestGemm expected = multiply(reference, wide, extent, Wanted::everything);
+    const Format high_precision = engine.high_precision();
+    const TestGemm gemm = multiply(engine, high_precision, extent, Wanted::everything);
+    const TestGemm expected = multiply(reference, high_precision, extent, Wanted::everything);
     check.different_values = count_different(gemm.a, expected.a) + count_different(gemm.b, expected.b);
     check.error = largest_error(gemm, expected.out);
     note_time(check, gemm);
     // A GPU shows what it can do on large GEMMs only.
     if (engine.device().hardware().kind == HardwareKind::gpu)
-      note_time(check, multiply(engine, wide, 4096, Wanted::time_only));
+      note_time(check, multiply(engine, high_precision, 4096, Wanted::time_only));
   } catch (const Error& error) {
     check.failure = error.what();
   }

@@ -269,7 +269,7 @@ class Fitting {
   std::optional<FittingChange> found_;
 };
 
-double narrow_share_of(const Config& config) {
+double low_precision_share_of(const Config& config) {
   const std::vector<LayerShape> layers = make_model(config.model)->layers();
   return low_precision_share(flops_by_format(make_plan(config.precision, layers), layers));
 }
@@ -337,7 +337,7 @@ Estimate estimate(const Config& config, const EstimateOptions& options) {
   result.parameters = model->parameters().count();
   result.tokens_per_step = train.accumulation * train.batch * train.context;
   result.flops_per_token = model->flops_per_token(train.context);
-  result.narrow_share = narrow_share_of(result.config);
+  result.low_precision_share = low_precision_share_of(result.config);
   add_time(result, target, options);
   return result;
 }

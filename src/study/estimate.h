@@ -65,7 +65,7 @@ struct Estimate {
   Size parameters = 0;
   Size tokens_per_step = 0;
   double flops_per_token = 0;
-  double narrow_share = 0;  // of the matrix products' operations, in 8 bits or fewer
+  double low_precision_share = 0;  // of the matrix products' operations, in 8 bits or fewer
   std::optional<TimeEstimate> time;
   std::string time_missing;  // why there is none
   std::vector<std::string> notes;

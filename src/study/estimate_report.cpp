@@ -135,7 +135,7 @@ std::string estimate_text(const Estimate& estimate) {
   text += fmt::format("  {:<22}{:>12}   {} tokens\n", "steps", train.steps,
                       count_text(static_cast<double>(estimate.tokens_per_step) * static_cast<double>(train.steps)));
   text += fmt::format("  {:<22}{:>12}   {:.1f} % of the matrix products in 8 bits or fewer\n", "FLOPs",
-                      fmt::format("{:.3g}", estimate.total_flops()), 100 * estimate.narrow_share);
+                      fmt::format("{:.3g}", estimate.total_flops()), 100 * estimate.low_precision_share);
   text += time_text(estimate);
   for (const std::string& note : estimate.notes) text += fmt::format("note: {}\n", note);
   return text;
@@ -156,7 +156,7 @@ std::string estimate_json(const Estimate& estimate) {
                               {"steps", config.train.steps},
                               {"flops_per_token", estimate.flops_per_token},
                               {"total_flops", estimate.total_flops()},
-                              {"narrow_share", estimate.narrow_share},
+                              {"narrow_share", estimate.low_precision_share},
                               {"time", nullptr},
                               {"notes", estimate.notes}};
   if (estimate.time) {

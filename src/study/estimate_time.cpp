@@ -117,22 +117,23 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
 
 TimeEstimate assume_time(const Estimate& estimate, const GpuModel& gpu) {
   // What GPT 350M reached on an H200 (docs/results.md): 52 % of the peak in bf16, and this split in fp8-delayed.
-  constexpr double wide_efficiency = 0.5;
-  constexpr double narrow_efficiency = 0.35;
+  constexpr double bf16_efficiency = 0.5;
+  constexpr double fp8_efficiency = 0.35;
   const bool native = runs_natively(estimate.config, gpu);
-  const double narrow = native ? estimate.narrow_share : 0;
-  const double seconds_per_tflop =
-      (1 - narrow) / (wide_efficiency * gpu.bf16_tflops) + (native ? narrow / (narrow_efficiency * gpu.fp8_tflops) : 0);
+  const double fp8_share = native ? estimate.low_precision_share : 0;
+  const double seconds_per_tflop = (1 - fp8_share) / (bf16_efficiency * gpu.bf16_tflops) +
+                                   (native ? fp8_share / (fp8_efficiency * gpu.fp8_tflops) : 0);
   TimeEstimate time;
   time.origin = Origin::assumed;
   time.seconds_per_step =
       estimate.flops_per_token * static_cast<double>(estimate.tokens_per_step) / 1e12 * seconds_per_tflop;
   time.how = fmt::format("{}'s dense peaks, {} TFLOP/s in BF16", gpu.name, gpu.bf16_tflops);
   if (native) time.how += fmt::format(" and {} TFLOP/s in FP8", gpu.fp8_tflops);
-  time.how += fmt::format(", of which {:.0f} %", 100 * wide_efficiency);
-  if (native) time.how += fmt::format(" and {:.0f} %", 100 * narrow_efficiency);
+  time.how += fmt::format(", of which {:.0f} %", 100 * bf16_efficiency);
+  if (native) time.how += fmt::format(" and {:.0f} %", 100 * fp8_efficiency);
   time.how += " are assumed to be reached";
-  if (estimate.narrow_share > 0 && !native) time.how += "; the recipe's matrix products are emulated in BF16 there";
+  if (estimate.low_precision_share > 0 && !native)
+    time.how += "; the recipe's matrix products are emulated in BF16 there";
   return time;
 }
 

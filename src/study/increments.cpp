@@ -7,8 +7,8 @@ namespace quaver {
 
 namespace {
 
-// The units of a bundle in the order to store them narrowly: each time those whose harm per operation is least. That
-// figure can only grow along the way, or the later units would have come along earlier.
+// The units of a bundle in the order to store them in low precision: each time those whose harm per operation is least.
+// That figure can only grow along the way, or the later units would have come along earlier.
 void add_increments(const Bundle& bundle, const std::vector<double>& harms,
                     const LowPrecisionFlops& low_precision_flops, std::vector<Increment>& out) {
   std::set<std::size_t> taken;

@@ -20,7 +20,7 @@ struct Unit {
   double harm = 0;
 };
 
-bool is_narrow_anywhere(const SiteSpec& spec) {
+bool is_low_precision_anywhere(const SiteSpec& spec) {
   return is_low_precision(spec.rows.format) || is_low_precision(spec.columns.format);
 }
 
@@ -34,7 +34,7 @@ class Search {
       : subject_(subject),
         options_(options),
         layers_(subject.trainer().model().layers()),
-        wide_(high_precision_plan(subject.plan, subject.config.precision)) {
+        high_precision_(high_precision_plan(subject.plan, subject.config.precision)) {
     make_units();
   }
 
@@ -54,7 +54,7 @@ class Search {
     std::map<std::string, std::size_t> bundle_of;
     for (std::size_t i = 0; i < subject_.plan.rows.size(); ++i) {
       const PlanRow& row = subject_.plan.rows[i];
-      if (!is_narrow_anywhere(row.spec)) continue;
+      if (!is_low_precision_anywhere(row.spec)) continue;
       const std::string block = block_of(layers_[layer_index(i)]);
       const std::string unit = options_.grouping == Grouping::site    ? row.site
                                : options_.grouping == Grouping::layer ? row.layer
@@ -75,9 +75,9 @@ class Search {
                 "name the recipe to try, for example --recipe fp8-current");
   }
 
-  // The plan with these units narrow and everything else wide.
+  // The plan with these units in low precision and everything else in high precision.
   Plan plan_with(const std::set<std::size_t>& units) const {
-    Plan plan = wide_;
+    Plan plan = high_precision_;
     for (const std::size_t unit : units) {
       for (const std::size_t row : units_[unit].rows) plan.rows[row] = subject_.plan.rows[row];
     }
@@ -128,8 +128,8 @@ class Search {
     result.baseline_error = baseline.loss_error();
     double all = 0;
     for (const LayerShape& layer : layers_) all += static_cast<double>(layer.in) * static_cast<double>(layer.out);
-    for (std::size_t i = 0; i < wide_.rows.size(); ++i) {
-      const PlanRow& row = wide_.rows[i];
+    for (std::size_t i = 0; i < high_precision_.rows.size(); ++i) {
+      const PlanRow& row = high_precision_.rows[i];
       const LayerShape& layer = layers_[layer_index(i)];
       SiteSensitivity site{.site = row.site, .layer = row.layer, .role = row.role, .recipe = row.recipe};
       site.effect.batches = options_.batches;
@@ -180,7 +180,7 @@ class Search {
   PlanTrial try_plan(const std::set<std::size_t>& units, Baseline& baseline) {
     PlanTrial trial;
     for (const std::size_t unit : units) trial.low_precision_sites += static_cast<Size>(units_[unit].rows.size());
-    trial.narrow_share = low_precision_flops(units);
+    trial.low_precision_share = low_precision_flops(units);
     trial.effect = baseline.effect_of(plan_with(units)).whole;
     trial.harm = trial.effect.harm_at_most(baseline.loss());
     trial.holds = trial.harm <= options_.budget;
@@ -204,11 +204,11 @@ class Search {
       (result.trials.back().holds ? good : bad) = count;
       if (result.trials.back().holds) result.chosen = result.trials.back();
     }
-    const std::set<std::size_t> narrow = first_of(increments, good);
-    for (const std::size_t unit : narrow) {
+    const std::set<std::size_t> chosen = first_of(increments, good);
+    for (const std::size_t unit : chosen) {
       for (const std::size_t row : units_[unit].rows) result.sites[row].kept_high_precision = false;
     }
-    write_layers(plan_with(narrow), result);
+    write_layers(plan_with(chosen), result);
     options_.progress.at(total(), total());
   }
 
@@ -235,7 +235,7 @@ class Search {
   Subject& subject_;
   const LocalizeOptions& options_;
   std::vector<LayerShape> layers_;
-  Plan wide_;
+  Plan high_precision_;
   std::vector<Unit> units_;
   std::vector<Bundle> bundles_;
   Size done_ = 0;

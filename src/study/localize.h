@@ -54,7 +54,7 @@ struct SiteSensitivity {
 // A plan measured whole.
 struct PlanTrial {
   Size low_precision_sites = 0;
-  double narrow_share = 0;  // of the matrix products' operations
+  double low_precision_share = 0;  // of the matrix products' operations
   Effect effect;
   double harm = 0;    // at most
   bool holds = true;  // within the budget

@@ -62,7 +62,7 @@ std::string remark(const SiteSensitivity* site, Grouping grouping) {
 
 ordered_json trial_json(const PlanTrial& trial) {
   return {{"narrow_sites", trial.low_precision_sites},
-          {"narrow_share", trial.narrow_share},
+          {"narrow_share", trial.low_precision_share},
           {"loss_change", finite_or_null(trial.effect.loss_change)},
           {"loss_error", finite_or_null(trial.effect.loss_error)},
           {"gradient_cosine", finite_or_null(trial.effect.gradient_cosine)},
@@ -100,7 +100,7 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
       "{:.4f}\n"
       "# nats, gradient cosine {:.6f}: harm at most {:.4f} % of the loss, budget {:.4f} %.\n"
       "# Use it with the config it was made for: quaver train config.toml precision.toml\n",
-      on_one_line(localization.source), localization.batches, localization.step, 100 * chosen.narrow_share,
+      on_one_line(localization.source), localization.batches, localization.step, 100 * chosen.low_precision_share,
       chosen.effect.loss_change, chosen.effect.loss_error, localization.baseline_loss, chosen.effect.gradient_cosine,
       100 * chosen.harm, 100 * localization.budget);
   text += fmt::format("\n[precision]\nrecipe = {}\nlocalization = {}\n{}\n[precision.layers]\n",

@@ -65,13 +65,13 @@ std::vector<SiteSpec> specs_of(const Plan& plan) {
 }
 
 Plan high_precision_plan(const Plan& plan, const PrecisionConfig& options) {
-  Plan wide = plan;
-  for (PlanRow& row : wide.rows) {
+  Plan result = plan;
+  for (PlanRow& row : result.rows) {
     row.recipe = high_precision_recipe_for(options.recipe);
     row.reason = "high precision";
     row.spec = make_recipe(row.recipe, options).of(row.role);
   }
-  return wide;
+  return result;
 }
 
 CastStatistics weight_statistics(Trainer& trainer, const std::string& site, const QuantSpec& spec) {

@@ -20,7 +20,7 @@ StepBenchmark made_up() {
   benchmark.parameters = 1'500'000;
   benchmark.tokens_per_step = 128;
   benchmark.flops_per_token = 5e9;
-  benchmark.narrow_share = 0.25;
+  benchmark.low_precision_share = 0.25;
   benchmark.step_seconds = {0.1, 0.4, 0.2};
   benchmark.losses = {5, 4, 3, 2};
   benchmark.learning.tokens = 128;

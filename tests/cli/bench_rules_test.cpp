@@ -30,7 +30,7 @@ StepBenchmark measured_by_hand() {
   benchmark.parameters = 1'234'567;
   benchmark.tokens_per_step = 128;
   benchmark.flops_per_token = 5e9;
-  benchmark.narrow_share = 0.625;
+  benchmark.low_precision_share = 0.625;
   benchmark.setup_seconds = 1.5;
   benchmark.step_seconds = {0.125, 0.5, 0.25};
   benchmark.losses = {6, 5, 4, 3};
@@ -262,7 +262,7 @@ TEST(BenchmarkConfig, IsThatOfTheFilesOrTheUsualOne) {
   EXPECT_EQ(set.train.batch, 3);
   EXPECT_EQ(set.train.context, 32);
   EXPECT_EQ(set.model.vocab, 99);
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string file = folder.write("c.toml", "preset = \"tiny\"\nprecision.recipe = \"bf16\"\n").string();
   const Config own = benchmark_config({{file}, {"train.seed=9"}});
   EXPECT_EQ(own.preset, "tiny");

@@ -35,7 +35,7 @@ Words tiny_bench(const Words& more = {}) {
 }
 
 TEST(BenchVerb, TellsSpeedMemoryAndWhereTheTimeGoes) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_bench());
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   for (const char* text : {"tiny · ",     "fp8-delayed", "cpu",           "128 = 2 micro-steps × 2 sequences × 32",
@@ -50,10 +50,10 @@ TEST(BenchVerb, TellsSpeedMemoryAndWhereTheTimeGoes) {
 }
 
 TEST(BenchVerb, WritesFiguresThatAddUp) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--recipe", "bf16", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const json report = json::parse(contents_of(folder / "out.json"));
+  const json report = json::parse(contents(folder / "out.json"));
   EXPECT_EQ(report["recipe"], "bf16");
   EXPECT_EQ(report["accumulation"], 2);
   EXPECT_EQ(report["step_seconds"].size(), 1U);
@@ -87,11 +87,11 @@ TEST(BenchVerb, WritesFiguresThatAddUp) {
   EXPECT_NEAR(shares, kernels / watched, 1e-9);
 }
 
-json report_of(const Folder& folder) { return json::parse(contents_of(folder / "out.json")); }
+json report_of(const TemporaryFolder& folder) { return json::parse(contents(folder / "out.json")); }
 
 // Shares of the codes that are zero; 0 < share < 1 for roles in low precision, null for others.
 TEST(BenchVerb, CountsZeroCodesByRole) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--recipe", "nvfp4", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("zero codes"));
@@ -108,7 +108,7 @@ TEST(BenchVerb, CountsZeroCodesByRole) {
 }
 
 TEST(BenchVerb, StaticScalesThatNobodyGaveAreCalibrated) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(
       folder, tiny_bench({"--recipe", "fp8-static", "--precision.layers.head=fp8-static", "--json", "out.json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
@@ -123,7 +123,7 @@ TEST(BenchVerb, StaticScalesThatNobodyGaveAreCalibrated) {
 // Recipes whose scales follow the data, and a unit-scaled model, whose bf16 is unit-scaled too: its loss starts at
 // another point than that of a model with the standard parametrization.
 TEST(BenchVerb, HealthyRecipesLearnAsBf16Does) {
-  const Folder folder;
+  const TemporaryFolder folder;
   double standard_start = 0;
   for (const char* recipe : {"fp8-delayed", "fp8-row", "mxfp4", "fp8-unit"}) {
     const Outcome outcome = quaver(folder, tiny_bench({"--recipe", recipe, "--json", "out.json"}));
@@ -162,7 +162,7 @@ Words judged_by_timed_steps(const Words& more) {
 }
 
 TEST(BenchVerb, TheTimedStepsThemselvesAreJudgedWhereTheyCanBe) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome good = quaver(folder, judged_by_timed_steps({"--recipe", "fp8-delayed"}));
   ASSERT_EQ(good.status, 0) << good.error;
   json report = report_of(folder);
@@ -181,7 +181,7 @@ TEST(BenchVerb, TheTimedStepsThemselvesAreJudgedWhereTheyCanBe) {
 
 // All recipes of a model are compared with the same bf16, which need be trained once only.
 TEST(BenchVerb, TakesBf16sLossesFromAnEarlierBenchmark) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, judged_by_timed_steps({"--recipe", "bf16"})).status, 0);
   const json bf16 = report_of(folder);
   folder.write("bf16.json", bf16.dump());
@@ -206,7 +206,7 @@ TEST(BenchVerb, TakesBf16sLossesFromAnEarlierBenchmark) {
 // The head in BF16 learns even where every gradient in the blocks is zero: that must not pass for training.
 TEST(BenchVerb, GradientsThatUnderflowAreAFailure) {
   for (const Words& head : {Words{}, Words{"--precision.layers.head=fp8-static"}}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const Outcome outcome = quaver(
         folder,
         tiny_bench({"--recipe", "fp8-static", "--precision.static_gradient_scale=1e-6", "--json", "out.json"}) + head);
@@ -226,7 +226,7 @@ TEST(BenchVerb, GradientsThatUnderflowAreAFailure) {
 
 // Adam makes steps of the same size from what is left of the gradients, so that the loss still falls.
 TEST(BenchVerb, ALossThatFallsDoesNotExcuseZeros) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(
       folder, tiny_bench({"--recipe", "fp8-static", "--precision.static_gradient_scale=1", "--json", "out.json"}));
   EXPECT_EQ(outcome.status, 1);
@@ -239,7 +239,7 @@ TEST(BenchVerb, ALossThatFallsDoesNotExcuseZeros) {
 
 // A scale file, too, is measured as it is: here one whose gradients are 2^-40 of what was calibrated.
 TEST(BenchVerb, AScaleFileThatLosesGradientsIsAFailure) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Words model{"--model.layers=2",   "--preset",  "tiny", "--batch",           "2",
                     "--train.context=32", "--device",  "cpu",  "--train.threads=1", "--model.vocab=256",
                     "--recipe",           "fp8-static"};
@@ -247,7 +247,7 @@ TEST(BenchVerb, AScaleFileThatLosesGradientsIsAFailure) {
       folder, Words{"calibrate"} + model +
                   Words{"--data.kind=synthetic", "--batches", "2", "--warmup-steps", "1", "--out", "scales.json"});
   ASSERT_EQ(calibrated.status, 0) << calibrated.error;
-  json scales = json::parse(contents_of(folder / "scales.json"));
+  json scales = json::parse(contents(folder / "scales.json"));
   for (auto& [site, entry] : scales["sites"].items()) {
     if (site.ends_with("/dy")) entry["scale"] = std::ldexp(entry["scale"].get<double>(), -40);
   }
@@ -262,7 +262,7 @@ TEST(BenchVerb, AScaleFileThatLosesGradientsIsAFailure) {
 }
 
 TEST(BenchVerb, ALearningRateThatTeachesNothingCannotBeJudged) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--optim.learning_rate=1e-9", "--json", "out.json"}));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("cannot be judged"));
@@ -271,20 +271,20 @@ TEST(BenchVerb, ALearningRateThatTeachesNothingCannotBeJudged) {
 }
 
 TEST(BenchVerb, AConfigFileIsMeasuredAsItIs) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("run.toml",
                "preset = \"tiny\"\n[model]\nlayers = 1\n[train]\nbatch = 1\ncontext = 16\n"
                "[precision]\nrecipe = \"mxfp8\"\n");
   const Outcome outcome = quaver(folder, {"bench", "step", "run.toml", "--tokens", "16", "--steps", "1", "--warmup",
                                           "0", "--device", "cpu", "--json", "out.json"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const json report = json::parse(contents_of(folder / "out.json"));
+  const json report = json::parse(contents(folder / "out.json"));
   EXPECT_EQ(report["recipe"], "mxfp8");
   EXPECT_EQ(report["batch"], 1);
 }
 
 TEST(BenchVerb, SaysWhichTokensAStepWouldDo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_bench({"--train.context=30"}));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("128 tokens per step are not a multiple of the 60 tokens of a micro-batch"));
@@ -292,7 +292,7 @@ TEST(BenchVerb, SaysWhichTokensAStepWouldDo) {
 }
 
 TEST(BenchVerb, KnowsNoOptionsOfARun) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const char* option : {"--name", "--dir", "--data"}) {
     const Outcome outcome = quaver(folder, tiny_bench({std::string(option) + "=x"}));
     EXPECT_EQ(outcome.status, 1);
@@ -301,7 +301,7 @@ TEST(BenchVerb, KnowsNoOptionsOfARun) {
 }
 
 TEST(BenchVerb, AttentionByItself) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome =
       quaver(folder, {"bench", "attention", "--preset", "tiny", "--batch", "2", "--train.context=32",
                       "--train.threads=1", "--device", "cpu", "--repeats", "1"});

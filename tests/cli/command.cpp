@@ -59,19 +59,7 @@ fs::path program() {
   throw std::runtime_error("there is no quaver to test: build it, or set QUAVER_BINARY to its path");
 }
 
-fs::path Folder::write(std::string_view name, std::string_view bytes) const {
-  fs::path path = *this / name;
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
-std::string contents_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-Process::Process(const Folder& folder, const Words& words) {
+Process::Process(const TemporaryFolder& folder, const Words& words) {
   static std::atomic<int> counter{0};
   const int number = counter++;
   out_ = folder / fmt::format(".out-{}", number);
@@ -117,7 +105,7 @@ bool Process::wait_for(std::string_view text) {
   const auto give_up = std::chrono::steady_clock::now() + longest_wait;
   while (std::chrono::steady_clock::now() < give_up) {
     const bool ended = has_ended();  // asked first: what it wrote just before its end counts
-    if (contents_of(out_).find(text) != std::string::npos) return true;
+    if (contents(out_).find(text) != std::string::npos) return true;
     if (ended) return false;
     std::this_thread::sleep_for(pause_between_looks);
   }
@@ -131,10 +119,10 @@ Outcome Process::wait() {
   while (!has_ended() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(pause_between_looks);
   if (!ended_) throw std::runtime_error("the program did not end within a minute");
   const int status = WIFEXITED(raw_status_) ? WEXITSTATUS(raw_status_) : 128 + WTERMSIG(raw_status_);
-  return {status, contents_of(out_), contents_of(error_)};
+  return {status, contents(out_), contents(error_)};
 }
 
-Outcome quaver(const Folder& folder, const Words& words) { return Process(folder, words).wait(); }
+Outcome quaver(const TemporaryFolder& folder, const Words& words) { return Process(folder, words).wait(); }
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -156,7 +144,7 @@ Words tiny_training_on(std::string_view data, const Words& more) {
   return Words{"train", "--data", std::string(data)} + tiny_model + more;
 }
 
-void write_text(const Folder& folder) {
+void write_text(const TemporaryFolder& folder) {
   for (int i = 0; i < 6; ++i) {
     std::string text;
     for (int line = 0; line < 20; ++line) text += fmt::format("File {} says line {} of twenty, plainly.\n", i, line);
@@ -164,7 +152,7 @@ void write_text(const Folder& folder) {
   }
 }
 
-void prepare_text(const Folder& folder) {
+void prepare_text(const TemporaryFolder& folder) {
   write_text(folder);
   const Outcome outcome = quaver(folder, {"data", "text", "--out", "data", "--valid", "0.34"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;

@@ -15,15 +15,6 @@ namespace quaver::test {
 // Throws std::runtime_error when there is none: a test of the command line that cannot run has failed.
 std::filesystem::path program();
 
-// A folder that is removed at the end.
-class Folder : public TemporaryFolder {
- public:
-  std::filesystem::path operator/(std::string_view name) const { return path() / name; }
-  std::filesystem::path write(std::string_view name, std::string_view bytes) const;
-};
-
-std::string contents_of(const std::filesystem::path& path);
-
 struct Outcome {
   int status = -1;  // exit status; 128 + the signal's number where one ended it
   std::string out;
@@ -35,7 +26,7 @@ using Words = std::vector<std::string>;
 // A process that may still be running. Ended by the destructor if it is.
 class Process {
  public:
-  Process(const Folder& folder, const Words& words);
+  Process(const TemporaryFolder& folder, const Words& words);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -56,7 +47,7 @@ class Process {
 };
 
 // Runs `quaver words…` in the folder to its end.
-Outcome quaver(const Folder& folder, const Words& words);
+Outcome quaver(const TemporaryFolder& folder, const Words& words);
 
 // The words of a training run on generated text that takes milliseconds per step, plus more words.
 Words tiny_training(const Words& more = {});
@@ -65,10 +56,10 @@ Words tiny_training(const Words& more = {});
 Words tiny_training_on(std::string_view data, const Words& more = {});
 
 // A few kilobytes of text in several files, in <folder>/text.
-void write_text(const Folder& folder);
+void write_text(const TemporaryFolder& folder);
 
 // The text as a data set in <folder>/data, a third of its documents to validate with.
-void prepare_text(const Folder& folder);
+void prepare_text(const TemporaryFolder& folder);
 
 Words operator+(Words a, const Words& b);
 

@@ -54,13 +54,13 @@ TEST(Comparison, HasMeansOverSeedsAndGapsSeedBySeed) {
   const Comparison found = compare(contenders, "");
   EXPECT_EQ(found.loss_kind, LossKind::validation);
   EXPECT_EQ(found.seeds, 3U);
-  const RecipeMetrics& narrow = found.recipes[0];
-  EXPECT_EQ(narrow.base, 1U) << "fp32 is the widest, wherever it stands";
-  EXPECT_NEAR(narrow.loss->mean, 2.8, 1e-12);
-  EXPECT_NEAR(narrow.loss->deviation.value(), 0.7549834435270750, 1e-12);        // √((0.49 + 0.01 + 0.64) / 2)
-  EXPECT_NEAR(narrow.gap_percent->mean, 11, 1e-9);                               // (5 + 8 + 20) / 3, not 12 = 0.3 / 2.5
-  EXPECT_NEAR(narrow.gap_percent->deviation.value(), 7.9372539331937717, 1e-9);  // √((36 + 9 + 81) / 2)
-  EXPECT_THAT(narrow.seeds[1].gap_percent, Optional(DoubleNear(8, 1e-9)));
+  const RecipeMetrics& tested = found.recipes[0];
+  EXPECT_EQ(tested.base, 1U) << "fp32 has the highest precision, wherever it stands";
+  EXPECT_NEAR(tested.loss->mean, 2.8, 1e-12);
+  EXPECT_NEAR(tested.loss->deviation.value(), 0.7549834435270750, 1e-12);        // √((0.49 + 0.01 + 0.64) / 2)
+  EXPECT_NEAR(tested.gap_percent->mean, 11, 1e-9);                               // (5 + 8 + 20) / 3, not 12 = 0.3 / 2.5
+  EXPECT_NEAR(tested.gap_percent->deviation.value(), 7.9372539331937717, 1e-9);  // √((36 + 9 + 81) / 2)
+  EXPECT_THAT(tested.seeds[1].gap_percent, Optional(DoubleNear(8, 1e-9)));
   const RecipeMetrics& base = found.recipes[1];
   EXPECT_EQ(base.base, 1U);
   EXPECT_NEAR(base.loss->mean, 2.5, 1e-12);
@@ -89,23 +89,23 @@ TEST(Comparison, LeavesOutASeedThatDivergedAndTheGapThatNeedsIt) {
   contenders[0].runs[2].failure = "the run diverged at step 12";
   contenders[1].runs[1].status = SeedStatus::failed;
   const Comparison found = compare(contenders, "");
-  const RecipeMetrics& narrow = found.recipes[0];
-  EXPECT_EQ(narrow.completed, 2U);
-  EXPECT_NEAR(narrow.loss->mean, 2.4, 1e-12) << "of 2.1 and 2.7";
-  EXPECT_NEAR(narrow.gap_percent->mean, 5, 1e-9) << "of seed 1 alone: the base lacks seed 2";
-  EXPECT_EQ(narrow.gap_percent->deviation, std::nullopt);
-  ASSERT_EQ(narrow.seeds.size(), 3U);
-  EXPECT_EQ(narrow.seeds[2].status, SeedStatus::diverged);
-  EXPECT_EQ(narrow.seeds[2].failure, "the run diverged at step 12");
-  EXPECT_EQ(narrow.seeds[2].loss, std::nullopt);
+  const RecipeMetrics& tested = found.recipes[0];
+  EXPECT_EQ(tested.completed, 2U);
+  EXPECT_NEAR(tested.loss->mean, 2.4, 1e-12) << "of 2.1 and 2.7";
+  EXPECT_NEAR(tested.gap_percent->mean, 5, 1e-9) << "of seed 1 alone: the base lacks seed 2";
+  EXPECT_EQ(tested.gap_percent->deviation, std::nullopt);
+  ASSERT_EQ(tested.seeds.size(), 3U);
+  EXPECT_EQ(tested.seeds[2].status, SeedStatus::diverged);
+  EXPECT_EQ(tested.seeds[2].failure, "the run diverged at step 12");
+  EXPECT_EQ(tested.seeds[2].loss, std::nullopt);
 }
 
 TEST(Comparison, CallsARunWithoutAFiniteLossDiverged) {
   std::vector<Contender> contenders = three_seeds();
   contenders[0].runs[1].result.final_validation_loss = INFINITY;
-  const RecipeMetrics narrow = compare(contenders, "").recipes[0];
-  EXPECT_EQ(narrow.seeds[1].status, SeedStatus::diverged);
-  EXPECT_NEAR(narrow.loss->mean, 2.85, 1e-12) << "of 2.1 and 3.6";
+  const RecipeMetrics tested = compare(contenders, "").recipes[0];
+  EXPECT_EQ(tested.seeds[1].status, SeedStatus::diverged);
+  EXPECT_NEAR(tested.loss->mean, 2.85, 1e-12) << "of 2.1 and 3.6";
 }
 
 TEST(Comparison, UsesTheFinalTrainingLossWhereNothingWasValidated) {
@@ -143,11 +143,11 @@ TEST(Comparison, SumsOverflowsAndSkippedStepsAndAveragesTimes) {
     run.result.tokens_per_second = 12 / seconds;
     seconds *= 2;
   }
-  const RecipeMetrics narrow = compare(contenders, "").recipes[0];
-  EXPECT_EQ(narrow.overflows, 9U);
-  EXPECT_EQ(narrow.skipped, 6);
-  EXPECT_NEAR(narrow.seconds_per_step->mean, 7.0 / 3, 1e-12);
-  EXPECT_NEAR(narrow.tokens_per_second->mean, 7, 1e-12) << "of 12, 6 and 3";
+  const RecipeMetrics tested = compare(contenders, "").recipes[0];
+  EXPECT_EQ(tested.overflows, 9U);
+  EXPECT_EQ(tested.skipped, 6);
+  EXPECT_NEAR(tested.seconds_per_step->mean, 7.0 / 3, 1e-12);
+  EXPECT_NEAR(tested.tokens_per_second->mean, 7, 1e-12) << "of 12, 6 and 3";
 }
 
 // Constant losses stay as they are when smoothed: 1 and 3 at every step, mean 2, σ √2.
@@ -186,21 +186,21 @@ std::string base_of(const std::vector<Contender>& contenders, std::size_t index)
   return found.recipes[found.recipes[index].base].label;
 }
 
-TEST(Base, IsTheWidestOfAll) {
-  const std::vector<const char*> widths{"fp32", "tf32", "fp16", "bf16", "fp8-delayed"};
-  for (std::size_t widest = 0; widest + 1 < widths.size(); ++widest) {
+TEST(Base, HasTheHighestPrecisionOfAll) {
+  const std::vector<const char*> by_precision{"fp32", "tf32", "fp16", "bf16", "fp8-delayed"};
+  for (std::size_t highest = 0; highest + 1 < by_precision.size(); ++highest) {
     std::vector<Contender> contenders;
-    for (std::size_t i = widths.size(); i-- > widest;) {
-      contenders.push_back(recipe_with(widths[i], {seed_run(1, 2)}));
+    for (std::size_t i = by_precision.size(); i-- > highest;) {
+      contenders.push_back(recipe_with(by_precision[i], {seed_run(1, 2)}));
     }
-    for (std::size_t i = 0; i < contenders.size(); ++i) EXPECT_EQ(base_of(contenders, i), widths[widest]);
+    for (std::size_t i = 0; i < contenders.size(); ++i) EXPECT_EQ(base_of(contenders, i), by_precision[highest]);
   }
-  const std::vector<Contender> narrow{recipe_with("mxfp8", {seed_run(1, 2)}),
-                                      recipe_with("fp8-delayed", {seed_run(1, 2)})};
-  EXPECT_EQ(base_of(narrow, 1), "mxfp8") << "where none is wide, the first";
+  const std::vector<Contender> low_precision{recipe_with("mxfp8", {seed_run(1, 2)}),
+                                             recipe_with("fp8-delayed", {seed_run(1, 2)})};
+  EXPECT_EQ(base_of(low_precision, 1), "mxfp8") << "where none is in high precision, the first";
 }
 
-// Unit-scaled runs are compared among themselves, if one of them is wide.
+// Unit-scaled runs are compared among themselves, if one of them is in high precision.
 TEST(Base, IsOfTheSameParametrizationWhereThereIsOne) {
   std::vector<Contender> contenders{recipe_with("fp32", {seed_run(1, 2)}), recipe_with("bf16", {seed_run(1, 2)}),
                                     recipe_with("fp8-unit", {seed_run(1, 3)})};

@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(DamagedStore, IsExportedButForWhatIsDamagedAndEndsWithAFailure) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=runs/one", "--train.statistics_every=1"})).status, 0);
   const Words words{"export", "runs", "--format", "csv", "--out"};
   ASSERT_EQ(quaver(folder, words + Words{"whole"}).status, 0);

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-void record(const Folder& folder, const std::string& id, const std::string& name, const std::string& runs = "runs") {
+void record(const TemporaryFolder& folder, const std::string& id, const std::string& name,
+            const std::string& runs = "runs") {
   fs::create_directories(folder / runs);
   RunDescription run;
   run.id = id;
@@ -61,7 +62,7 @@ std::string fetch(int port, const std::string& path) {
 int free_port() { return Transport("127.0.0.1", 0).port(); }
 
 TEST(DashVerb, ServesTheRunsOfAFolderUntilInterrupted) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(folder, "abc", "first");
   const int port = free_port();
   Process dash(folder, {"dash", "--port", std::to_string(port)});
@@ -76,7 +77,7 @@ TEST(DashVerb, ServesTheRunsOfAFolderUntilInterrupted) {
 }
 
 TEST(DashVerb, WaitsForAStoreThatIsNotThereYet) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const int port = free_port();
   Process dash(folder, {"dash", "runs", "--port", std::to_string(port)});
   ASSERT_TRUE(dash.wait_for("Ctrl-C ends it"));
@@ -91,7 +92,7 @@ TEST(DashVerb, WaitsForAStoreThatIsNotThereYet) {
 }
 
 TEST(DashVerb, ServesEveryStoreBelowTheFolder) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(folder, "abc", "first");
   record(folder, "abc", "second", "runs/compared");
   const int port = free_port();
@@ -106,7 +107,7 @@ TEST(DashVerb, ServesEveryStoreBelowTheFolder) {
 }
 
 TEST(DashVerb, TellsNoTokenForChangesWhereItIsReadOnly) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(folder, "abc", "first");
   const auto told = [&](const Words& more) {
     const int port = free_port();
@@ -126,7 +127,7 @@ TEST(DashVerb, TellsNoTokenForChangesWhereItIsReadOnly) {
 }
 
 TEST(DashVerb, AsksForATokenWhereItIsToldTo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const int port = free_port();
   Process dash(folder, {"dash", "--token", "--port", std::to_string(port)});
   ASSERT_TRUE(dash.wait_for("Ctrl-C ends it"));
@@ -138,7 +139,7 @@ TEST(DashVerb, AsksForATokenWhereItIsToldTo) {
 
 // Others need the token, and the line to give them has it.
 TEST(DashVerb, TheAddressForOtherMachinesHasTheToken) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(folder, "abc", "first");
   const int port = free_port();
   Process dash(folder, {"dash", "--host", "0.0.0.0", "--port", std::to_string(port)});
@@ -157,7 +158,7 @@ TEST(DashVerb, TheAddressForOtherMachinesHasTheToken) {
 }
 
 TEST(DashVerb, APortThatIsTakenSaysWhatToDo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Transport taken("127.0.0.1", 0);
   const std::string port = std::to_string(taken.port());
   const Outcome outcome = quaver(folder, {"dash", "--port", port});
@@ -170,12 +171,12 @@ TEST(DashVerb, APortThatIsTakenSaysWhatToDo) {
 }
 
 TEST(ExportVerb, WritesRunsInEveryFormat) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(folder, "abc", "first");
   record(folder, "def", "second");
   const Outcome jsonl = quaver(folder, {"export", "runs", "--format", "jsonl", "--out", "out"});
   ASSERT_EQ(jsonl.status, 0) << jsonl.error;
-  EXPECT_THAT(contents_of(folder / "out/first/metrics.jsonl"), HasSubstr("\"loss\""));
+  EXPECT_THAT(contents(folder / "out/first/metrics.jsonl"), HasSubstr("\"loss\""));
   EXPECT_TRUE(fs::exists(folder / "out/second/numerics.jsonl"));
   EXPECT_THAT(jsonl.out, HasSubstr("metrics.jsonl\n"));
 
@@ -192,7 +193,7 @@ TEST(ExportVerb, WritesRunsInEveryFormat) {
 }
 
 TEST(ExportVerb, TheFolderOfARunStandsForThatRun) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string id = "0123456789abcdef";
   record(folder, id, "first");
   record(folder, "def", "second");
@@ -211,7 +212,7 @@ TEST(ExportVerb, TheFolderOfARunStandsForThatRun) {
 }
 
 TEST(ExportVerb, WhatIsNotThereIsNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto refused = [&](const Words& words, const char* text) {
     const Outcome outcome = quaver(folder, words);
     EXPECT_EQ(outcome.status, 1);

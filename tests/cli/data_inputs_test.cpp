@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(BrokenLines, StopTheWorkUnlessTheyMayBePassedOver) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("lines.jsonl", "{\"text\": \"one\"}\n{\"text\": \n{\"title\": \"two\"}\n{\"text\": \"three\"}\n");
   const Outcome refused = quaver(folder, {"data", "lines.jsonl", "--out", "data"});
   EXPECT_EQ(refused.status, 1);
@@ -25,7 +25,7 @@ TEST(BrokenLines, StopTheWorkUnlessTheyMayBePassedOver) {
 }
 
 TEST(LoopsOfLinks, ArePassedOverAndNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder);
   fs::create_symlink("loop", folder / "text/loop");
   const Outcome outcome = quaver(folder, {"data", "text", "--out", "data"});

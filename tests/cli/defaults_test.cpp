@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 // "--batches INT:from 2 to 100000=16", or with the default in brackets: that depends on CLI11's version.
 void expect_defaults(const Words& verb, const std::vector<std::pair<std::string, std::string>>& defaults) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string help = quaver(folder, verb + Words{"--help"}).out;
   for (const auto& [option, value] : defaults) {
     const std::regex shown(option + " ?[=\\[]+" + value + "[\\] \n]");
@@ -47,7 +47,7 @@ TEST(Defaults, AreAsDocumented) {
 }
 
 // Exit status 1 and what standard error says, in full.
-void expect_told(const Folder& folder, const Words& words, const std::string& error) {
+void expect_told(const TemporaryFolder& folder, const Words& words, const std::string& error) {
   const Outcome outcome = quaver(folder, words);
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   EXPECT_EQ(outcome.out, "");
@@ -55,7 +55,7 @@ void expect_told(const Folder& folder, const Words& words, const std::string& er
 }
 
 TEST(RefusedAtOnce, WithARemedy) {
-  const Folder folder;
+  const TemporaryFolder folder;
   expect_told(folder, {"data"},
               "quaver: no text to prepare\n  → quaver data TEXT --out FOLDER, or quaver data --verify FOLDER\n");
   expect_told(folder, {"inspect"}, "quaver: nothing to inspect\n  → name a run, data set, shard or file\n");
@@ -79,23 +79,23 @@ TEST(RefusedAtOnce, WithARemedy) {
 
 // Shortcuts and settings are the same, and the last one wins.
 TEST(Shortcuts, StandForSettings) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto plan = [&](const Words& more) {
     const Outcome outcome = quaver(folder, Words{"inspect", "plan", "--model.layers=1"} + more);
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     return outcome.out;
   };
-  const std::string wide = plan({"--recipe", "bf16"});
-  const std::string narrow = plan({"--recipe", "fp8-current"});
-  EXPECT_NE(wide, narrow);
-  EXPECT_EQ(plan({"--precision.recipe", "bf16"}), wide);
-  EXPECT_EQ(plan({"--precision.recipe=bf16"}), wide);
-  EXPECT_EQ(plan({"--recipe=fp8-current", "--precision.recipe=bf16"}), wide);
-  EXPECT_EQ(plan({"--precision.recipe=bf16", "--recipe", "fp8-current"}), narrow);
+  const std::string bf16 = plan({"--recipe", "bf16"});
+  const std::string fp8 = plan({"--recipe", "fp8-current"});
+  EXPECT_NE(bf16, fp8);
+  EXPECT_EQ(plan({"--precision.recipe", "bf16"}), bf16);
+  EXPECT_EQ(plan({"--precision.recipe=bf16"}), bf16);
+  EXPECT_EQ(plan({"--recipe=fp8-current", "--precision.recipe=bf16"}), bf16);
+  EXPECT_EQ(plan({"--precision.recipe=bf16", "--recipe", "fp8-current"}), fp8);
   const std::string file = folder.write("c.toml", "precision.recipe = \"bf16\"\n").string();
-  EXPECT_EQ(plan({file}), wide);
-  EXPECT_EQ(plan({file, "--recipe", "fp8-current"}), narrow) << "whatever a file says";
-  EXPECT_EQ(plan({"--recipe", "fp8-current", file}), narrow);
+  EXPECT_EQ(plan({file}), bf16);
+  EXPECT_EQ(plan({file, "--recipe", "fp8-current"}), fp8) << "whatever a file says";
+  EXPECT_EQ(plan({"--recipe", "fp8-current", file}), fp8);
   // A value may begin with a dash: it is refused as a value, not taken for an option.
   const Outcome negative = quaver(folder, {"inspect", "plan", "--model.layers", "-1"});
   EXPECT_EQ(negative.status, 1);
@@ -103,7 +103,7 @@ TEST(Shortcuts, StandForSettings) {
 }
 
 TEST(EstimateOptions, ChangeWhatIsPlannedFor) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto estimate = [&](const Words& more) {
     const Outcome outcome = quaver(folder, Words{"estimate", "--preset", "tiny", "--no-time", "--json"} + more);
     EXPECT_EQ(outcome.status, 0) << outcome.error;
@@ -118,14 +118,14 @@ TEST(EstimateOptions, ChangeWhatIsPlannedFor) {
 }
 
 TEST(ComparedRecipes, MayNameAParametrization) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32@umup,bf16", "--seed=5", "--json"});
   words.front() = "compare";
   const Outcome outcome = quaver(folder, words);
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(nlohmann::json::parse(outcome.out).size(), 2U) << "nothing but the figures";
-  EXPECT_THAT(contents_of(folder / "all/fp32-umup/config.toml"), HasSubstr("umup"));
-  EXPECT_THAT(contents_of(folder / "all/fp32-umup/config.toml"), HasSubstr("seed = 5"));
+  EXPECT_THAT(contents(folder / "all/fp32-umup/config.toml"), HasSubstr("umup"));
+  EXPECT_THAT(contents(folder / "all/fp32-umup/config.toml"), HasSubstr("seed = 5"));
   EXPECT_TRUE(fs::exists(folder / "all/bf16/config.toml")) << "of one seed the folder's name has none";
   EXPECT_TRUE(fs::exists(folder / "all/comparison.json"));
 }

@@ -21,7 +21,7 @@ void expect_refusal(const Outcome& outcome, const std::vector<std::string>& part
 }
 
 TEST(Errors, AnUnknownKeyNamesTheNearest) {
-  const Folder folder;
+  const TemporaryFolder folder;
   expect_refusal(quaver(folder, tiny_training({"--train.stepz=3"})), {"train.stepz", "did you mean \"train.steps\"?"});
   folder.write("bad.toml", "[train]\nsteps = 3\n[optim]\nlerning_rate = 0.1\n");
   expect_refusal(quaver(folder, tiny_training({"bad.toml"})),
@@ -33,14 +33,14 @@ TEST(Errors, AnUnknownKeyNamesTheNearest) {
 }
 
 TEST(Errors, AValueOfTheWrongKindSaysWhatWasExpected) {
-  const Folder folder;
+  const TemporaryFolder folder;
   expect_refusal(quaver(folder, tiny_training({"--train.steps=many"})), {"train.steps", "an integer", "many"});
   expect_refusal(quaver(folder, tiny_training({"--recipe=fp8-delayd"})), {"did you mean \"fp8-delayed\"?"});
   expect_refusal(quaver(folder, tiny_training({"--preset=tinny"})), {"did you mean \"tiny\""});
 }
 
 TEST(Errors, APatternThatMatchesNoLayerListsSome) {
-  const Folder folder;
+  const TemporaryFolder folder;
   expect_refusal(quaver(folder, tiny_training({"--precision.layers.\"blocks.9.*\"=bf16"})),
                  {"\"blocks.9.*\" matches no layer", "blocks.0.attn.qkv"});
   expect_refusal(quaver(folder, tiny_training({"--optim.learning_rate_of.\"nothing.*\"=2"})),
@@ -48,16 +48,16 @@ TEST(Errors, APatternThatMatchesNoLayerListsSome) {
 }
 
 TEST(Errors, DataThatIsNotThere) {
-  const Folder folder;
+  const TemporaryFolder folder;
   expect_refusal(quaver(folder, {"train"}), {"nothing to train on", "quaver data"});
   expect_refusal(quaver(folder, {"train", "--data", "nowhere"}), {"nowhere"});
   EXPECT_FALSE(fs::exists(folder / "runs")) << "a refused run leaves nothing";
 }
 
 TEST(Errors, AShardThatIsCutOffOrOverwrittenIsNotTrainedOn) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
-  const std::string good = contents_of(folder / "data/train-00000.qv");
+  const std::string good = contents(folder / "data/train-00000.qv");
   std::string flipped = good;
   flipped[16] = static_cast<char>(flipped[16] ^ 1);  // the number of ids
   const std::string truncated = good.substr(0, good.size() - 10);
@@ -69,15 +69,15 @@ TEST(Errors, AShardThatIsCutOffOrOverwrittenIsNotTrainedOn) {
 }
 
 TEST(Errors, ARunIsNotOverwritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run"})).status, 0);
-  const std::string before = contents_of(folder / "run/metrics.jsonl");
+  const std::string before = contents(folder / "run/metrics.jsonl");
   expect_refusal(quaver(folder, tiny_training({"--dir=run"})), {"run already holds a run", "--resume"});
-  EXPECT_EQ(contents_of(folder / "run/metrics.jsonl"), before);
+  EXPECT_EQ(contents(folder / "run/metrics.jsonl"), before);
 }
 
 TEST(Errors, AFolderWithoutARun) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const Words& words : {Words{"train", "--resume", "none"}, Words{"eval", "none"}, Words{"sample", "none"}}) {
     expect_refusal(quaver(folder, words), {"none holds no run", "config.toml"});
   }
@@ -85,7 +85,7 @@ TEST(Errors, AFolderWithoutARun) {
 
 TEST(Errors, AFolderThatCannotBeWritten) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
-  const Folder folder;
+  const TemporaryFolder folder;
   fs::create_directories(folder / "closed");
   fs::permissions(folder / "closed", fs::perms::owner_read | fs::perms::owner_exec);
   const Outcome outcome = quaver(folder, tiny_training({"--dir=closed/run"}));
@@ -94,13 +94,13 @@ TEST(Errors, AFolderThatCannotBeWritten) {
 }
 
 TEST(Errors, AModelThatDoesNotFitSaysWhatWould) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Words huge{"--preset=gpt-350m", "--data.kind=synthetic", "--train.memory_limit_mb=12000"};
   expect_refusal(quaver(folder, Words{"train"} + huge), {"GiB too much", "train.batch = "});
 }
 
 TEST(Errors, WordsThatNoVerbTakes) {
-  const Folder folder;
+  const TemporaryFolder folder;
   EXPECT_NE(quaver(folder, {}).status, 0);
   EXPECT_NE(quaver(folder, {"trian"}).status, 0);
   EXPECT_NE(quaver(folder, {"data", "text", "--out", "data", "--bogus"}).status, 0);

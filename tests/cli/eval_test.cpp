@@ -26,11 +26,11 @@ class EvaluatedRun : public ::testing::Test {
     return outcome.status == 0 ? json::parse(outcome.out) : json();
   }
 
-  Folder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(EvaluatedRun, TakesAllOfTheValidationData) {
-  const json index = json::parse(contents_of(folder_ / "data/dataset.json"));
+  const json index = json::parse(contents(folder_ / "data/dataset.json"));
   std::uint64_t tokens = 0;
   for (const json& shard : index.at("valid")) tokens += shard.at("tokens").get<std::uint64_t>() - 1;
   const json all = evaluated({});

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 #include "config/check.h"
 #include "config/load.h"
 #include "models/factory.h"
@@ -40,8 +42,7 @@ TEST_P(Example, IsAConfigToTrainFrom) {
 // Its run has the file's name, so that the commands in its comment find it.
 TEST_P(Example, SaysHowToRunIt) {
   const fs::path path = GetParam();
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string text = test::contents(path);
   EXPECT_THAT(text, ::testing::StartsWith("# "));
   EXPECT_THAT(text, ::testing::HasSubstr("quaver train examples/" + path.filename().string()));
   const Config config = load_config({.files = {GetParam()}, .texts = {}, .flags = {}});

@@ -20,7 +20,7 @@ std::string last_line(std::string text) {
 
 // The verb's own line to type is the last thing that is read.
 TEST(Help, OfEveryVerbHasItsUsageAndEndsWithAnExample) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::vector<Words> asked;
   for (const char* verb : verbs) asked.push_back({verb});
   asked.insert(asked.end(), {{"bench", "step"}, {"bench", "attention"}, {"inspect", "plan"}});
@@ -35,7 +35,7 @@ TEST(Help, OfEveryVerbHasItsUsageAndEndsWithAnExample) {
 }
 
 TEST(Help, AVerbThatDoesNotExistGetsASuggestion) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto told = [&](const Words& words) {
     const Outcome outcome = quaver(folder, words);
     EXPECT_EQ(outcome.status, 1);

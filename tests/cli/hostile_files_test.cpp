@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 // A pipe without a writer, a folder, a device that never ends, a file far larger than memory.
-std::vector<std::string> make_traps(const Folder& folder) {
+std::vector<std::string> make_traps(const TemporaryFolder& folder) {
   EXPECT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   fs::create_directories(folder / "folder");
   folder.write("huge", "x");
@@ -50,7 +50,7 @@ class HostileFiles : public ::testing::Test {
     fs::create_symlink(trap.front() == '/' ? fs::path(trap) : folder_ / trap, place);
   }
 
-  Folder folder_;
+  TemporaryFolder folder_;
   const Variable threads_{"OMP_NUM_THREADS", "2"};  // each takes address space
   rlimit before_{};
 };
@@ -78,16 +78,16 @@ TEST_F(HostileFiles, AreRefusedAsTokenizer) {
 
 TEST_F(HostileFiles, AreRefusedOrReplacedInTheFolderOfARun) {
   ASSERT_EQ(quaver(folder_, tiny_training({"--dir=run"})).status, 0);
-  const std::string id = contents_of(folder_ / "run/run_id");
+  const std::string id = contents(folder_ / "run/run_id");
   for (const std::string& trap : make_traps(folder_)) {
     // The checkpoints know the id too: the trap is replaced, with a word about it.
     plant(trap, folder_ / "run/run_id");
     const Outcome outcome = quaver(folder_, {"train", "--resume", "run"});
     EXPECT_THAT(outcome.out + outcome.error, HasSubstr("run_id")) << trap;
     EXPECT_EQ(outcome.status, 0) << outcome.error;
-    EXPECT_EQ(contents_of(folder_ / "run/run_id"), id) << trap;
+    EXPECT_EQ(contents(folder_ / "run/run_id"), id) << trap;
 
-    const std::string scales = contents_of(folder_ / "run/scales.json");
+    const std::string scales = contents(folder_ / "run/scales.json");
     plant(trap, folder_ / "run/scales.json");
     expect_refusal({"inspect", "run", "--against", "run"}, "scales.json");
     fs::remove(folder_ / "run/scales.json");

@@ -46,8 +46,8 @@ Localization two_groups() {
                  site_of("high", Role::w, 0.02, 0.75, 12),  site_of("high", Role::dy, 0.02, 0.72, 18)};
   for (std::size_t i = 0; i < 3; ++i) found.sites[i].kept_high_precision = false;
   found.ranking = {3, 4, 5, 0, 1, 2};
-  PlanTrial all{.low_precision_sites = 6, .narrow_share = 1, .effect = {}, .harm = 0.0201, .holds = false};
-  PlanTrial half{.low_precision_sites = 3, .narrow_share = 0.5, .effect = {}, .harm = 0.0002, .holds = true};
+  PlanTrial all{.low_precision_sites = 6, .low_precision_share = 1, .effect = {}, .harm = 0.0201, .holds = false};
+  PlanTrial half{.low_precision_sites = 3, .low_precision_share = 0.5, .effect = {}, .harm = 0.0002, .holds = true};
   found.trials = {all, half};
   found.chosen = half;
   return found;

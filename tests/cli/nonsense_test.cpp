@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-void expect_refusal(const Folder& folder, const Words& words, const std::string& part) {
+void expect_refusal(const TemporaryFolder& folder, const Words& words, const std::string& part) {
   const Outcome outcome = quaver(folder, words);
   const std::string asked = ::testing::PrintToString(words);
   EXPECT_EQ(outcome.status, 1) << asked << outcome.out << outcome.error;
@@ -24,7 +24,7 @@ void expect_refusal(const Folder& folder, const Words& words, const std::string&
 }
 
 TEST(Nonsense, OptionsOutOfRangeAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run"})).status, 0);
   write_text(folder);
   const std::pair<Words, std::vector<std::string>> verbs[] = {
@@ -54,7 +54,7 @@ TEST(Nonsense, OptionsOutOfRangeAreRefused) {
 }
 
 TEST(Nonsense, NumbersOfTheConfigHaveBounds) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const char* setting :
        {"model.activation_scale=1e308", "model.activation_scale=1e-300", "model.activation_clip=1e308",
         "model.rope_theta=1e308", "model.residual_alpha=1e300", "model.attention_ratio=1e300",
@@ -67,7 +67,7 @@ TEST(Nonsense, NumbersOfTheConfigHaveBounds) {
 }
 
 TEST(Nonsense, ARunsNameStaysInTheFolderOfRuns) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const std::string& name : {std::string("../outside"), std::string(".."), std::string("."), std::string("a/b"),
                                   (folder / "absolute").string(), std::string("bell\a"), std::string("line\nbreak"),
                                   std::string("\x1b[2J"), std::string(300, 'a')}) {
@@ -79,17 +79,17 @@ TEST(Nonsense, ARunsNameStaysInTheFolderOfRuns) {
 }
 
 // Runs the program through a shell, for redirections and limits.
-Outcome in_shell(const Folder& folder, const std::string& command) {
+Outcome in_shell(const TemporaryFolder& folder, const std::string& command) {
   const fs::path out = folder / "shell.out";
   const fs::path error = folder / "shell.error";
   const std::string line =
       "cd '" + folder.path().string() + "' && ( " + command + " ) >'" + out.string() + "' 2>'" + error.string() + "'";
   const int status = std::system(line.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(out), contents_of(error)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(error)};
 }
 
 TEST(Nonsense, OutputThatCannotBeWrittenIsAFailure) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=runs/one"})).status, 0);
   const std::string quaver = program().string();
@@ -110,7 +110,7 @@ TEST(Nonsense, TooLittleAddressSpaceIsToldAtOnce) {
 #ifdef QUAVER_SANITIZED
   GTEST_SKIP() << "the sanitizers reserve terabytes";
 #endif
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const char* words : {"--version", "inspect presets", "doctor"}) {
     for (const char* kibibytes : {"200000", "350000", "500000"}) {
       const Outcome outcome = in_shell(folder, std::string("ulimit -v ") + kibibytes + "; exec timeout -s KILL 20 " +

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-json report_of(const Folder& folder, const Words& more) {
+json report_of(const TemporaryFolder& folder, const Words& more) {
   const Outcome outcome = quaver(folder, Words{"data", "in.jsonl", "--out", "set", "--overwrite", "--json"} + more);
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   return json::parse(outcome.out);
@@ -21,7 +21,7 @@ json report_of(const Folder& folder, const Words& more) {
 
 // JSON lines are valid UTF-8 by themselves, so what is not comes from a file of text.
 TEST(DataOptions, KeepWhatIsOtherwiseLeftOut) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("good.txt", "all is well");
   folder.write("bad.txt", "this is \xFF not UTF-8");
   folder.write("twin.txt", "all is well");
@@ -39,7 +39,7 @@ TEST(DataOptions, KeepWhatIsOtherwiseLeftOut) {
 }
 
 TEST(DataOptions, SizesAreThoseAskedFor) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::string lines;
   for (int i = 0; i < 10; ++i) lines += "{\"text\": \"document " + std::to_string(i) + "\"}\n";  // 10 bytes, 11 tokens
   folder.write("in.jsonl", lines);
@@ -63,7 +63,7 @@ std::vector<std::string> samples_in(std::string text) {
 
 // Each sample of several is drawn with a seed of its own, one after the other.
 TEST(SampleOptions, EachOfSeveralIsAnother) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=run"})).status, 0);
   const auto sample = [&](const Words& more) {
@@ -83,7 +83,7 @@ TEST(SampleOptions, EachOfSeveralIsAnother) {
 
 // A trained model is looked at with another recipe, data, batch and device: each is taken by its short name.
 TEST(EvalOptions, AreTakenByTheirShortNames) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=run"})).status, 0);
   fs::copy(folder / "data", folder / "other", fs::copy_options::recursive);
@@ -106,7 +106,7 @@ TEST(AddressSpace, IsAskedForByThread) {
 #ifdef QUAVER_SANITIZED
   GTEST_SKIP() << "the sanitizers reserve terabytes";
 #endif
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto with_limit = [&](const char* kibibytes) {
     const std::string line = "cd '" + folder.path().string() + "' && ulimit -v " + kibibytes +
                              " && OMP_NUM_THREADS=1 timeout -s KILL 20 '" + program().string() +
@@ -115,10 +115,9 @@ TEST(AddressSpace, IsAskedForByThread) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   EXPECT_EQ(with_limit("598015"), 1);
-  EXPECT_THAT(contents_of(folder / "error"),
-              HasSubstr("limited to 598015 KiB (ulimit -v), and OpenBLAS needs 598016 KiB "
-                        "for 1 threads"));
-  EXPECT_EQ(with_limit("598016"), 0) << contents_of(folder / "error");
+  EXPECT_THAT(contents(folder / "error"), HasSubstr("limited to 598015 KiB (ulimit -v), and OpenBLAS needs 598016 KiB "
+                                                    "for 1 threads"));
+  EXPECT_EQ(with_limit("598016"), 0) << contents(folder / "error");
 }
 
 }  // namespace

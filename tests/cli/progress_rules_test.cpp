@@ -1,9 +1,11 @@
 // How progress looks at its limits, character by character, and when it appears.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <pty.h>
@@ -33,7 +35,7 @@ ProgressLine line_at(std::int64_t step) {
   line.gradient_norm = 0.515;
   line.tokens_per_second = 12345;
   line.tflops = 1.234;
-  line.narrow_percent = 91.75;
+  line.low_precision_percent = 91.75;
   return line;
 }
 
@@ -43,14 +45,16 @@ TEST(DurationText, ChangesUnitsAtTheirLimits) {
   EXPECT_EQ(format_duration(59.5), "1m00s");
   EXPECT_EQ(format_duration(60), "1m00s");
   EXPECT_EQ(format_duration(3599), "59m59s");
+  EXPECT_EQ(format_duration(125), "2m05s");
   EXPECT_EQ(format_duration(3600), "1h00m");
   EXPECT_EQ(format_duration(3659), "1h00m");
   EXPECT_EQ(format_duration(86399), "23h59m");
   EXPECT_EQ(format_duration(86400), "1d00h");
   EXPECT_EQ(format_duration(2 * 86400 + 5 * 3600 + 59 * 60), "2d05h");
   EXPECT_EQ(format_duration(1e9), "11574d01h");
-  EXPECT_EQ(format_duration(1.001e9), "--");
-  EXPECT_EQ(format_duration(-0.4), "--");
+  for (const double unknown : {1.001e9, 1e300, -0.4, -1.0, double{NAN}, double{INFINITY}}) {
+    EXPECT_EQ(format_duration(unknown), "--");
+  }
 }
 
 TEST(CountText, ChangesUnitsAtTheirLimits) {
@@ -63,16 +67,26 @@ TEST(CountText, ChangesUnitsAtTheirLimits) {
   EXPECT_EQ(format_count(999), "999");
   EXPECT_EQ(format_count(1000), "1.00k");
   EXPECT_EQ(format_count(9995), "10.0k");
+  EXPECT_EQ(format_count(12345), "12.3k");
   EXPECT_EQ(format_count(99'950), "100k");
   EXPECT_EQ(format_count(999'499), "999k");
   EXPECT_EQ(format_count(999'500), "1.00M");
   EXPECT_EQ(format_count(1e15), "1.00P");
   EXPECT_EQ(format_count(1e18), "1000P");
   EXPECT_EQ(format_count(-1500), "-1.50k");
+  EXPECT_EQ(format_count(NAN), "--");
+}
+
+TEST(ByteText, UsesBinaryUnits) {
+  EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
   EXPECT_EQ(format_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(1023 * 1024), "1.00 MiB");
+  EXPECT_EQ(format_bytes(3'366'977), "3.21 MiB");
+  EXPECT_EQ(format_bytes(std::uint64_t{12} << 30), "12.0 GiB");
   EXPECT_EQ(format_bytes(std::uint64_t{5} << 60), "5.00 EiB");
+  EXPECT_EQ(format_bytes(std::numeric_limits<std::uint64_t>::max()), "16.0 EiB");
 }
 
 TEST(StepLine, CharacterByCharacter) {

@@ -61,7 +61,7 @@ ProgressLine step(std::int64_t number, std::int64_t steps = 300) {
   line.gradient_norm = 0.51;
   line.tokens_per_second = 12345;
   line.tflops = 1.234;
-  line.narrow_percent = 91.7;
+  line.low_precision_percent = 91.7;
   return line;
 }
 
@@ -101,39 +101,6 @@ std::vector<std::string> screen(const std::string& text) {
     }
   }
   return rows;
-}
-
-TEST(FormatDuration, UsesTheTwoLargestUnits) {
-  EXPECT_EQ(format_duration(0), "0s");
-  EXPECT_EQ(format_duration(59.4), "59s");
-  EXPECT_EQ(format_duration(59.6), "1m00s");
-  EXPECT_EQ(format_duration(125), "2m05s");
-  EXPECT_EQ(format_duration(3 * 3600 + 7 * 60 + 59), "3h07m");
-  EXPECT_EQ(format_duration(2 * 86400 + 4 * 3600), "2d04h");
-  for (const double unknown : {-1.0, double{NAN}, double{INFINITY}, 1e300}) EXPECT_EQ(format_duration(unknown), "--");
-}
-
-TEST(FormatCount, HasThreeDigits) {
-  EXPECT_EQ(format_count(0), "0");
-  EXPECT_EQ(format_count(999), "999");
-  EXPECT_EQ(format_count(1000), "1.00k");
-  EXPECT_EQ(format_count(12345), "12.3k");
-  EXPECT_EQ(format_count(999'499), "999k");
-  EXPECT_EQ(format_count(999'500), "1.00M");
-  EXPECT_EQ(format_count(1.2e9), "1.20G");
-  EXPECT_EQ(format_count(1.234), "1.23");
-  EXPECT_EQ(format_count(99.96), "100");
-  EXPECT_EQ(format_count(-12345), "-12.3k");
-  EXPECT_EQ(format_count(NAN), "--");
-}
-
-TEST(FormatBytes, UsesBinaryUnits) {
-  EXPECT_EQ(format_bytes(0), "0 B");
-  EXPECT_EQ(format_bytes(1023), "1023 B");
-  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
-  EXPECT_EQ(format_bytes(3'366'977), "3.21 MiB");
-  EXPECT_EQ(format_bytes(std::uint64_t{12} << 30), "12.0 GiB");
-  EXPECT_EQ(format_bytes(std::numeric_limits<std::uint64_t>::max()), "16.0 EiB");
 }
 
 TEST(FormatBar, FitsAnyWidthAndKeepsTheImportantFields) {

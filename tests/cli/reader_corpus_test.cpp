@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fuzz/reader_properties.h"
+#include "support/temporary_folder.h"
 
 namespace quaver {
 namespace {
@@ -16,8 +17,7 @@ void run_corpus(const std::string& name, const Property& property) {
   std::mt19937 random(7);
   int files = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(__FILE__).parent_path() / "../fuzz/corpus" / name)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = test::contents(entry.path());
     property(text);
     for (int i = 0; i < 50 && !text.empty(); ++i) {
       std::string changed = text;

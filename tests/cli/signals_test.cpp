@@ -20,7 +20,7 @@ fs::path manifest(const fs::path& run, int step) {
 class StopSignals : public ::testing::TestWithParam<int> {};
 
 TEST_P(StopSignals, WriteACheckpointThatARunGoesOnFrom) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Process process(folder, tiny_training({"--dir=run", "--steps=100000", "--train.log_every=1"}));
   ASSERT_TRUE(process.wait_for(" 3/100000 "));
   process.send(GetParam());
@@ -35,7 +35,7 @@ TEST_P(StopSignals, WriteACheckpointThatARunGoesOnFrom) {
 INSTANTIATE_TEST_SUITE_P(All, StopSignals, testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST(Signals, NohupIsRespected) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::signal(SIGHUP, SIG_IGN);  // as nohup does; the program inherits it
   Process process(folder, tiny_training({"--dir=run", "--steps=40", "--train.log_every=1"}));
   std::signal(SIGHUP, SIG_DFL);
@@ -47,7 +47,7 @@ TEST(Signals, NohupIsRespected) {
 
 // `quaver train … | head -1`
 TEST(Signals, AClosedPipeStopsThePrintingAndNotTheTraining) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::string command = fmt::format("cd '{}' && exec '{}'", folder.path().string(), program().string());
   for (const std::string& word : tiny_training({"--dir=run", "--steps=60", "--train.log_every=1"})) {
     command += fmt::format(" '{}'", word);
@@ -58,7 +58,7 @@ TEST(Signals, AClosedPipeStopsThePrintingAndNotTheTraining) {
   EXPECT_EQ(std::fread(first, 1, 1, out), 1U);
   const int status = ::pclose(out);
   EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0) << contents_of(folder / "error");
+  EXPECT_EQ(WEXITSTATUS(status), 0) << contents(folder / "error");
   EXPECT_TRUE(fs::exists(manifest(folder / "run", 60)));
 }
 

@@ -114,10 +114,10 @@ TEST(CalibrationPage, HasARowOfEachSite) {
   EXPECT_EQ(scaled[5], fmt::format("{:.4f}", effect.saturated_percent));
   EXPECT_EQ(scaled[6], fmt::format("{:.3f}", effect.underflow_percent));
   EXPECT_EQ(scaled[7], fmt::format("{:.1f}", effect.sqnr_db));
-  const std::vector<std::string> wide = cells_of_row(page, "a/w");
-  ASSERT_EQ(wide.size(), 8U);
-  EXPECT_EQ(wide[3], "high precision");
-  EXPECT_EQ(wide[7], "–");
+  const std::vector<std::string> uncast = cells_of_row(page, "a/w");
+  ASSERT_EQ(uncast.size(), 8U);
+  EXPECT_EQ(uncast[3], "high precision");
+  EXPECT_EQ(uncast[7], "–");
 }
 
 TEST(CalibrationPage, DrawsRangesInTheFormat) {
@@ -234,10 +234,16 @@ Localization many_operands(int layers) {
     found.ranking.push_back(found.sites.size());
     found.sites.push_back(site);
   }
-  const PlanTrial all{
-      .low_precision_sites = 6, .narrow_share = 0.9, .effect = found.sites[0].effect, .harm = 0.03, .holds = false};
-  const PlanTrial some{
-      .low_precision_sites = 5, .narrow_share = 0.6, .effect = found.sites[0].effect, .harm = 0.002, .holds = true};
+  const PlanTrial all{.low_precision_sites = 6,
+                      .low_precision_share = 0.9,
+                      .effect = found.sites[0].effect,
+                      .harm = 0.03,
+                      .holds = false};
+  const PlanTrial some{.low_precision_sites = 5,
+                       .low_precision_share = 0.6,
+                       .effect = found.sites[0].effect,
+                       .harm = 0.002,
+                       .holds = true};
   found.trials = {all, some};
   found.chosen = some;
   return found;

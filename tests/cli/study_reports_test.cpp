@@ -158,12 +158,12 @@ Localization localized() {
   }
   localization.ranking = {1, 0, 2};
   PlanTrial all{.low_precision_sites = 3,
-                .narrow_share = 0.9,
+                .low_precision_share = 0.9,
                 .effect = localization.sites[0].effect,
                 .harm = 0.03,
                 .holds = false};
   PlanTrial some{.low_precision_sites = 2,
-                 .narrow_share = 0.6,
+                 .low_precision_share = 0.6,
                  .effect = localization.sites[0].effect,
                  .harm = 0.002,
                  .holds = true};

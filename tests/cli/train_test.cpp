@@ -33,7 +33,7 @@ int newest_checkpoint(const fs::path& run) {
 }
 
 TEST(TrainVerb, LeavesARunThatCanBeReadAgain) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_training({"--recipe=fp8-delayed", "--name=first"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const fs::path run = folder / "runs/first";
@@ -41,29 +41,29 @@ TEST(TrainVerb, LeavesARunThatCanBeReadAgain) {
     EXPECT_TRUE(fs::exists(run / file)) << file;
   }
   EXPECT_TRUE(fs::exists(checkpoint(run, 6) / "model.safetensors"));
-  EXPECT_EQ(parsed_lines(contents_of(run / "metrics.jsonl")).size(), 6U);
+  EXPECT_EQ(parsed_lines(contents(run / "metrics.jsonl")).size(), 6U);
   EXPECT_THAT(outcome.out, HasSubstr("runs/first: final training loss"));
   EXPECT_EQ(outcome.error, "");
 }
 
 TEST(TrainVerb, AConfigFileAndItsFlagsAgreeWithTheResolvedConfig) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("run.toml", "[precision]\nrecipe = \"fp8-row\"\n[precision.layers]\n\"blocks.0.attn.*\" = \"bf16\"\n");
   const Outcome outcome = quaver(folder, tiny_training({"run.toml", "--dir=run", "--train.seed=5"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const std::string resolved = contents_of(folder / "run/config.toml");
+  const std::string resolved = contents(folder / "run/config.toml");
   EXPECT_THAT(resolved, HasSubstr("recipe = \"fp8-row\""));
   EXPECT_THAT(resolved, HasSubstr("seed = 5"));
-  EXPECT_THAT(contents_of(folder / "run/plan.toml"), HasSubstr("pattern \"blocks.0.attn.*\""));
+  EXPECT_THAT(contents(folder / "run/plan.toml"), HasSubstr("pattern \"blocks.0.attn.*\""));
 
   const Outcome again = quaver(folder, {"train", "run/config.toml", "--dir=again"});
   ASSERT_EQ(again.status, 0) << again.error;
-  EXPECT_EQ(contents_of(checkpoint(folder / "again", 6) / "model.safetensors"),
-            contents_of(checkpoint(folder / "run", 6) / "model.safetensors"));
+  EXPECT_EQ(contents(checkpoint(folder / "again", 6) / "model.safetensors"),
+            contents(checkpoint(folder / "run", 6) / "model.safetensors"));
 }
 
 TEST(TrainVerb, JsonIsOneObjectALine) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_training({"--dir=run", "--json", "--train.log_every=2"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const std::vector<json> lines = parsed_lines(outcome.out);
@@ -80,7 +80,7 @@ TEST(TrainVerb, JsonIsOneObjectALine) {
 
 // A run on text ends with a sample for people; programs get none between their lines.
 TEST(TrainVerb, TheTextAtTheEndIsForPeople) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   const Words prompt{"--train.sample_prompt=thus begins", "--train.sample_every=6"};
   const Outcome told = quaver(folder, tiny_training_on("data", Words{"--dir=people"} + prompt));
@@ -93,7 +93,7 @@ TEST(TrainVerb, TheTextAtTheEndIsForPeople) {
 
 // Weights times a million saturate, so the guard must step in, and say so to programs too.
 TEST(TrainVerb, AWidenedSiteIsReportedByName) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome outcome =
       quaver(folder, tiny_training({"--dir=run", "--json", "--recipe=fp8-static", "--train.steps=10",
                                     "--precision.static_weight_scale=1e6", "--alerts.enabled=false"}));
@@ -105,12 +105,12 @@ TEST(TrainVerb, AWidenedSiteIsReportedByName) {
     EXPECT_THAT(line["text"].get<std::string>(), HasSubstr("/w overflowed 8 steps in a row"));
   }
   EXPECT_EQ(widened, 4) << "one for each linear layer of the block";
-  EXPECT_THAT(contents_of(folder / "run/metrics.jsonl"), HasSubstr("\"widened\""));
+  EXPECT_THAT(contents(folder / "run/metrics.jsonl"), HasSubstr("\"widened\""));
 }
 
 // Ctrl-C at any moment, then --resume, ends with the very bits of a run that was never disturbed.
 TEST(TrainVerb, CtrlCWritesACheckpointAndResumeContinuesBitForBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Words setup{"--recipe=nvfp4", "--optim.schedule=constant", "--optim.warmup=0", "--train.eval_every=0",
                     "--train.checkpoint_every=0"};
   Process first(folder, tiny_training(setup + Words{"--dir=stopped", "--train.steps=1000000", "--train.log_every=1"}));
@@ -128,11 +128,11 @@ TEST(TrainVerb, CtrlCWritesACheckpointAndResumeContinuesBitForBit) {
   EXPECT_THAT(resumed.out, HasSubstr(fmt::format("resumed at step {}", step)));
   const Outcome straight = quaver(folder, tiny_training(setup + Words{"--dir=straight", steps}));
   ASSERT_EQ(straight.status, 0) << straight.error;
-  EXPECT_EQ(contents_of(checkpoint(folder / "stopped", step + 4) / "model.safetensors"),
-            contents_of(checkpoint(folder / "straight", step + 4) / "model.safetensors"));
+  EXPECT_EQ(contents(checkpoint(folder / "stopped", step + 4) / "model.safetensors"),
+            contents(checkpoint(folder / "straight", step + 4) / "model.safetensors"));
 
   std::vector<int> logged;
-  for (const json& line : parsed_lines(contents_of(folder / "stopped/metrics.jsonl"))) {
+  for (const json& line : parsed_lines(contents(folder / "stopped/metrics.jsonl"))) {
     if (line.contains("loss")) logged.push_back(line["step"].get<int>());
   }
   ASSERT_EQ(logged.size(), static_cast<std::size_t>(step + 4)) << "every step once";
@@ -140,7 +140,7 @@ TEST(TrainVerb, CtrlCWritesACheckpointAndResumeContinuesBitForBit) {
 }
 
 TEST(TrainVerb, AskedToEndBySigtermItLeavesACheckpointToo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Process process(folder, tiny_training({"--dir=run", "--train.steps=1000000", "--train.log_every=1", "--json"}));
   ASSERT_TRUE(process.wait_for("\"step\":2,"));
   process.send(SIGTERM);
@@ -151,10 +151,10 @@ TEST(TrainVerb, AskedToEndBySigtermItLeavesACheckpointToo) {
 }
 
 TEST(TrainVerb, ADamagedCheckpointIsPassedOverAloud) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run", "--train.checkpoint_every=3"})).status, 0);
   const fs::path newest = checkpoint(folder / "run", 6) / "model.safetensors";
-  std::string bytes = contents_of(newest);
+  std::string bytes = contents(newest);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   fs::remove(newest);
   folder.write("run/checkpoints/step-000006/model.safetensors", bytes);

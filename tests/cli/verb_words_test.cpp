@@ -36,7 +36,7 @@ std::string told_on_stderr(const std::function<void()>& act) {
 }
 
 // Ten training tokens and five to validate with, as bytes.
-DataArguments two_documents(const Folder& folder) {
+DataArguments two_documents(const TemporaryFolder& folder) {
   DataArguments arguments;
   arguments.options.inputs = {folder.write("in.jsonl", "{\"text\":\"four\"}\n{\"text\":\"something\"}\n")};
   arguments.options.output = folder / "set";
@@ -45,7 +45,7 @@ DataArguments two_documents(const Folder& folder) {
 }
 
 TEST(DataWords, AreTheReportAndTheStages) {
-  const Folder folder;
+  const TemporaryFolder folder;
   DataArguments arguments = two_documents(folder);
   std::string out;
   const std::string error = told_on_stderr([&] { out = words_of([&] { EXPECT_EQ(data_verb(arguments), 0); }); });
@@ -58,7 +58,7 @@ TEST(DataWords, AreTheReportAndTheStages) {
 }
 
 TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
-  const Folder folder;
+  const TemporaryFolder folder;
   told_on_stderr([&] { words_of([&] { data_verb(two_documents(folder)); }); });
   const std::string set = (folder / "set").string();
   EXPECT_EQ(words_of([&] { verify_shards(set, Output::human); }), set + "/train-00000.qv: ok, 6 tokens\n" + set +
@@ -75,7 +75,7 @@ TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
   EXPECT_EQ(words_of([&] { inspect_verb(inspect); }),
             inspect.path + ": 5 tokens, quaver format\n" + inspect.path + ": ok, 5 tokens\n");
   for (const char* name : {"train-00000.qv", "valid-00000.qv"}) {  // an id, and the size
-    std::string bytes = contents_of(folder / "set" / name);
+    std::string bytes = contents(folder / "set" / name);
     bytes[256] ^= 1;
     folder.write(std::string("set/") + name, bytes);
   }
@@ -98,7 +98,7 @@ TEST(VerifiedWords, AreOneLinePerShardOfBothSplits) {
 
 // A shard in llm.c's format does not tell its vocabulary; that of the data set is the one ids are checked against.
 TEST(VerifiedWords, IdsAreThoseOfTheDataSetsVocabulary) {
-  const Folder folder;
+  const TemporaryFolder folder;
   DataArguments arguments = two_documents(folder);
   arguments.options.format = ShardFormat::llmc;
   told_on_stderr([&] { words_of([&] { data_verb(arguments); }); });
@@ -121,11 +121,11 @@ TEST(PlanWords, HaveSharesInPercentThatAddUp) {
                                      {"model.layers=1", "model.width=64", "model.heads=2", "model.context=16"});
     return words_of([&] { EXPECT_EQ(inspect_verb(arguments), 0); });
   };
-  const std::string wide = plan({"precision.recipe=bf16"});
-  EXPECT_THAT(wide, HasSubstr("\nshare of the matrix products' operations: bf16 100.0 %\n"));
+  const std::string bf16 = plan({"precision.recipe=bf16"});
+  EXPECT_THAT(bf16, HasSubstr("\nshare of the matrix products' operations: bf16 100.0 %\n"));
   // A block has 12·64² weights, the head 320·64: a byte vocabulary, rounded up. The head is kept in high precision.
-  const std::string narrow = plan({"precision.recipe=fp8-current"});
-  EXPECT_THAT(narrow, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 320.0 / (320 + 12 * 64)))) << narrow;
+  const std::string fp8 = plan({"precision.recipe=fp8-current"});
+  EXPECT_THAT(fp8, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 320.0 / (320 + 12 * 64)))) << fp8;
   const std::string given = plan({"precision.recipe=fp8-current", "model.vocab=1000"});
   EXPECT_THAT(given, HasSubstr(fmt::format("bf16 {:.1f} %", 100 * 1000.0 / (1000 + 12 * 64)))) << given;
 }
@@ -133,16 +133,16 @@ TEST(PlanWords, HaveSharesInPercentThatAddUp) {
 class RunWords : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new Folder;
+    folder_ = new TemporaryFolder;
     Words words = tiny_training({"--dir=run", "--recipe=fp8-delayed", "--train.checkpoint_every=3"});
     ASSERT_EQ(quaver(*folder_, words).status, 0);
   }
   static void TearDownTestSuite() { delete folder_; }
 
   static std::string run() { return (*folder_ / "run").string(); }
-  static Folder* folder_;
+  static TemporaryFolder* folder_;
 };
-Folder* RunWords::folder_ = nullptr;
+TemporaryFolder* RunWords::folder_ = nullptr;
 
 TEST_F(RunWords, OfAnEvaluation) {
   RunArguments arguments;
@@ -173,7 +173,7 @@ TEST_F(RunWords, OfItsScales) {
   const std::string text = words_of([&] { EXPECT_EQ(inspect_verb(arguments), 0); });
   EXPECT_THAT(text, StartsWith(run() + ": step 6, "));
   EXPECT_THAT(text, HasSubstr(" parameters, fp8-delayed\n\nsite "));
-  const auto book = nlohmann::json::parse(contents_of(*folder_ / "run/scales.json"));
+  const auto book = nlohmann::json::parse(contents(*folder_ / "run/scales.json"));
   std::istringstream lines(text);
   std::size_t compared = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(Help, EveryVerbMentionsItsOptions) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Words config{"--preset", "--recipe", "--data", "--steps", "--batch", "--seed", "--device", "--name", "--dir"};
   const std::vector<std::pair<Words, Words>> verbs{
       {{},
@@ -55,7 +55,7 @@ TEST(Help, EveryVerbMentionsItsOptions) {
 
 // libgomp tells what it goes by, each time a program begins.
 TEST(Program, WaitsBrieflyUnlessTold) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Variable verbose("OMP_DISPLAY_ENV", "verbose");
   const Variable no_policy("OMP_WAIT_POLICY", std::nullopt);
   EXPECT_THAT(quaver(folder, {"--version"}).error, HasSubstr("GOMP_SPINCOUNT = '3000'"));
@@ -67,7 +67,7 @@ TEST(Program, WaitsBrieflyUnlessTold) {
 }
 
 TEST(DataVerb, ReadsFoldersAndJsonLines) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder);
   folder.write("more.jsonl", "{\"body\": \"a first document\"}\n{\"body\": \"a second document\", \"id\": 2}\n");
   const Outcome outcome =
@@ -84,18 +84,18 @@ TEST(DataVerb, ReadsFoldersAndJsonLines) {
 }
 
 TEST(DataVerb, ReplacesADataSetOnlyWhenTold) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
-  const std::string before = contents_of(folder / "data/train-00000.qv");
+  const std::string before = contents(folder / "data/train-00000.qv");
   EXPECT_EQ(quaver(folder, {"data", "text/0.txt", "--out", "data"}).status, 1);
-  EXPECT_EQ(contents_of(folder / "data/train-00000.qv"), before);
+  EXPECT_EQ(contents(folder / "data/train-00000.qv"), before);
   EXPECT_EQ(quaver(folder, {"data", "text/0.txt", "text/1.txt", "--out", "data", "--overwrite"}).status, 0);
-  EXPECT_NE(contents_of(folder / "data/train-00000.qv"), before);
+  EXPECT_NE(contents(folder / "data/train-00000.qv"), before);
 }
 
 // A tokenizer trained by the verb, a run on its shards, and text that the run continues.
 TEST(SampleVerb, ContinuesAPromptAndRepeatsItself) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder);
   ASSERT_EQ(quaver(folder, {"data", "text", "--out", "data", "--tokenizer", "bpe:300", "--valid", "0.34"}).status, 0);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=run", "--train.steps=20"})).status, 0);
@@ -110,7 +110,7 @@ TEST(SampleVerb, ContinuesAPromptAndRepeatsItself) {
 }
 
 TEST(SampleVerb, SaysThatGeneratedTokensAreNoText) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run"})).status, 0);
   const Outcome outcome = quaver(folder, {"sample", "run"});
   EXPECT_EQ(outcome.status, 1);
@@ -118,13 +118,13 @@ TEST(SampleVerb, SaysThatGeneratedTokensAreNoText) {
 }
 
 TEST(EvalVerb, AgreesWithTheRunsOwnValidation) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run", "--train.checkpoint_every=3"})).status, 0);
   const Outcome outcome = quaver(folder, {"eval", "run", "--batches", "1", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const json output = json::parse(outcome.out);
   EXPECT_EQ(output["step"], 6);
-  const std::string metrics = contents_of(folder / "run/metrics.jsonl");
+  const std::string metrics = contents(folder / "run/metrics.jsonl");
   const json last = json::parse(metrics.substr(metrics.rfind("{\"step\":6")));
   EXPECT_DOUBLE_EQ(output["validation_loss"].get<double>(), last["validation_loss"].get<double>());
   EXPECT_NEAR(std::log(output["perplexity"].get<double>()), output["validation_loss"].get<double>(), 1e-9);
@@ -138,7 +138,7 @@ TEST(EvalVerb, AgreesWithTheRunsOwnValidation) {
 }
 
 TEST(EvalVerb, LooksAtTheModelInAnotherPrecision) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_training({"--dir=run", "--recipe=bf16"})).status, 0);
   const auto loss_in = [&](Words more) {
     Words words{"eval", "run", "--batches=1", "--json"};
@@ -149,25 +149,25 @@ TEST(EvalVerb, LooksAtTheModelInAnotherPrecision) {
   };
   const json own = loss_in({});
   EXPECT_EQ(own["recipe"], "bf16");
-  const json narrow = loss_in({"--recipe", "fp8-row"});
-  EXPECT_EQ(narrow["recipe"], "fp8-row");
-  EXPECT_NE(narrow["validation_loss"], own["validation_loss"]);
+  const json fp8 = loss_in({"--recipe", "fp8-row"});
+  EXPECT_EQ(fp8["recipe"], "fp8-row");
+  EXPECT_NE(fp8["validation_loss"], own["validation_loss"]);
   const json one_role = loss_in({"--precision.layers.\"blocks.*/w\"=fp8-row"});
   EXPECT_EQ(one_role["layers"], (json{{"blocks.*/w", "fp8-row"}}));
   EXPECT_NE(one_role["validation_loss"], own["validation_loss"]);
-  EXPECT_NE(one_role["validation_loss"], narrow["validation_loss"]);
+  EXPECT_NE(one_role["validation_loss"], fp8["validation_loss"]);
   EXPECT_EQ(loss_in({})["validation_loss"], own["validation_loss"]);
   const Outcome told = quaver(folder, {"eval", "run", "--batches=1", "--precision.layers.\"blocks.*/w\"=fp8-row"});
   EXPECT_THAT(told.out, HasSubstr("bf16 (blocks.*/w: fp8-row): validation loss"));
 }
 
 TEST(CompareVerb, WritesAReportAndTheFigures) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32,bf16,fp8-delayed", "--seeds=1,2"});
   words.front() = "compare";
   const Outcome outcome = quaver(folder, words);
   ASSERT_EQ(outcome.status, 0) << outcome.error;
-  const json output = json::parse(contents_of(folder / "all/comparison.json"));
+  const json output = json::parse(contents(folder / "all/comparison.json"));
   ASSERT_EQ(output.size(), 3U);
   EXPECT_EQ(output[0]["recipe"], "fp32");
   EXPECT_EQ(output[0]["gap_percent"], 0.0);
@@ -183,9 +183,9 @@ TEST(CompareVerb, WritesAReportAndTheFigures) {
     const std::string mean =
         fmt::format("{:.4f} ± {:.4f}", entry["final_loss"].get<double>(), entry["final_loss_deviation"].get<double>());
     EXPECT_THAT(outcome.out, HasSubstr(mean));
-    EXPECT_THAT(contents_of(folder / "all/report.html"), HasSubstr(">" + mean + "<"));
+    EXPECT_THAT(contents(folder / "all/report.html"), HasSubstr(">" + mean + "<"));
   }
-  const std::string report = contents_of(folder / "all/report.html");
+  const std::string report = contents(folder / "all/report.html");
   EXPECT_THAT(report, HasSubstr("fp8-delayed"));
   EXPECT_THAT(report, HasSubstr("<svg"));
   EXPECT_TRUE(fs::exists(folder / "all/bf16-seed2/config.toml"));
@@ -197,7 +197,7 @@ TEST(CompareVerb, WritesAReportAndTheFigures) {
 
 // The learning rate grows until the loss diverges; the comparison goes on and says so.
 TEST(CompareVerb, ListsARunThatDivergesAndFails) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Words words =
       tiny_training({"--out=all", "--recipes=fp32,bf16", "--seeds=1,2", "--train.steps=60", "--optim.learning_rate=30",
                      "--optim.warmup=0.6", "--optim.schedule=constant", "--optim.clip=none", "--guard.patience=3",
@@ -206,14 +206,14 @@ TEST(CompareVerb, ListsARunThatDivergesAndFails) {
   const Outcome outcome = quaver(folder, words);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.out, ContainsRegex("fp32, seed 2: diverged and left out of the means: the run diverged at step"));
-  const json output = json::parse(contents_of(folder / "all/comparison.json"));
+  const json output = json::parse(contents(folder / "all/comparison.json"));
   ASSERT_EQ(output.size(), 2U);
   EXPECT_EQ(output[0]["seeds"][1]["status"], "diverged");
   EXPECT_TRUE(output[0]["final_losses"][1].is_null());
 }
 
 TEST(CompareVerb, RefusesABaseThatIsNotComparedBeforeItTrains) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32,bf16", "--base=mxfp8"});
   words.front() = "compare";
   const Outcome outcome = quaver(folder, words);
@@ -223,7 +223,7 @@ TEST(CompareVerb, RefusesABaseThatIsNotComparedBeforeItTrains) {
 }
 
 TEST(CompareVerb, StopsAtOnceWhenInterrupted) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32,bf16", "--train.steps=1000000", "--train.log_every=1"});
   words.front() = "compare";
   Process process(folder, words);
@@ -236,7 +236,7 @@ TEST(CompareVerb, StopsAtOnceWhenInterrupted) {
 }
 
 TEST(InspectVerb, ListsWhatThereIs) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome recipes = quaver(folder, {"inspect", "recipes"});
   EXPECT_EQ(recipes.status, 0);
   EXPECT_EQ(std::count(recipes.out.begin(), recipes.out.end(), '\n'), 13);
@@ -245,7 +245,7 @@ TEST(InspectVerb, ListsWhatThereIs) {
 }
 
 TEST(InspectVerb, ShowsAPlanWithItsReasons) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome plan = quaver(
       folder, {"inspect", "plan", "--recipe=nvfp4", "--model.layers=8", "--precision.layers.\"blocks.0.*/dy\"=bf16"});
   ASSERT_EQ(plan.status, 0) << plan.error;
@@ -257,7 +257,7 @@ TEST(InspectVerb, ShowsAPlanWithItsReasons) {
 }
 
 TEST(InspectVerb, LooksAtRunsDataSetsShardsAndFiles) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=a", "--recipe=fp8-delayed"})).status, 0);
   ASSERT_EQ(quaver(folder, tiny_training_on("data", {"--dir=b", "--recipe=fp8-delayed", "--seed=2"})).status, 0);

@@ -22,7 +22,7 @@ void flip_bit(const std::filesystem::path& path, std::streamoff byte) {
 }
 
 TEST(VerifyData, EveryShardIsListed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   const Outcome outcome = quaver(folder, {"data", "--verify", "data"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
@@ -33,7 +33,7 @@ TEST(VerifyData, EveryShardIsListed) {
 }
 
 TEST(VerifyData, AFlippedBitIsNamedAndFails) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   flip_bit(folder / "data/train-00000.qv", 300);
   for (const Words& words : {Words{"data", "--verify", "data"}, Words{"data", "--verify", "data/train-00000.qv"},
@@ -51,7 +51,7 @@ TEST(VerifyData, AFlippedBitIsNamedAndFails) {
 }
 
 TEST(VerifyData, AShardWithoutAChecksumSaysSo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder);
   ASSERT_EQ(quaver(folder, {"data", "text", "--out", "data", "--llmc"}).status, 0);
   EXPECT_THAT(quaver(folder, {"inspect", "data"}).out, HasSubstr("only the ids were checked"));
@@ -63,7 +63,7 @@ TEST(VerifyData, AShardWithoutAChecksumSaysSo) {
 }
 
 TEST(VerifyData, ItTakesTheFormOfOneTask) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder);
   EXPECT_EQ(quaver(folder, {"data"}).status, 1);
   EXPECT_EQ(quaver(folder, {"data", "text"}).status, 1);
@@ -74,7 +74,7 @@ TEST(VerifyData, ItTakesTheFormOfOneTask) {
 
 // Starts a run, changes a shard under it, and gives what it ended with.
 template <class Change>
-Outcome train_while(const Folder& folder, const Change& change) {
+Outcome train_while(const TemporaryFolder& folder, const Change& change) {
   Process process(folder, tiny_training_on("data", {"--dir=run", "--train.steps=2000", "--train.log_every=1",
                                                     "--train.eval_every=1", "--optim.schedule=constant"}));
   EXPECT_TRUE(process.wait_for("step    3/2000"));
@@ -83,7 +83,7 @@ Outcome train_while(const Folder& folder, const Change& change) {
 }
 
 TEST(TrainVerb, AShardThatIsCutOffMeanwhileIsAnErrorNotASignal) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   const Outcome outcome =
       train_while(folder, [&] { std::filesystem::resize_file(folder / "data/train-00000.qv", 300); });
@@ -92,7 +92,7 @@ TEST(TrainVerb, AShardThatIsCutOffMeanwhileIsAnErrorNotASignal) {
 }
 
 TEST(TrainVerb, AValidationShardThatTurnsToZerosIsAnError) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   const auto path = folder / "data/valid-00000.qv";
   const auto size = std::filesystem::file_size(path);
@@ -105,7 +105,7 @@ TEST(TrainVerb, AValidationShardThatTurnsToZerosIsAnError) {
 }
 
 TEST(TrainVerb, GoesOnWhenItsDataSetIsOverwritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   Process process(folder, tiny_training_on("data", {"--dir=run", "--train.steps=1000000", "--train.log_every=1",
                                                     "--train.eval_every=1", "--optim.schedule=constant"}));
@@ -122,14 +122,14 @@ TEST(TrainVerb, GoesOnWhenItsDataSetIsOverwritten) {
 }
 
 TEST(DataVerb, AnEmptyInputDoesNotCostTheOldDataSet) {
-  const Folder folder;
+  const TemporaryFolder folder;
   prepare_text(folder);
   folder.write("blank.txt", " \n");
-  const std::string before = contents_of(folder / "data/dataset.json");
+  const std::string before = contents(folder / "data/dataset.json");
   const Outcome outcome = quaver(folder, {"data", "blank.txt", "--out", "data", "--overwrite"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error, HasSubstr("no document left"));
-  EXPECT_EQ(contents_of(folder / "data/dataset.json"), before);
+  EXPECT_EQ(contents(folder / "data/dataset.json"), before);
   EXPECT_EQ(quaver(folder, {"data", "--verify", "data"}).status, 0);
 }
 

@@ -4,8 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "comm/agreement.h"
-#include "quaver/error.h"
 #include "support/variable.h"
+
+#include "quaver/error.h"
 
 namespace quaver::test {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fuzz/config_property.h"
+#include "support/temporary_folder.h"
 
 namespace quaver {
 namespace {
@@ -16,8 +17,7 @@ std::vector<std::string> corpus(const std::string& name) {
   std::vector<std::string> seeds;
   const auto folder = std::filesystem::path(__FILE__).parent_path() / "../fuzz/corpus" / name;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    seeds.push_back(test::contents(entry.path()));
   }
   return seeds;
 }

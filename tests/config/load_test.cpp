@@ -4,6 +4,8 @@
 #include <fstream>
 #include <gmock/gmock.h>
 
+#include "support/temporary_folder.h"
+
 #include "config/dump.h"
 #include "config/schema.h"
 #include "config/support.h"
@@ -16,35 +18,11 @@ using test::load_text;
 using test::refusal;
 using test::refused_flag;
 using test::refused_text;
+using test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("quaver-config-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()))) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string path(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(Load, WithoutSourcesGivesTheDefaultPreset) {
   const Config config = load_config({});
@@ -72,7 +50,7 @@ TEST(Load, PresetOfAFlagBeatsTheFilesButNotTheFilesOtherKeys) {
 }
 
 TEST(Load, LaterFilesAndFlagsWin) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string first = folder.write("a.toml", "preset = 'small'\n[train]\nsteps = 1\nbatch = 2\n");
   const std::string second = folder.write("b.toml", "preset = 'tiny-llama'\n[train]\nsteps = 3\n");
   const Config config = load_config({.files = {first, second}, .texts = {}, .flags = {"train.keep=4", "train.keep=5"}});
@@ -83,7 +61,7 @@ TEST(Load, LaterFilesAndFlagsWin) {
 }
 
 TEST(Load, TablesOfFilesReplaceAndFlagsAddEntries) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string below = folder.write("a.toml", "[precision.layers]\n'head' = 'fp32'\n");
   const std::string above =
       folder.write("b.toml", "[precision.layers]\n'blocks.0.*' = 'bf16'\nblocks.1.attn = 'fp16'\n");
@@ -218,12 +196,12 @@ TEST(Load, FlagsWithoutAValueOrAKeyAreRefused) {
 }
 
 TEST(Load, FilesThatCannotBeReadAreNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto refused_file = [](const std::string& path) {
     return refusal([&] { load_config({.files = {path}, .texts = {}, .flags = {}}); });
   };
-  EXPECT_THAT(refused_file(folder.path("missing.toml")), AllOf(HasSubstr("missing.toml"), HasSubstr("No such file")));
-  EXPECT_THAT(refused_file(folder.path("")), HasSubstr("is a folder"));
+  EXPECT_THAT(refused_file(folder / "missing.toml"), AllOf(HasSubstr("missing.toml"), HasSubstr("No such file")));
+  EXPECT_THAT(refused_file(folder.path()), HasSubstr("is a folder"));
   EXPECT_THAT(refused_file(folder.write("big.toml", std::string((1 << 20) + 1, '#'))),
               HasSubstr("1048577 bytes, more than the 1048576"));
   EXPECT_THAT(refused_file(folder.write("wrong.toml", "\n\nmodel.x = 1\n")), HasSubstr("wrong.toml:3:"));

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "support/temporary_folder.h"
+
 #include "config/presets.h"
 #include "config/schema.h"
 #include "config/support.h"
@@ -20,10 +22,7 @@ using ::testing::Not;
 
 TEST(Reference, DocsAreWhatTheSchemaSays) {
   const auto path = std::filesystem::path(__FILE__).parent_path() / "../../docs/config.md";
-  std::ifstream file(path, std::ios::binary);
-  ASSERT_TRUE(file) << path;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_TRUE(text == config_reference())
+  EXPECT_TRUE(test::contents(path) == config_reference())
       << "docs/config.md is out of date; regenerate it: quaver inspect config > docs/config.md";
 }
 

@@ -2,17 +2,18 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/temporary_folder.h"
+
 #include "data/bpe.h"
 #include "data/expect_error.h"
 #include "data/sample_text.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using nlohmann::json;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 
 std::unique_ptr<BpeTokenizer> small_tokenizer() {
   return train_bpe(std::vector<std::string>{test::random_text(2000, 3)}, 320);
@@ -41,7 +42,7 @@ void expect_same_ids(const Tokenizer& a, const Tokenizer& b) {
 }
 
 TEST(TokenizerJson, ReloadedGivesTheSameIds) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto tokenizer = small_tokenizer();
   const auto path = folder.write("tokenizer.json", tokenizer->to_json());
   expect_same_ids(*load_tokenizer(path), *tokenizer);

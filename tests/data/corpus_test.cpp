@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "support/temporary_folder.h"
+
 #include "data/fuzz_targets.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
@@ -15,7 +16,7 @@ std::vector<std::string> corpus(const std::string& name) {
   const auto folder = std::filesystem::path(__FILE__).parent_path().parent_path() / "fuzz" / "corpus" / name;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    files.push_back(test::contents_of(entry.path()));
+    files.push_back(test::contents(entry.path()));
   }
   EXPECT_GE(files.size(), 3u) << folder;
   return files;

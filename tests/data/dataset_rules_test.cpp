@@ -4,17 +4,18 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/temporary_folder.h"
+
 #include "data/dataset.h"
 #include "data/dataset_folder.h"
 #include "data/expect_error.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 
 std::vector<std::string> sorted_names(const std::filesystem::path& folder) {
@@ -28,7 +29,7 @@ std::vector<std::string> sorted_names(const std::filesystem::path& folder) {
 
 TEST(ExistingData, IsKnownByTheNamesOfItsFiles) {
   const auto is_refused = [](const char* name) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     folder.write(name, "");
     try {
       refuse_existing_dataset(folder.path());
@@ -48,13 +49,13 @@ TEST(ExistingData, IsKnownByTheNamesOfItsFiles) {
     EXPECT_FALSE(is_refused(name)) << name;
   }
   EXPECT_NO_THROW(refuse_existing_dataset("/no/such/folder"));
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "train-00000.qv");
   EXPECT_NO_THROW(refuse_existing_dataset(folder.path())) << "a folder is no shard";
 }
 
 // Writes one shard, and the tokenizer where asked; the index says which names it was given.
-void write_data_into(const TempFolder& folder, bool tokenizer) {
+void write_data_into(const TemporaryFolder& folder, bool tokenizer) {
   DatasetFolder writer(folder.path(), ExistingDataset::overwrite);
   std::ofstream(writer.stage("train-00000.qv")) << "new";
   if (tokenizer) std::ofstream(writer.stage("tokenizer.json")) << "new";
@@ -69,8 +70,8 @@ void write_data_into(const TempFolder& folder, bool tokenizer) {
   });
 }
 
-nlohmann::json index_in(const TempFolder& folder) {
-  return nlohmann::json::parse(contents_of(folder / "dataset.json"));
+nlohmann::json index_in(const TemporaryFolder& folder) {
+  return nlohmann::json::parse(contents(folder / "dataset.json"));
 }
 
 std::string index_of(const std::string& shard, const std::string& valid = "") {
@@ -81,7 +82,7 @@ std::string index_of(const std::string& shard, const std::string& valid = "") {
 
 TEST(DataFolder, HasTheUsualNamesInTheEndWhateverWasThere) {
   {
-    const TempFolder folder;  // nothing
+    const TemporaryFolder folder;  // nothing
     write_data_into(folder, true);
     EXPECT_THAT(sorted_names(folder.path()), ElementsAre("dataset.json", "tokenizer.json", "train-00000.qv"));
     EXPECT_FALSE(index_in(folder).contains("replaces"));
@@ -94,16 +95,16 @@ TEST(DataFolder, HasTheUsualNamesInTheEndWhateverWasThere) {
     EXPECT_THAT(sorted_names(folder.path()), ElementsAre("dataset.json", "train-00000.qv"));
   }
   {
-    const TempFolder folder;  // shards of a writer that was killed before it had an index
+    const TemporaryFolder folder;  // shards of a writer that was killed before it had an index
     folder.write("train-00000.qv", "old");
     folder.write("valid-00000.bin", "old");
     write_data_into(folder, false);
     EXPECT_THAT(sorted_names(folder.path()), ElementsAre("dataset.json", "train-00000.qv"));
     EXPECT_EQ(index_in(folder)["train"][0]["file"], "train-00000.qv");
-    EXPECT_EQ(contents_of(folder / "train-00000.qv"), "new");
+    EXPECT_EQ(contents(folder / "train-00000.qv"), "new");
   }
   {
-    const TempFolder folder;  // a data set that was left with the names of its staging
+    const TemporaryFolder folder;  // a data set that was left with the names of its staging
     folder.write("train-00000.g1.qv", "old");
     folder.write("dataset.json", index_of("train-00000.g1.qv"));
     write_data_into(folder, false);
@@ -114,13 +115,13 @@ TEST(DataFolder, HasTheUsualNamesInTheEndWhateverWasThere) {
 }
 
 TEST(DataFolder, StagesUnderTheFirstGenerationThatIsFree) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("train-00000.qv", "old");
   folder.write("dataset.json", index_of("train-00000.qv"));
   const DatasetFolder over_usual(folder.path(), ExistingDataset::overwrite);
   EXPECT_EQ(const_cast<DatasetFolder&>(over_usual).stage("train-00007.qv"), folder / "train-00007.g1.qv");
   EXPECT_EQ(const_cast<DatasetFolder&>(over_usual).stage("tokenizer.json"), folder / "tokenizer.g1.json");
-  const TempFolder second;
+  const TemporaryFolder second;
   second.write("train-00000.qv", "old");
   second.write("valid-00000.g1.qv", "old");
   second.write("dataset.json", index_of("train-00000.qv", "valid-00000.g1.qv"));
@@ -130,7 +131,7 @@ TEST(DataFolder, StagesUnderTheFirstGenerationThatIsFree) {
 }
 
 TEST(DataFolder, ThatIsNotCommittedLosesOnlyWhatWasStaged) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("train-00000.qv", "old");
   folder.write("dataset.json", index_of("train-00000.qv"));
   {
@@ -140,11 +141,11 @@ TEST(DataFolder, ThatIsNotCommittedLosesOnlyWhatWasStaged) {
     expect_error([&] { DatasetFolder(folder.path(), ExistingDataset::overwrite); }, "another process is writing");
   }
   EXPECT_THAT(sorted_names(folder.path()), ElementsAre("dataset.json", "train-00000.qv"));
-  EXPECT_EQ(contents_of(folder / "train-00000.qv"), "old");
+  EXPECT_EQ(contents(folder / "train-00000.qv"), "old");
 }
 
 std::vector<std::string> left_of(const std::string& index, const std::vector<std::string>& names) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   if (!index.empty()) folder.write("dataset.json", index);
   for (const std::string& name : names) folder.write(name, "");
   const DatasetFolder writer(folder.path(), ExistingDataset::overwrite);
@@ -178,7 +179,7 @@ TEST(DataFolder, RemovesTemporaryFilesOfItsOwnNamesOnly) {
 // A tokenizer of the data set before last, which a writer was killed before it removed, against someone else's.
 TEST(DataFolder, RemovesATokenizerThatTheIndexReplaced) {
   for (const bool replaced : {true, false}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     nlohmann::json index = nlohmann::json::parse(index_of("train-00000.qv"));
     if (replaced) index["replaces"] = {"tokenizer.json"};
     folder.write("dataset.json", index.dump());
@@ -201,7 +202,7 @@ class OpenedData : public ::testing::Test {
     options.valid_fraction = 0.05;  // "four" alone has a hash below that
     options.shard_tokens = 10;
     prepare(options);
-    index_ = nlohmann::json::parse(contents_of(folder_ / "set/dataset.json"));
+    index_ = nlohmann::json::parse(contents(folder_ / "set/dataset.json"));
   }
 
   Dataset open_changed(const std::function<void(nlohmann::json&)>& change) {
@@ -214,7 +215,7 @@ class OpenedData : public ::testing::Test {
     expect_error([&] { open_changed(change); }, part);
   }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
   nlohmann::json index_;
 };
 

@@ -5,16 +5,17 @@
 #include <sstream>
 #include <sys/stat.h>
 
+#include "support/temporary_folder.h"
+
 #include "data/expect_error.h"
 #include "data/sample_text.h"
-#include "data/temp_folder.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {
 
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 
@@ -51,7 +52,7 @@ TEST(Glob, MatchesAsInAShell) {
 }
 
 TEST(Inputs, AreListedInAFixedOrder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"b.txt", "a/z.txt", "a/c.md", ".git/config", "a/.hidden", "out/train-00000.qv"}) {
     folder.write(name, "text");
   }
@@ -71,7 +72,7 @@ TEST(Inputs, AreListedInAFixedOrder) {
 }
 
 TEST(Inputs, LinksThatLeadNowhereArePassedOverAndNamed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("a/text.txt", "text");
   std::filesystem::create_symlink("loop", folder / "a/loop");
   std::filesystem::create_symlink("round", folder / "a/trip");

@@ -4,22 +4,23 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "support/temporary_folder.h"
+
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/loader.h"
 #include "data/prepare.h"
 #include "data/synthetic.h"
-#include "data/temp_folder.h"
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
 
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 
 // Documents of 1 to `count` bytes; as bytes and an end of text they have 2 to `count` + 1 tokens.
-PrepareReport of_lengths(const TempFolder& folder, int count, const std::function<void(PrepareOptions&)>& change) {
+PrepareReport of_lengths(const TemporaryFolder& folder, int count, const std::function<void(PrepareOptions&)>& change) {
   std::string lines;
   for (int i = 1; i <= count; ++i) {
     lines += R"({"text": ")" + std::string(static_cast<std::size_t>(i), static_cast<char>('a' + i % 26)) + "\"}\n";
@@ -34,7 +35,7 @@ PrepareReport of_lengths(const TempFolder& folder, int count, const std::functio
 }
 
 TEST(Lengths, AreThoseOfTokensWithTheEndOfText) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const LengthDistribution lengths = of_lengths(folder, 10, [](PrepareOptions&) {}).lengths;
   EXPECT_EQ(lengths.min, 2U);
   EXPECT_EQ(lengths.median, 6U);  // the fifth of 2, 3 … 11
@@ -45,7 +46,7 @@ TEST(Lengths, AreThoseOfTokensWithTheEndOfText) {
 }
 
 TEST(Shards, AllButTheLastAreFull) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const PrepareReport report = of_lengths(folder, 10, [](PrepareOptions& options) { options.shard_tokens = 20; });
   EXPECT_EQ(report.train_tokens, 65U);
   std::vector<std::uint64_t> sizes;
@@ -55,13 +56,13 @@ TEST(Shards, AllButTheLastAreFull) {
 }
 
 TEST(Shards, ExactlyFullLeavesNoEmptyOne) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const PrepareReport report = of_lengths(folder, 10, [](PrepareOptions& options) { options.shard_tokens = 13; });
   EXPECT_EQ(report.train_shards.size(), 5U);
 }
 
 TEST(Report, CountsTokensAndBytes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const PrepareReport report = of_lengths(folder, 4, [](PrepareOptions&) {});
   EXPECT_EQ(report.bytes, 10U);
   EXPECT_EQ(report.train_documents, 4U);
@@ -96,7 +97,7 @@ void write_shard(const std::filesystem::path& path, int vocab, std::uint64_t tok
 }
 
 TEST(DatasetShards, OfAnotherVocabularyAreRefused) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   of_lengths(folder, 10, [](PrepareOptions&) {});
   const Dataset before = open_dataset(folder / "out");
   const std::uint64_t hash = before.tokenizer->hash();
@@ -112,7 +113,7 @@ TEST(DatasetShards, OfAnotherVocabularyAreRefused) {
 
 // A window of context + 1 tokens, each beginning with the last of the one before.
 TEST(Windows, OfAShard) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_shard(folder / "a.qv", 100, 1, 21);
   write_shard(folder / "b.qv", 100, 1, 20);
   const std::vector<std::filesystem::path> both{folder / "a.qv", folder / "b.qv"};

@@ -9,11 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 #include "data/bpe.h"
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/shard.h"
-#include "data/temp_folder.h"
 #include "quaver/error.h"
 
 namespace quaver::test {
@@ -32,7 +33,7 @@ void allow_error(const Action& action) {
 }
 
 inline void fuzz_shard(std::string_view bytes) {
-  static const TempFolder folder;
+  static const TemporaryFolder folder;
   const auto path = folder.write("fuzz.bin", bytes);
   allow_error([&] {
     const Shard shard = Shard::open(path);
@@ -77,7 +78,7 @@ inline void fuzz_documents(std::string_view bytes) {
 }
 
 inline void fuzz_dataset(std::string_view bytes) {
-  static const TempFolder folder;
+  static const TemporaryFolder folder;
   if (!std::filesystem::exists(folder / "train-00000.qv")) {
     const auto tokenizer = make_byte_tokenizer();
     ShardWriter writer(folder / "train-00000.qv", ShardFormat::quaver, tokenizer->vocab_size(), tokenizer->hash());

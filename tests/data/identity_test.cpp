@@ -4,15 +4,16 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
+#include "support/temporary_folder.h"
+
 #include "data/loader.h"
 #include "data/synthetic.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using test::TempFolder;
+using test::TemporaryFolder;
 
 Ids counting(std::size_t size) {
   Ids ids(size);
@@ -42,7 +43,7 @@ class Identity : public ::testing::TestWithParam<ShardFormat> {
   std::filesystem::path shard(std::string_view name, const Ids& ids) const {
     return write_shard(folder_ / name, ids, 5, GetParam());
   }
-  TempFolder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_P(Identity, IsTheSameAtAnotherPath) {
@@ -84,7 +85,7 @@ TEST_P(Identity, FollowsTheSplitAndTheShards) {
 INSTANTIATE_TEST_SUITE_P(Formats, Identity, ::testing::Values(ShardFormat::quaver, ShardFormat::llmc));
 
 TEST(DataIdentity, FollowsTheTokenizerAndTheVocabulary) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = write_shard(folder / "a.qv", counting(60));
   const DataIdentity before = identity({path}, {});
   EXPECT_EQ(describe_difference(before, identity({path}, {}, 6)), "tokenizer: 0000000000000005 → 0000000000000006");

@@ -5,17 +5,18 @@
 #include <map>
 #include <sstream>
 
+#include "support/temporary_folder.h"
+
 #include "data/documents.h"
 #include "data/hash.h"
 #include "data/prepare.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
-using test::TempFolder;
+using test::TemporaryFolder;
 
-PrepareReport prepared(const TempFolder& folder, const std::vector<std::string>& documents,
+PrepareReport prepared(const TemporaryFolder& folder, const std::vector<std::string>& documents,
                        const std::function<void(PrepareOptions&)>& change) {
   for (std::size_t i = 0; i < documents.size(); ++i) {
     folder.write("in/" + std::to_string(i) + ".txt", documents[i]);
@@ -29,7 +30,7 @@ PrepareReport prepared(const TempFolder& folder, const std::vector<std::string>&
 }
 
 TEST(DocumentSize, LimitsAreThoseOfDocumentsThatAreTaken) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const PrepareReport report = prepared(folder, {"1234", "12345", "1234567", "12345678"}, [](PrepareOptions& options) {
     options.min_bytes = 5;
     options.max_bytes = 7;
@@ -42,7 +43,7 @@ TEST(DocumentSize, LimitsAreThoseOfDocumentsThatAreTaken) {
 }
 
 TEST(DocumentSize, BothLimitsMayBeTheSame) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const PrepareReport report = prepared(folder, {"1234", "12345", "123456"}, [](PrepareOptions& options) {
     options.min_bytes = options.max_bytes = 5;
     options.valid_fraction = 0;
@@ -60,7 +61,7 @@ TEST(Split, TakesWhatLiesBelowTheFraction) {
   for (const std::string& text : documents) by_place[place_of(text)] = text;
   auto middle = by_place.begin();
   std::advance(middle, 2);
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto validated = [&](double fraction) {
     return prepared(folder, documents, [&](PrepareOptions& options) { options.valid_fraction = fraction; })
         .valid_documents;

@@ -5,16 +5,17 @@
 #include <numeric>
 #include <set>
 
+#include "support/temporary_folder.h"
+
 #include "data/expect_error.h"
 #include "data/permutation.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 
 // Shards whose tokens count up without end, so that a window is known by its first token.
 class CountingShards {
@@ -35,7 +36,7 @@ class CountingShards {
   ShardSource source(WindowOrder order, std::uint64_t seed = 0) const { return ShardSource(paths_, {order, seed, 0}); }
 
  private:
-  TempFolder folder_;
+  TemporaryFolder folder_;
   std::vector<std::filesystem::path> paths_;
 };
 
@@ -138,7 +139,7 @@ TEST(ShardSource, DependsOnlyOnSeedAndIndex) {
 
 TEST(ShardSource, RefusesWhatItCannotServe) {
   const CountingShards shards{100};
-  const TempFolder folder;
+  const TemporaryFolder folder;
   expect_error([&] { batch_of(shards.source(WindowOrder::sequential), 0, 1, 100); }, "context of 100");
   EXPECT_NO_THROW(batch_of(shards.source(WindowOrder::sequential), 0, 1, 99));
   expect_error([&] { shards.source(WindowOrder::sequential).windows(0); }, "context of 0");

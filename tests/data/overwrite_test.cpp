@@ -14,26 +14,27 @@
 #include <thread>
 #include <unistd.h>
 
+#include "support/temporary_folder.h"
+
 #include "data/dataset.h"
 #include "data/expect_error.h"
 #include "data/identity.h"
 #include "data/loader.h"
 #include "data/prepare.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 namespace fs = std::filesystem;
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using Files = std::map<std::string, std::string>;
 
 Files files_of(const fs::path& folder) {
   Files files;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file()) files[entry.path().filename().string()] = contents_of(entry.path());
+    if (entry.is_regular_file()) files[entry.path().filename().string()] = contents(entry.path());
   }
   return files;
 }
@@ -84,8 +85,8 @@ class Overwrite : public ::testing::Test {
     return files;
   }
 
-  TempFolder input_;
-  TempFolder folder_;
+  TemporaryFolder input_;
+  TemporaryFolder folder_;
   fs::path output_ = folder_ / "set";
   Files before_;
 };
@@ -206,9 +207,9 @@ TEST_F(Overwrite, ATokenizerThatTheDataSetDoesNotUseIsKept) {
   ASSERT_FALSE(fs::exists(output_ / "tokenizer.json"));
   std::ofstream(output_ / "tokenizer.json") << "mine";
   prepare(bytes);
-  EXPECT_EQ(contents_of(output_ / "tokenizer.json"), "mine");
+  EXPECT_EQ(contents(output_ / "tokenizer.json"), "mine");
   prepare(from("a"));  // needs one of its own
-  EXPECT_EQ(contents_of(output_ / "tokenizer.json"), "mine");
+  EXPECT_EQ(contents(output_ / "tokenizer.json"), "mine");
   EXPECT_GT(open_dataset(output_).vocab_size, 257);
   EXPECT_TRUE(fs::exists(output_ / "train-00000.qv"));
 }

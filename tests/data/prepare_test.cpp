@@ -5,18 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "support/temporary_folder.h"
+
 #include "data/dataset.h"
 #include "data/expect_error.h"
 #include "data/loader.h"
 #include "data/sample_text.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 std::uint64_t skipped(const PrepareReport& report, SkipReason reason) {
@@ -58,7 +59,7 @@ std::vector<std::string> documents_in(const std::vector<std::filesystem::path>& 
 std::string names_and_contents(const std::filesystem::path& folder) {
   std::set<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    all.insert(entry.path().filename().string() + "\n" + contents_of(entry.path()));
+    all.insert(entry.path().filename().string() + "\n" + contents(entry.path()));
   }
   std::string joined;
   for (const std::string& one : all) joined += one;
@@ -79,8 +80,8 @@ class Prepare : public ::testing::Test {
     }
   }
 
-  TempFolder input_;
-  TempFolder output_;
+  TemporaryFolder input_;
+  TemporaryFolder output_;
   std::set<std::string> expected_;
 };
 
@@ -133,12 +134,12 @@ TEST_F(Prepare, ATokenizerFileCanBeUsedAgain) {
   options.tokenizer = (output_ / "first/tokenizer.json").string();
   options.output = output_ / "second";
   prepare(options);
-  EXPECT_EQ(contents_of(output_ / "second/train-00000.qv"), contents_of(output_ / "first/train-00000.qv"));
+  EXPECT_EQ(contents(output_ / "second/train-00000.qv"), contents(output_ / "first/train-00000.qv"));
 }
 
 TEST_F(Prepare, LeavesOutWhatWouldHarm) {
   write_documents(10);
-  input_.write("copy.txt", contents_of(input_ / "doc1003.txt"));
+  input_.write("copy.txt", contents(input_ / "doc1003.txt"));
   input_.write("empty.txt", "");
   input_.write("blank.txt", " \n\t\n");
   input_.write("image.png", std::string("\x89PNG\0\0\1", 7));
@@ -253,7 +254,7 @@ TEST_F(Prepare, TheReportIsJson) {
   EXPECT_EQ(json.at("documents").at("train"), report.train_documents);
   EXPECT_EQ(json.at("bytes"), report.bytes);
   EXPECT_EQ(json.at("frequent_tokens").size(), report.frequent.size());
-  const auto file = nlohmann::json::parse(contents_of(output_ / "set/dataset.json"));
+  const auto file = nlohmann::json::parse(contents(output_ / "set/dataset.json"));
   EXPECT_EQ(file.at("report"), json);
 }
 
@@ -263,7 +264,7 @@ TEST_F(Prepare, DatasetsAreCheckedWhenOpened) {
   options.tokenizer = "bpe:300";
   prepare(options);
   const auto path = output_ / "set/dataset.json";
-  const std::string good = contents_of(path);
+  const std::string good = contents(path);
   const auto refused = [&](const std::function<void(nlohmann::json&)>& change, const std::string& part) {
     auto file = nlohmann::json::parse(good);
     change(file);

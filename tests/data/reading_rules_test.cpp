@@ -3,16 +3,18 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "support/temporary_folder.h"
+
 #include "data/documents.h"
 #include "data/expect_error.h"
-#include "data/temp_folder.h"
 #include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {
 
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -141,7 +143,7 @@ TEST(LineDocuments, AnErrorListsSomeOfTheFields) {
 }
 
 TEST(FilesOfText, AreJsonLinesByTheirName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string line = "{\"text\":\"a\"}\n";
   const auto text_in = [&](const char* name) {
     std::string text;
@@ -162,7 +164,7 @@ TEST(FilesOfText, AreJsonLinesByTheirName) {
 }
 
 TEST(FilesOfText, ThatChangeMeanwhileAreAnErrorEvenAtTheSameSize) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::filesystem::path path = folder.write("a.txt", "text");
   EXPECT_NO_THROW(read_documents(path, {}, [](const Document&) {}));
   const auto touch = [&](const Document&) {
@@ -174,7 +176,7 @@ TEST(FilesOfText, ThatChangeMeanwhileAreAnErrorEvenAtTheSameSize) {
 }
 
 TEST(InputFiles, HaveTheirSizesAndWhatIsPassedOverIsToldOfEveryFolder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("a/one.txt", "12345");
   folder.write("a/two.txt", "");
   folder.write("b/three.txt", "123");
@@ -202,7 +204,7 @@ TEST(InputFiles, HaveTheirSizesAndWhatIsPassedOverIsToldOfEveryFolder) {
 }
 
 TEST(InputFiles, AreTakenByIncludeAndLeftOutByExclude) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"a.txt", "a.md", "sub/b.txt", "sub/c.md", ".hidden/d.txt", "out/e.txt"}) {
     folder.write(name, "x");
   }

@@ -2,17 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/temporary_folder.h"
+
 #include "data/bpe.h"
 #include "data/expect_error.h"
 #include "data/prepare.h"
 #include "data/random_tokens.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -29,7 +30,7 @@ class ReportOfData : public ::testing::Test {
     return prepare(options);
   }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
 };
 
 // The smallest shard over the largest.

@@ -3,20 +3,21 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/temporary_folder.h"
+
 #include "data/bpe.h"
 #include "data/dataset.h"
 #include "data/expect_error.h"
 #include "data/prepare.h"
 #include "data/prepare_output.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using nlohmann::json;
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -122,7 +123,7 @@ TEST(ReadableText, HasNoControlCharacters) {
 
 // Each option other than its default.
 TEST(DataOptions, AreRecorded) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   PrepareOptions options;
   options.inputs = {folder.write("in/a.txt", "some text"), folder.write("in/b.txt", "other text")};
   options.include = {"*.txt"};
@@ -139,7 +140,7 @@ TEST(DataOptions, AreRecorded) {
   const auto recorded = [&] {
     options.existing = ExistingDataset::overwrite;
     prepare(options);
-    return json::parse(contents_of(folder / "set/dataset.json"));
+    return json::parse(contents(folder / "set/dataset.json"));
   };
   const json whole = recorded();
   json expected = {{"inputs", {(folder / "in/a.txt").string(), (folder / "in/b.txt").string()}},
@@ -192,7 +193,7 @@ class PreparedText : public ::testing::Test {
     std::uint64_t done;
     std::uint64_t total;
   };
-  TempFolder folder_;
+  TemporaryFolder folder_;
   std::vector<Told> told_;
 };
 

@@ -5,16 +5,17 @@
 #include <numeric>
 #include <random>
 
+#include "support/temporary_folder.h"
+
 #include "data/expect_error.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 
 Ids random_ids(std::size_t count, int vocab_size) {
   std::mt19937 random(9);
@@ -23,7 +24,7 @@ Ids random_ids(std::size_t count, int vocab_size) {
   return ids;
 }
 
-std::filesystem::path write_shard(const TempFolder& folder, std::string_view name, const Ids& ids, int vocab_size,
+std::filesystem::path write_shard(const TemporaryFolder& folder, std::string_view name, const Ids& ids, int vocab_size,
                                   ShardFormat format = ShardFormat::quaver) {
   ShardWriter writer(folder / name, format, vocab_size, 0x1234);
   writer.append(std::span(ids).first(ids.size() / 3));
@@ -62,7 +63,7 @@ std::string bytes_of(std::initializer_list<Id> ids) {
 }
 
 TEST(Shard, WhatIsWrittenIsRead) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const ShardFormat format : {ShardFormat::quaver, ShardFormat::llmc}) {
     for (const int vocab_size : {257, 65536, 65537, 200000}) {
       const Ids ids = random_ids(3001, vocab_size);
@@ -83,7 +84,7 @@ TEST(Shard, WhatIsWrittenIsRead) {
 }
 
 TEST(Shard, ReadsWhatOthersWrite) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const Ids expected{1, 2, 50256};
   const auto narrow = bytes_of<std::uint16_t>({1, 2, 50256});
   const auto wide = bytes_of<std::uint32_t>({1, 2, 50256});
@@ -109,7 +110,7 @@ TEST(Shard, ReadsWhatOthersWrite) {
 }
 
 TEST(Shard, RefusesWhatIsNoShard) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto refused = [&](std::string_view name, std::string_view bytes, const std::string& part) {
     const auto path = folder.write(name, bytes);
     expect_error([&] { Shard::open(path); }, part);
@@ -131,8 +132,8 @@ TEST(Shard, RefusesWhatIsNoShard) {
 }
 
 TEST(Shard, EveryTruncationAndBitFlipIsFound) {
-  const TempFolder folder;
-  const std::string good = contents_of(write_shard(folder, "good.qv", random_ids(40, 300), 300));
+  const TemporaryFolder folder;
+  const std::string good = contents(write_shard(folder, "good.qv", random_ids(40, 300), 300));
   for (std::size_t length = 0; length < good.size(); ++length) {
     const auto path = folder.write("bad.qv", good.substr(0, length));
     ASSERT_THROW(Shard::open(path), Error) << length;
@@ -147,8 +148,8 @@ TEST(Shard, EveryTruncationAndBitFlipIsFound) {
 }
 
 TEST(Shard, AHugeCountDoesNotOverflow) {
-  const TempFolder folder;
-  std::string bytes = contents_of(write_shard(folder, "good.qv", random_ids(40, 300), 300));
+  const TemporaryFolder folder;
+  std::string bytes = contents(write_shard(folder, "good.qv", random_ids(40, 300), 300));
   for (const std::uint64_t count : {~std::uint64_t{0}, std::uint64_t{1} << 63, (std::uint64_t{1} << 63) + 40}) {
     put(bytes, 16, count);
     Fnv64 hash;
@@ -160,7 +161,7 @@ TEST(Shard, AHugeCountDoesNotOverflow) {
 }
 
 TEST(Shard, ReadingChecksBoundsAndVocabulary) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Ids ids(100, 5);
   ids[70] = 299;
   const Shard shard = Shard::open(write_shard(folder, "a.qv", ids, 300));
@@ -178,7 +179,7 @@ TEST(Shard, ReadingChecksBoundsAndVocabulary) {
 }
 
 TEST(ShardWriter, LeavesNothingUnlessFinished) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   {
     ShardWriter writer(folder / "a.qv", ShardFormat::quaver, 300, 0);
     writer.append(Ids{1, 2, 3});
@@ -192,7 +193,7 @@ TEST(ShardWriter, LeavesNothingUnlessFinished) {
 }
 
 TEST(ShardWriter, AnEmptyShardIsAShard) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_EQ(Shard::open(write_shard(folder, "empty.qv", {}, 300)).tokens(), 0u);
 }
 

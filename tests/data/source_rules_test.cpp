@@ -8,18 +8,19 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
+#include "support/temporary_folder.h"
+
 #include "data/expect_error.h"
 #include "data/loader.h"
 #include "data/synthetic.h"
-#include "data/temp_folder.h"
 #include "data/verifier.h"
 
 namespace quaver {
 namespace {
 
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 // Fills a batch with its number, and lets a test wait for how many were filled.
@@ -76,7 +77,7 @@ TEST(ReadAhead, NeedsABatchAContextAndADepth) {
   EXPECT_EQ(least.next().index, 1U);
 }
 
-std::filesystem::path counted_shard(const TempFolder& folder, const char* name, int vocab, int tokens,
+std::filesystem::path counted_shard(const TemporaryFolder& folder, const char* name, int vocab, int tokens,
                                     std::uint64_t tokenizer = 1, ShardFormat format = ShardFormat::quaver) {
   ShardWriter writer(folder / name, format, vocab, tokenizer);
   std::vector<std::int32_t> ids;
@@ -87,7 +88,7 @@ std::filesystem::path counted_shard(const TempFolder& folder, const char* name, 
 }
 
 TEST(VocabularyOfShards, IsTheLargestUnlessMoreIsAskedFor) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{
       counted_shard(folder, "a.qv", 20, 9), counted_shard(folder, "b.qv", 30, 4), counted_shard(folder, "c.qv", 10, 5)};
   EXPECT_EQ(ShardSource(paths, {}).vocab_size(), 30);
@@ -104,7 +105,7 @@ TEST(VocabularyOfShards, IsTheLargestUnlessMoreIsAskedFor) {
 }
 
 TEST(SourceOfShards, IsDescribed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{counted_shard(folder, "a.qv", 20, 9),
                                                  counted_shard(folder, "b.qv", 30, 4)};
   EXPECT_EQ(ShardSource(paths, {}).describe(), "2 shards, 13 tokens, vocabulary 30, shuffled");
@@ -121,8 +122,8 @@ TEST(SourceOfShards, IsDescribed) {
 }
 
 // A shard with some bytes of its header changed and the header's checksum made right again.
-Shard with_header(const TempFolder& folder, std::size_t offset, std::uint32_t value) {
-  std::string bytes = contents_of(counted_shard(folder, "s.qv", 20, 9));
+Shard with_header(const TemporaryFolder& folder, std::size_t offset, std::uint32_t value) {
+  std::string bytes = contents(counted_shard(folder, "s.qv", 20, 9));
   std::memcpy(bytes.data() + offset, &value, sizeof(value));
   const std::uint64_t checksum = hash_of(std::string_view(bytes).substr(0, 248));
   std::memcpy(bytes.data() + 248, &checksum, sizeof(checksum));
@@ -130,7 +131,7 @@ Shard with_header(const TempFolder& folder, std::size_t offset, std::uint32_t va
 }
 
 TEST(ShardHeader, IsCheckedFieldByField) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_EQ(with_header(folder, 32, 21).info().vocab_size, 21);
   EXPECT_EQ(with_header(folder, 24, 77).info().tokenizer_hash, 77U);
   expect_error([&] { with_header(folder, 32, 0); }, "a vocabulary of 0 tokens");
@@ -146,7 +147,7 @@ TEST(ShardHeader, IsCheckedFieldByField) {
 }
 
 TEST(ShardHeader, TellsTheVocabularyThatIdsAreVerifiedAgainst) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_NO_THROW(with_header(folder, 32, 9).verify());
   // The ids are 0 to 8, of two bytes, after 256 bytes of header.
   expect_error([&] { with_header(folder, 32, 8).verify(); },
@@ -173,7 +174,7 @@ std::string llmq_bytes(std::int32_t width, std::int32_t tokens, std::int32_t voc
 }
 
 TEST(LlmqHeader, IsCheckedFieldByField) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto open_with = [&](std::int32_t width, std::int32_t tokens, std::int32_t vocab, std::int32_t mask,
                              std::size_t after_header) {
     return Shard::open(folder.write("q.bin", llmq_bytes(width, tokens, vocab, mask, after_header)));
@@ -195,7 +196,7 @@ TEST(LlmqHeader, IsCheckedFieldByField) {
 TEST(WrittenShards, HaveTwoBytesPerIdUpTo65536) {
   EXPECT_EQ(bytes_per_token_for(65536), 2);
   EXPECT_EQ(bytes_per_token_for(65537), 4);
-  const TempFolder folder;
+  const TemporaryFolder folder;
   {
     ShardWriter writer(folder / "a.qv", ShardFormat::quaver, 65536, 1);
     writer.append(std::vector<std::int32_t>{0, 65535});
@@ -212,9 +213,9 @@ TEST(WrittenShards, HaveTwoBytesPerIdUpTo65536) {
 }
 
 TEST(WrittenShards, OfLlmcHaveItsMagicAndVersion) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto header_of = [&](int vocab) {
-    const std::string bytes = contents_of(counted_shard(folder, "l.bin", vocab, 3, 1, ShardFormat::llmc));
+    const std::string bytes = contents(counted_shard(folder, "l.bin", vocab, 3, 1, ShardFormat::llmc));
     std::vector<std::int32_t> fields(3);
     std::memcpy(fields.data(), bytes.data(), 12);
     fields.push_back(static_cast<std::int32_t>(bytes.size()));
@@ -225,7 +226,7 @@ TEST(WrittenShards, OfLlmcHaveItsMagicAndVersion) {
 }
 
 TEST(VerifiedBytes, AreThoseOfAllShardsOfAllSources) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> train{counted_shard(folder, "a.qv", 20, 9),
                                                  counted_shard(folder, "b.qv", 20, 5)};
   const std::vector<std::filesystem::path> valid{counted_shard(folder, "c.qv", 20, 2)};

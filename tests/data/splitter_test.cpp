@@ -4,18 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temp_folder.h"
+#include "support/temporary_folder.h"
 
 #include "data/dataset.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {
 
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -51,7 +51,7 @@ class SplitText : public ::testing::Test {
 
   double share() const { return static_cast<double>(report_.valid_tokens) / static_cast<double>(report_.tokens()); }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
   PrepareReport report_;
 };
 

@@ -5,18 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/temporary_folder.h"
+
 #include "data/bpe.h"
 #include "data/hash.h"
 #include "data/loader.h"
 #include "data/permutation.h"
 #include "data/random_tokens.h"
 #include "data/synthetic.h"
-#include "data/temp_folder.h"
 
 namespace quaver {
 namespace {
 
-using test::TempFolder;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 
 std::uint64_t word_hash(std::string_view text) {
@@ -50,7 +51,7 @@ TEST(StableHash, BitsAreMixedAsBySplitMix64) {
 }
 
 TEST(StableHash, OfSources) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::vector<std::int32_t>> contents{{1, 2, 3}, {4, 5}};
   std::vector<std::filesystem::path> paths;
   for (const auto& ids : contents) {
@@ -80,7 +81,7 @@ TEST(StableOrder, OfAPermutation) {
 
 // Windows of one token, which is its number.
 TEST(StableOrder, OfTheWindowsOfAnEpoch) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::filesystem::path> paths{folder / "s.qv"};
   {
     ShardWriter writer(paths[0], ShardFormat::quaver, 100, 1);

@@ -6,7 +6,7 @@
 
 #include "data/bpe.h"
 #include "data/expect_error.h"
-#include "data/unicode.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {

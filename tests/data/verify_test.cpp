@@ -6,24 +6,25 @@
 #include <thread>
 #include <utility>
 
+#include "support/temporary_folder.h"
+
 #include "data/documents.h"
 #include "data/expect_error.h"
 #include "data/synthetic.h"
-#include "data/temp_folder.h"
 #include "data/verifier.h"
 
 namespace quaver {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
-using test::contents_of;
+using test::contents;
 using test::expect_error;
-using test::TempFolder;
+using test::TemporaryFolder;
 
 constexpr std::size_t header_bytes = 256;
 constexpr std::size_t block_bytes = 65536;
 
-std::filesystem::path write_shard(const TempFolder& folder, std::string_view name, std::size_t tokens,
+std::filesystem::path write_shard(const TemporaryFolder& folder, std::string_view name, std::size_t tokens,
                                   ShardFormat format = ShardFormat::quaver) {
   Ids ids(tokens);
   for (std::size_t i = 0; i < tokens; ++i) ids[i] = static_cast<std::int32_t>(i * 31 % 257);
@@ -68,7 +69,7 @@ void wait_for(const DataVerifier& verifier) {
 }
 
 TEST(Verify, AFlippedBitIsLocated) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   constexpr std::size_t tokens = 2 * block_bytes;  // four blocks of two-byte ids
   const auto path = write_shard(folder, "a.qv", tokens);
   EXPECT_NO_THROW(Shard::open(path).verify());
@@ -97,8 +98,8 @@ TEST(Verify, TheFormatIsAsDescribed) {
 }
 
 TEST(Verify, TheFirstVersionIsStillReadAndChecked) {
-  const TempFolder folder;
-  const std::string now = contents_of(write_shard(folder, "new.qv", 1000));
+  const TemporaryFolder folder;
+  const std::string now = contents(write_shard(folder, "new.qv", 1000));
   const auto path = folder.write("old.qv", without_blocks(now, 1000));
   const Shard shard = Shard::open(path);
   EXPECT_NO_THROW(shard.verify());
@@ -112,7 +113,7 @@ TEST(Verify, TheFirstVersionIsStillReadAndChecked) {
 }
 
 TEST(Verify, AShardThatIsShortenedWhileOpenIsAnError) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{write_shard(folder, "a.qv", 100000)};
   const ShardSource source(paths, {WindowOrder::sequential, 0, 0});
   EXPECT_EQ(window_of(source, 64)[3], 93);
@@ -125,7 +126,7 @@ TEST(Verify, AShardThatIsShortenedWhileOpenIsAnError) {
 }
 
 TEST(Verify, AValidationShardThatTurnsToZerosIsAnError) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{write_shard(folder, "valid-00000.qv", 1000)};
   const ShardSource source(paths, {WindowOrder::sequential, 0, 0});
   const auto size = std::filesystem::file_size(paths.front());
@@ -136,7 +137,7 @@ TEST(Verify, AValidationShardThatTurnsToZerosIsAnError) {
 }
 
 TEST(Verify, ARunReadsOnWhenItsShardIsReplaced) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{write_shard(folder, "a.qv", 1000)};
   const ShardSource source(paths, {WindowOrder::sequential, 0, 0});
   const Ids before = window_of(source, 64);
@@ -145,7 +146,7 @@ TEST(Verify, ARunReadsOnWhenItsShardIsReplaced) {
 }
 
 TEST(Documents, TextThatIsCutOffWhileItIsReadIsAnError) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"a.txt", "a.jsonl"}) {
     std::string text;
     for (int i = 0; i < 100000; ++i) text += "{\"text\": \"line " + std::to_string(i) + "\"}\n";
@@ -159,7 +160,7 @@ TEST(Documents, TextThatIsCutOffWhileItIsReadIsAnError) {
 }
 
 TEST(DataVerifier, FindsDamageInAnySource) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> train{write_shard(folder, "t0.qv", 70000), write_shard(folder, "t1.qv", 10)};
   const std::vector<std::filesystem::path> valid{write_shard(folder, "v0.qv", 50000)};
   const auto verify = [&] {
@@ -180,7 +181,7 @@ TEST(DataVerifier, FindsDamageInAnySource) {
 }
 
 TEST(DataVerifier, ChecksIdsOfFormatsWithoutAChecksum) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{write_shard(folder, "a.bin", 1000, ShardFormat::llmc)};
   flip_bit(paths.front(), 1024 + 2 * 500 + 1);  // a high byte: the id is now above 4096
   const ShardSource source(paths, {WindowOrder::shuffled, 0, 257});
@@ -191,7 +192,7 @@ TEST(DataVerifier, ChecksIdsOfFormatsWithoutAChecksum) {
 }
 
 TEST(DataVerifier, StopsWhenItIsDestroyedAndNeedsNoShards) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths{write_shard(folder, "a.qv", 4'000'000)};
   const ShardSource source(paths, {WindowOrder::shuffled, 0, 0});
   const TokenSource* const sources[] = {&source};

@@ -15,21 +15,17 @@
 #include <string_view>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
+using quaver::test::contents;
 using Words = std::set<std::string, std::less<>>;
 
 const fs::path& root() {
   static const fs::path folder = fs::path(__FILE__).parent_path() / "../..";
   return folder;
-}
-
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 bool is_cpp(const fs::path& path) {

@@ -45,7 +45,9 @@ inline Matrix to_floats(const Doubles& values, Size rows, Size cols) {
   return matrix;
 }
 
-// A tensor in a site, with both.
+inline SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
+
+// A tensor in a site, with the memory of both.
 struct Stored {
   Stored(const SiteSpec& spec, Size rows, Size cols, Copies copies = Copies::both, const std::string& name = "site/x") {
     site.name = name;
@@ -98,13 +100,13 @@ inline Doubles values_of(const CodeMatrix& matrix) {
 inline Doubles values_of(const Operand& operand) {
   const Doubles values = values_of(operand.matrix);
   if (!operand.transposed) return values;
-  Doubles turned(values.size());
+  Doubles transposed(values.size());
   for (Size r = 0; r < operand.matrix.rows; ++r) {
     for (Size c = 0; c < operand.matrix.cols; ++c) {
-      turned[index(c * operand.matrix.rows + r)] = values[index(r * operand.matrix.cols + c)];
+      transposed[index(c * operand.matrix.rows + r)] = values[index(r * operand.matrix.cols + c)];
     }
   }
-  return turned;
+  return transposed;
 }
 
 // a[m × k]·b[n × k]ᵀ
@@ -168,6 +170,41 @@ inline double dot(const Doubles& a, const Doubles& b) {
   return sum;
 }
 
+// AdamW's first step on one parameter, its moments still zero.
+struct FirstAdamWStep {
+  FirstAdamWStep(Matrix& weight_, Matrix& gradient_)
+      : weight(weight_),
+        gradient(gradient_),
+        m(both({}), weight.rows, weight.cols),
+        v(both({}), weight.rows, weight.cols) {
+    for (Stored* moment : {&m, &v}) std::fill(moment->memory[0].begin(), moment->memory[0].end(), std::byte{0});
+  }
+
+  AdamW operation(float learning_rate) {
+    return {.weight = weight.view(),
+            .gradient = gradient.view(),
+            .moment1 = m.tensor.rows_matrix(),
+            .moment2_root = v.tensor.rows_matrix(),
+            .gradient_factor = &gradient_factor,
+            .summary = &summary,
+            .learning_rate = learning_rate,
+            .beta1 = 0.9F,
+            .beta2 = 0.95F,
+            .epsilon = 1e-8F,
+            .decay = 0,
+            .bias_correction1 = 0.1F,
+            .bias_correction2 = 0.05F,
+            .random = {}};
+  }
+
+  Matrix& weight;
+  Matrix& gradient;
+  Stored m;
+  Stored v;
+  float gradient_factor = 1;
+  GradientSummary summary;
+};
+
 // How the three roles of a linear layer are stored under each recipe.
 struct LayerSpecs {
   std::string name;
@@ -177,18 +214,23 @@ struct LayerSpecs {
   double error = 0;  // relative, that a GEMM of normal numbers may have from storing its operands so
 };
 
-inline SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
+// For the names of tests, which have letters, digits and underscores.
+inline std::string recipe_name(const testing::TestParamInfo<LayerSpecs>& instance) {
+  std::string name = instance.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 inline std::vector<LayerSpecs> all_layer_specs() {
   std::vector<LayerSpecs> all;
-  const auto wide = [&](const char* name, Format format, double error) {
+  const auto high_precision = [&](const char* name, Format format, double error) {
     const SiteSpec spec = both({.format = format});
     all.push_back({name, spec, spec, spec, error});
   };
-  wide("fp32", Format::f32, 1e-6);
-  wide("tf32", Format::tf32, 1e-3);
-  wide("bf16", Format::bf16, 6e-3);
-  wide("fp16", Format::f16, 1e-3);
+  high_precision("fp32", Format::f32, 1e-6);
+  high_precision("tf32", Format::tf32, 1e-3);
+  high_precision("bf16", Format::bf16, 6e-3);
+  high_precision("fp16", Format::f16, 1e-3);
   for (const auto& [name, policy] : {std::pair{"fp8-current", ScalePolicy::current},
                                      {"fp8-delayed", ScalePolicy::delayed},
                                      {"fp8-static", ScalePolicy::fixed},
@@ -199,7 +241,7 @@ inline std::vector<LayerSpecs> all_layer_specs() {
   const QuantSpec row{.format = Format::e4m3, .block = block::row, .policy = ScalePolicy::current};
   all.push_back({"fp8-row", both(row), both(row), both(row), 0.06});
   const QuantSpec bf16{.format = Format::bf16};
-  all.push_back({"fp8-row-wide", {row, bf16}, both(row), {row, bf16}, 0.06});
+  all.push_back({"fp8-row-bf16-wgrad", {row, bf16}, both(row), {row, bf16}, 0.06});
   const QuantSpec line{.format = Format::e4m3, .block = block::b1x128, .policy = ScalePolicy::current};
   QuantSpec square = line;
   square.block = block::b128x128;

@@ -16,9 +16,9 @@ struct Function {
 constexpr Function functions[] = {
     {"gelu", ActivationKind::gelu, 1}, {"relu", ActivationKind::relu, 1}, {"swiglu", ActivationKind::swiglu, 2}};
 
-class ActivationTest : public WideTest {
+class ActivationTest : public HighPrecisionTest {
  protected:
-  SiteSpec wide_spec() const { return both({.format = pair().gpu->high_precision()}); }
+  SiteSpec high_precision_spec() const { return both({.format = pair().gpu->high_precision()}); }
   static SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
 
   void forward(const Function& function, const NamedSpec& named, const Shape& shape, float limit, float factor = 1.3F) {
@@ -26,10 +26,14 @@ class ActivationTest : public WideTest {
         std::string(function.name) + " into " + named.name + ", " + text_of(shape) + ", limit " + std::to_string(limit);
     Twin x(pair(), normal_matrix(shape.rows, shape.cols * function.inputs, 1, 2));
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
-    pair().cpu->run(Activation{
-        .kind = function.kind, .x = x.cpu(), .factor = factor, .limit = limit, .out = out.cpu(), .casting = casting});
-    pair().gpu->run(Activation{
-        .kind = function.kind, .x = x.gpu(), .factor = factor, .limit = limit, .out = out.gpu(), .casting = casting});
+    pair().run([&](On on) {
+      return Activation{.kind = function.kind,
+                        .x = x.on(on),
+                        .factor = factor,
+                        .limit = limit,
+                        .out = out.on(on),
+                        .casting = casting};
+    });
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
   }
@@ -43,31 +47,26 @@ class ActivationTest : public WideTest {
     Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 2));
     TwinTensor out(pair(), named.spec, shape.rows, width, Copies::both, {known_scale});
     Twin& sums = out.sum_columns(0.5F);
-    pair().cpu->run(ActivationBackward{.kind = function.kind,
-                                       .x = x.cpu(),
-                                       .out_gradient = dy.cpu(),
-                                       .forward_factor = forward_factor,
-                                       .factor = factor,
-                                       .limit = limit,
-                                       .in_gradient = out.cpu(),
-                                       .casting = casting});
-    pair().gpu->run(ActivationBackward{.kind = function.kind,
-                                       .x = x.gpu(),
-                                       .out_gradient = dy.gpu(),
-                                       .forward_factor = forward_factor,
-                                       .factor = factor,
-                                       .limit = limit,
-                                       .in_gradient = out.gpu(),
-                                       .casting = casting});
+    pair().run([&](On on) {
+      return ActivationBackward{.kind = function.kind,
+                                .x = x.on(on),
+                                .out_gradient = dy.on(on),
+                                .forward_factor = forward_factor,
+                                .factor = factor,
+                                .limit = limit,
+                                .in_gradient = out.on(on),
+                                .casting = casting};
+    });
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
-    expect_near(what + ", column sums", sums, wide_bound(pair()), std::sqrt(static_cast<double>(shape.rows)));
+    expect_near(what + ", column sums", sums, high_precision_bound(pair()), std::sqrt(static_cast<double>(shape.rows)));
   }
 };
 
 TEST_P(ActivationTest, ForwardAndBackward) {
-  const std::vector<NamedSpec> specs{
-      {"wide", wide_spec()}, {"delayed e4m3", delayed(Format::e4m3)}, {"delayed e5m2", delayed(Format::e5m2)}};
+  const std::vector<NamedSpec> specs{{"high precision", high_precision_spec()},
+                                     {"delayed e4m3", delayed(Format::e4m3)},
+                                     {"delayed e5m2", delayed(Format::e5m2)}};
   for (const Function& function : functions) {
     for (const Shape& shape : all_shapes()) {
       for (const NamedSpec& named : specs) {
@@ -105,7 +104,7 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const Function& function : functions) {
     for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
-      for (const SiteSpec& gradient_spec : {wide_spec(), delayed(Format::e5m2)}) {
+      for (const SiteSpec& gradient_spec : {high_precision_spec(), delayed(Format::e5m2)}) {
         for (const Shape& shape : shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}})) {
           const std::string what =
               std::string(function.name) + " cast again into " + named.name + ", " + text_of(shape);
@@ -134,7 +133,7 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(ActivationTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(ActivationTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -61,9 +61,9 @@ TEST_P(AttentionTest, ForwardAndBackward) {
     Twin result(pair(), layout.tokens(), out, 99);
     Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 99, Kept::f32);
     Cells<float> max_logit(pair(), {-1e30F});
-    pair().cpu->run(Attention{layout, qkv.cpu(), scale, result.cpu(), log_sum.cpu(), max_logit.cpu()});
-    pair().gpu->run(Attention{layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), max_logit.gpu()});
-    const double limit = products_bound(pair());
+    pair().run(
+        [&](On on) { return Attention{layout, qkv.on(on), scale, result.on(on), log_sum.on(on), max_logit.on(on)}; });
+    const double limit = gemm_bound(pair());
     expect_near(what + ", result", result, limit, 0.05);
     expect_near(what + ", log sum", log_sum, limit, 0.1);
     EXPECT_NEAR(max_logit.from_cpu()[0], max_logit.from_gpu()[0],
@@ -72,8 +72,9 @@ TEST_P(AttentionTest, ForwardAndBackward) {
 
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
     Twin gradient(pair(), layout.tokens(), layout.width(), 99);
-    pair().cpu->run(AttentionBackward{layout, qkv.cpu(), result.cpu(), log_sum.cpu(), dy.cpu(), scale, gradient.cpu()});
-    pair().gpu->run(AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
+    pair().run([&](On on) {
+      return AttentionBackward{layout, qkv.on(on), result.on(on), log_sum.on(on), dy.on(on), scale, gradient.on(on)};
+    });
     expect_near_parts(what + ", backward", layout, gradient, limit);
   }
 }
@@ -113,10 +114,10 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
     Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
     std::vector<std::byte> first;
-    for (int turn = 0; turn < (is_brief() ? 2 : 10); ++turn) {
+    for (int run = 0; run < (is_brief() ? 2 : 10); ++run) {
       Twin result(pair(), layout.tokens(), out, 0);
       Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 0, Kept::f32);
-      Twin gradient(pair(), layout.tokens(), layout.width(), static_cast<float>(turn));
+      Twin gradient(pair(), layout.tokens(), layout.width(), static_cast<float>(run));
       pair().gpu->run(Attention{layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu(), nullptr});
       pair().gpu->run(
           AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 0.1F, gradient.gpu()});
@@ -125,8 +126,8 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
         const std::vector<std::byte> more = twin->gpu_bytes();
         bytes.insert(bytes.end(), more.begin(), more.end());
       }
-      if (turn == 0) first = bytes;
-      expect_same_bytes("attention " + text_of(layout) + ", turn " + std::to_string(turn), first, bytes);
+      if (run == 0) first = bytes;
+      expect_same_bytes("attention " + text_of(layout) + ", run " + std::to_string(run), first, bytes);
     }
   }
 }
@@ -135,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, AttentionTest,
                          testing::Combine(testing::Values(Format::f32, Format::bf16),
                                           testing::Values(AttentionBy::library, AttentionBy::own)),
                          [](const testing::TestParamInfo<Way>& instance) {
-                           return std::string(std::get<0>(instance.param) == Format::f32 ? "WideF32" : "WideBf16") +
+                           return std::string(std::get<0>(instance.param) == Format::f32 ? "F32" : "Bf16") +
                                   (std::get<1>(instance.param) == AttentionBy::own ? "Own" : "Library");
                          });
 

@@ -21,7 +21,8 @@ std::string hex(std::uint32_t code) {
 }
 
 // A code of 32 bits is the result of FP32 arithmetic as it is, and which NaN that gives is the device's choice: a GPU
-// has one, processors hand on the bits of an operand. Narrower formats name the codes of their NaN, and keep to them.
+// has one, CPUs hand on the bits of an operand. Formats of lower precision name the codes of their NaN, and keep to
+// them.
 bool same_code(Format format, std::uint32_t a, std::uint32_t b) {
   if (a == b) return true;
   return info(format).storage_bits == 32 && std::isnan(decode(format, a)) && std::isnan(decode(format, b));
@@ -96,7 +97,7 @@ void expect_close_side(const std::string& what, const Pair& pair, const HostSide
       << what << ": relative error " << std::sqrt(error2 / std::max(norm2, 1e-300)) << " over " << count
       << " elements, limit " << limit;
   if (!is_low_precision(expected.spec.format)) return;
-  const double rounding = pair.wide == Format::f32 ? 1e-5 : 0x1p-7;
+  const double rounding = pair.high_precision == Format::f32 ? 1e-5 : 0x1p-7;
   const Apart apart = find_apart(expected, actual, rounding * std::sqrt(norm2 / static_cast<double>(count)));
   if (apart.count * 100 <= count) return;
   const Size r = apart.first / expected.cols;
@@ -109,10 +110,10 @@ void expect_close_side(const std::string& what, const Pair& pair, const HostSide
 // How far codes may be apart in all. An element that differs by d before its cast, relative, lands on the next code
 // with probability d / step, and then differs by a step: √(d · step) over all.
 double close_limit(const Pair& pair, const QuantSpec& spec) {
-  const bool exact = pair.wide == Format::f32;
+  const bool exact = pair.high_precision == Format::f32;
   if (!is_low_precision(spec.format)) {
     const double own = spec.format == Format::bf16 ? 2e-3 : spec.format == Format::f32 ? 0.0 : 3e-4;
-    return own + wide_bound(pair);
+    return own + high_precision_bound(pair);
   }
   if (spec.format == Format::e2m1) return exact ? 2e-2 : 0.1;
   return exact ? 1e-2 : 5e-2;
@@ -120,12 +121,12 @@ double close_limit(const Pair& pair, const QuantSpec& spec) {
 
 void expect_close_counts(const std::string& what, const Pair& pair, const CastStatistics& expected,
                          const CastStatistics& actual) {
-  const auto slack = static_cast<double>(expected.count) * (pair.wide == Format::f32 ? 1e-3 : 2e-2) + 2;
+  const auto slack = static_cast<double>(expected.count) * (pair.high_precision == Format::f32 ? 1e-3 : 2e-2) + 2;
   EXPECT_NEAR(static_cast<double>(expected.saturated), static_cast<double>(actual.saturated), slack)
       << what << ": saturated";
   EXPECT_NEAR(static_cast<double>(expected.underflowed), static_cast<double>(actual.underflowed), slack)
       << what << ": underflowed";
-  EXPECT_NEAR(expected.amax, actual.amax, 2 * wide_bound(pair) * static_cast<double>(expected.amax) + 1e-6)
+  EXPECT_NEAR(expected.amax, actual.amax, 2 * high_precision_bound(pair) * static_cast<double>(expected.amax) + 1e-6)
       << what << ": amax";
 }
 
@@ -216,7 +217,7 @@ void expect_same_bytes(const std::string& what, const std::vector<std::byte>& ex
 
 void expect_close(const std::string& what, const Pair& pair, const TwinTensor& tensor) {
   auto& twin = const_cast<TwinTensor&>(tensor);
-  const SiteSpec& spec = twin.gpu_site().spec;
+  const SiteSpec& spec = twin.site(On::gpu).spec;
   if (twin.gpu().has_rows()) {
     expect_close_side(what + ", rows", pair, twin.cpu_rows(), twin.gpu_rows(), close_limit(pair, spec.rows));
   }
@@ -234,7 +235,7 @@ void expect_statistics(const std::string& what, const Pair& pair, TwinTensor& te
                        Statistics statistics) {
   const CastStatistics expected = tensor.take_cpu_seen();
   const CastStatistics actual = tensor.take_gpu_seen();
-  const Format format = tensor.gpu_site().spec.rows.format;
+  const Format format = tensor.site(On::gpu).spec.rows.format;
   const bool as_it_is = format == Format::f32 || format == pair.gpu->high_precision();
   if (as_it_is && detail == Detail::counts && actual.count == 0) return;
   EXPECT_EQ(expected.count, actual.count) << what << ": count";

@@ -10,18 +10,20 @@ namespace quaver::test {
 
 namespace bound {
 // ‖GPU − CPU‖ / ‖CPU‖. With FP32 between operations only the order of the sums differs: some units of 2^-24 each.
-inline constexpr double wide_f32 = 2e-5;
-// Sums of products on tensor cores, which round toward zero, and exponentials by the special function unit.
-inline constexpr double wide_f32_products = 1e-4;
+inline constexpr double f32 = 2e-5;
+// GEMMs on tensor cores, which round toward zero, and exponentials by the special function unit.
+inline constexpr double f32_gemm = 1e-4;
 // BF16 keeps 8 bits, so each matrix on the way adds up to 2^-9 an element; an operation passes two or three.
-inline constexpr double wide_bf16 = 1e-2;
+inline constexpr double bf16 = 1e-2;
 // Hopper adds FP8 products with 14 bits between promotions to FP32.
-inline constexpr double fp8_products = 2e-3;
+inline constexpr double fp8_gemm = 2e-3;
 }  // namespace bound
 
-inline double wide_bound(const Pair& pair) { return pair.wide == Format::f32 ? bound::wide_f32 : bound::wide_bf16; }
-inline double products_bound(const Pair& pair) {
-  return pair.wide == Format::f32 ? bound::wide_f32_products : bound::wide_bf16;
+inline double high_precision_bound(const Pair& pair) {
+  return pair.high_precision == Format::f32 ? bound::f32 : bound::bf16;
+}
+inline double gemm_bound(const Pair& pair) {
+  return pair.high_precision == Format::f32 ? bound::f32_gemm : bound::bf16;
 }
 
 // ‖actual − expected‖ ≤ limit · (‖expected‖ + floor · √count): `floor` is the size of a typical element, below which an

@@ -4,7 +4,7 @@
 namespace quaver::test {
 namespace {
 
-class EmbeddingTest : public WideTest {};
+class EmbeddingTest : public HighPrecisionTest {};
 
 struct EmbedCase {
   Size batch;
@@ -37,19 +37,15 @@ TEST_P(EmbeddingTest, Forward) {
         Twin table(pair(), normal_matrix(size.vocab, size.width, 1), kept);
         Twin positions(pair(), normal_matrix(size.sequence + 3, size.width, 2), kept);
         Twin out(pair(), size.batch * size.sequence, size.width, 99);
-        pair().cpu->run(Embed{.tokens = tokens.cpu_span(),
-                              .sequence = size.sequence,
-                              .table = table.cpu(),
-                              .positions = has_positions ? positions.cpu() : View{},
-                              .factor = 1.3F,
-                              .out = out.cpu()});
-        pair().gpu->run(Embed{.tokens = tokens.gpu_span(),
-                              .sequence = size.sequence,
-                              .table = table.gpu(),
-                              .positions = has_positions ? positions.gpu() : View{},
-                              .factor = 1.3F,
-                              .out = out.gpu()});
-        expect_near(what, out, wide_bound(pair()));
+        pair().run([&](On on) {
+          return Embed{.tokens = tokens.span(on),
+                       .sequence = size.sequence,
+                       .table = table.on(on),
+                       .positions = has_positions ? positions.on(on) : View{},
+                       .factor = 1.3F,
+                       .out = out.on(on)};
+        });
+        expect_near(what, out, high_precision_bound(pair()));
       }
     }
   }
@@ -63,28 +59,24 @@ TEST_P(EmbeddingTest, Backward) {
       Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 1));
       Twin table(pair(), size.vocab, size.width, 0.5F, Kept::f32);
       Twin positions(pair(), size.sequence, size.width, 0.25F, Kept::f32);
-      pair().cpu->run(EmbedBackward{.tokens = tokens.cpu_span(),
-                                    .sequence = size.sequence,
-                                    .gradient = gradient.cpu(),
-                                    .factor = 1.3F,
-                                    .table_gradient = table.cpu(),
-                                    .positions_gradient = has_positions ? positions.cpu() : View{}});
-      pair().gpu->run(EmbedBackward{.tokens = tokens.gpu_span(),
-                                    .sequence = size.sequence,
-                                    .gradient = gradient.gpu(),
-                                    .factor = 1.3F,
-                                    .table_gradient = table.gpu(),
-                                    .positions_gradient = has_positions ? positions.gpu() : View{}});
+      pair().run([&](On on) {
+        return EmbedBackward{.tokens = tokens.span(on),
+                             .sequence = size.sequence,
+                             .gradient = gradient.on(on),
+                             .factor = 1.3F,
+                             .table_gradient = table.on(on),
+                             .positions_gradient = has_positions ? positions.on(on) : View{}};
+      });
       // Sums of FP32 products whatever the gradient is stored in.
-      expect_near(what + ", table", table, bound::wide_f32);
-      expect_near(what + ", positions", positions, bound::wide_f32);
+      expect_near(what + ", table", table, bound::f32);
+      expect_near(what + ", positions", positions, bound::f32);
     }
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(EmbeddingTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
-class HeadsTest : public WideTest {
+class HeadsTest : public HighPrecisionTest {
  protected:
   void compare(const HeadLayout& layout, float theta, bool has_gains) {
     const std::string what = "prepare_heads " + std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) +
@@ -99,30 +91,25 @@ class HeadsTest : public WideTest {
     Twin query_gradient(pair(), 1, layout.head_size, 0.5F, Kept::f32);
     Twin key_gradient(pair(), 1, layout.head_size, 0.5F, Kept::f32);
     const auto optional = [&](View view) { return has_gains ? view : View{}; };
-    const PrepareHeads cpu{layout,   theta,    optional(query_gain.cpu()), optional(key_gain.cpu()), 1e-5F,
-                           in.cpu(), out.cpu()};
-    const PrepareHeads gpu{layout,   theta,    optional(query_gain.gpu()), optional(key_gain.gpu()), 1e-5F,
-                           in.gpu(), out.gpu()};
-    pair().cpu->run(cpu);
-    pair().gpu->run(gpu);
-    expect_near(what, out, wide_bound(pair()), 0.1);
-    pair().cpu->run(PrepareHeadsBackward{.forward = cpu,
-                                         .gradient = gradient.cpu(),
-                                         .query_gain_gradient = optional(query_gradient.cpu()),
-                                         .key_gain_gradient = optional(key_gradient.cpu()),
-                                         .factor = 1.5F});
-    pair().gpu->run(PrepareHeadsBackward{.forward = gpu,
-                                         .gradient = gradient.gpu(),
-                                         .query_gain_gradient = optional(query_gradient.gpu()),
-                                         .key_gain_gradient = optional(key_gradient.gpu()),
-                                         .factor = 1.5F});
-    expect_near(what + ", backward", gradient, wide_bound(pair()), 0.1);
+    const auto prepare = [&](On on, Twin& to) {
+      return PrepareHeads{layout,    theta,    optional(query_gain.on(on)), optional(key_gain.on(on)), 1e-5F,
+                          in.on(on), to.on(on)};
+    };
+    pair().run([&](On on) { return prepare(on, out); });
+    expect_near(what, out, high_precision_bound(pair()), 0.1);
+    pair().run([&](On on) {
+      return PrepareHeadsBackward{.forward = prepare(on, out),
+                                  .gradient = gradient.on(on),
+                                  .query_gain_gradient = optional(query_gradient.on(on)),
+                                  .key_gain_gradient = optional(key_gradient.on(on)),
+                                  .factor = 1.5F};
+    });
+    expect_near(what + ", backward", gradient, high_precision_bound(pair()), 0.1);
     const double floor = std::sqrt(static_cast<double>(layout.tokens() * layout.heads));
-    expect_near(what + ", query gain", query_gradient, wide_bound(pair()), floor);
-    expect_near(what + ", key gain", key_gradient, wide_bound(pair()), floor);
-    pair().cpu->run(PrepareHeads{layout, theta, cpu.query_gain, cpu.key_gain, 1e-5F, in.cpu(), in.cpu()});
-    pair().gpu->run(PrepareHeads{layout, theta, gpu.query_gain, gpu.key_gain, 1e-5F, in.gpu(), in.gpu()});
-    expect_near(what + ", in place", in, wide_bound(pair()), 0.1);
+    expect_near(what + ", query gain", query_gradient, high_precision_bound(pair()), floor);
+    expect_near(what + ", key gain", key_gradient, high_precision_bound(pair()), floor);
+    pair().run([&](On on) { return prepare(on, in); });
+    expect_near(what + ", in place", in, high_precision_bound(pair()), 0.1);
   }
 };
 
@@ -139,7 +126,7 @@ TEST_P(HeadsTest, NormAndRotation) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(HeadsTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(HeadsTest);
 
 }  // namespace
 }  // namespace quaver::test

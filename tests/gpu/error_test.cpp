@@ -11,7 +11,7 @@ namespace {
 
 const Casting casting{};
 
-class ErrorTest : public WideTest {};
+class ErrorTest : public HighPrecisionTest {};
 
 TEST_P(ErrorTest, AnAccumulatorThatOnlyTheCpuHasIsAnErrorWithARemedy) {
   if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has them all";
@@ -72,7 +72,7 @@ class NoticeTest : public GpuTest {};
 TEST_F(NoticeTest, AShapeThatTensorCoresDoNotTakeIsToldOnceWhateverItsLength) {
   if (is_rehearsal()) GTEST_SKIP() << "the CPU engine takes any shape";
   std::vector<std::string> told;
-  Pair own{.wide = Format::bf16, .cpu = make_reference_engine(), .gpu = {}};
+  Pair own{.high_precision = Format::bf16, .cpu = make_reference_engine(), .gpu = {}};
   own.gpu = make_cuda_engine({.notice = [&](const std::string& text) { told.push_back(text); }});
   const SiteSpec spec = both({.format = Format::e4m3, .policy = ScalePolicy::none});
   Twin w(own, normal_matrix(16, 32, 2));
@@ -91,7 +91,7 @@ TEST_F(NoticeTest, AShapeThatTensorCoresDoNotTakeIsToldOnceWhateverItsLength) {
   EXPECT_NE(told[0].find("multiples of 16"), std::string::npos) << told[0];
 }
 
-QUAVER_BOTH_WIDE_FORMATS(ErrorTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(ErrorTest);
 
 }  // namespace
 }  // namespace quaver::test

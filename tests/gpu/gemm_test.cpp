@@ -16,19 +16,19 @@ const std::vector<LayerSize> layer_sizes{{1, 16, 8},     {1, 256, 64},   {3, 5, 
                                          {17, 33, 129},  {64, 128, 96},  {48, 896, 160}, {128, 256, 512},
                                          {256, 512, 64}, {257, 130, 66}, {1, 1, 1}};
 
-class MatmulTest : public WideTest {
+class MatmulTest : public HighPrecisionTest {
  protected:
   // FP8 operands that both lie in memory as tensor cores want them are added with fewer bits.
   double limit_of(const QuantSpec& a, const QuantSpec& b, Format out) const {
-    if (out == Format::bf16) return bound::wide_bf16;
-    return is_fp8(a.format) && is_fp8(b.format) ? bound::fp8_products : bound::wide_f32_products;
+    if (out == Format::bf16) return bound::bf16;
+    return is_fp8(a.format) && is_fp8(b.format) ? bound::fp8_gemm : bound::f32_gemm;
   }
 
   struct Options {
     float alpha = 1;
     bool bias = false;
     bool accumulate = false;
-    Kept out = Kept::wide;
+    Kept out = Kept::high_precision;
   };
 
   void compare(const std::string& what, const Operand& cpu_a, const Operand& cpu_b, const Operand& gpu_a,
@@ -37,18 +37,14 @@ class MatmulTest : public WideTest {
     const Size n = cpu_b.extent();
     Twin out(pair(), options.accumulate ? normal_matrix(m, n, 11) : Matrix(m, n, 99), options.out);
     Twin bias(pair(), normal_matrix(1, n, 12), Kept::f32);
-    pair().cpu->run(Gemm{.a = cpu_a,
-                         .b = cpu_b,
-                         .out = out.cpu(),
-                         .bias = options.bias ? bias.cpu() : View{},
-                         .alpha = options.alpha,
-                         .accumulate = options.accumulate});
-    pair().gpu->run(Gemm{.a = gpu_a,
-                         .b = gpu_b,
-                         .out = out.gpu(),
-                         .bias = options.bias ? bias.gpu() : View{},
-                         .alpha = options.alpha,
-                         .accumulate = options.accumulate});
+    pair().run([&](On on) {
+      return Gemm{.a = on == On::cpu ? cpu_a : gpu_a,
+                  .b = on == On::cpu ? cpu_b : gpu_b,
+                  .out = out.on(on),
+                  .bias = options.bias ? bias.on(on) : View{},
+                  .alpha = options.alpha,
+                  .accumulate = options.accumulate};
+    });
     const double typical = 0.5 * std::sqrt(static_cast<double>(cpu_a.reduction()));  // of a sum of that many products
     expect_near(what, out, limit_of(cpu_a.matrix.spec, cpu_b.matrix.spec, out.gpu().format), typical);
   }
@@ -91,7 +87,7 @@ TEST_P(MatmulTest, TheThreeProductsOfEveryRecipe) {
 }
 
 // A high-precision matrix that is its own tensor, read along either dimension.
-TEST_P(MatmulTest, WideMatricesAsTheyLie) {
+TEST_P(MatmulTest, HighPrecisionMatricesAsTheyLie) {
   const Format format = pair().gpu->high_precision();
   const SiteSpec spec = both({.format = format});
   Cells<float> one(pair(), {1});
@@ -105,9 +101,10 @@ TEST_P(MatmulTest, WideMatricesAsTheyLie) {
     const QuantizedTensor gpu_b(site, b.gpu(), one.gpu());
     const QuantizedTensor cpu_a(cpu_site, a.cpu(), one.cpu());
     const QuantizedTensor cpu_b(cpu_site, b.cpu(), one.cpu());
-    compare("wide aᵀ·b, " + std::to_string(size.tokens), cpu_a.columns(), cpu_b.columns(), gpu_a.columns(),
+    compare("high-precision aᵀ·b, " + std::to_string(size.tokens), cpu_a.columns(), cpu_b.columns(), gpu_a.columns(),
             gpu_b.columns(), {.out = Kept::f32});
-    compare("wide a·aᵀ, " + std::to_string(size.tokens), cpu_a.rows(), cpu_a.rows(), gpu_a.rows(), gpu_a.rows(), {});
+    compare("high-precision a·aᵀ, " + std::to_string(size.tokens), cpu_a.rows(), cpu_a.rows(), gpu_a.rows(),
+            gpu_a.rows(), {});
   }
 }
 
@@ -131,15 +128,19 @@ TEST_P(MatmulTest, HoppersAccumulators) {
   Twin w(pair(), uneven_matrix(rows, reduction, 2), Kept::f32);
   TwinTensor tw(pair(), recipe.w, rows, reduction);
   store(pair(), w, tw);
-  const double limit = pair().gpu->device().hardware().architecture == 90 ? 0 : 2 * bound::fp8_products;
+  const double limit = pair().gpu->device().hardware().architecture == 90 ? 0 : 2 * bound::fp8_gemm;
   for (const SiteSpec& left : {recipe.x, recipe.dy}) {
     Twin x(pair(), uneven_matrix(rows, reduction, 1));
     TwinTensor tx(pair(), left, rows, reduction);
     store(pair(), x, tx);
     const auto compare_sums = [&](const std::string& what, Accumulator on_cpu, Accumulator on_gpu) {
       Twin out(pair(), rows, rows, 0, Kept::f32);
-      pair().cpu->run(Gemm{.a = tx.cpu().rows(), .b = tw.cpu().rows(), .out = out.cpu(), .accumulator = on_cpu});
-      pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = out.gpu(), .accumulator = on_gpu});
+      pair().run([&](On on) {
+        return Gemm{.a = tx.on(on).rows(),
+                    .b = tw.on(on).rows(),
+                    .out = out.on(on),
+                    .accumulator = on == On::cpu ? on_cpu : on_gpu};
+      });
       expect_near(describe(left.rows) + ", " + what, out, limit);
     };
     compare_sums("short sums", Accumulator::hopper, Accumulator::hopper);
@@ -148,7 +149,7 @@ TEST_P(MatmulTest, HoppersAccumulators) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(MatmulTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(MatmulTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -6,7 +6,7 @@
 namespace quaver::test {
 namespace {
 
-class HarnessTest : public WideTest {};
+class HarnessTest : public HighPrecisionTest {};
 
 TEST_P(HarnessTest, OneDifferingCodeIsNoticed) {
   Twin x(pair(), normal_matrix(17, 33, 1));
@@ -38,10 +38,10 @@ TEST_P(HarnessTest, OneWrongElementIsNoticed) {
   expect_near("the same", x, 0);
   Matrix wrong = x.from_cpu();
   wrong(3, 4) += 40;
-  EXPECT_NONFATAL_FAILURE(expect_near("wrong", x.from_cpu(), wrong, bound::wide_bf16), "the worst at (3, 4)");
+  EXPECT_NONFATAL_FAILURE(expect_near("wrong", x.from_cpu(), wrong, bound::bf16), "the worst at (3, 4)");
   wrong = x.from_cpu();
   wrong(63, 95) = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_NONFATAL_FAILURE(expect_near("NaN", x.from_cpu(), wrong, bound::wide_bf16), "the worst at (63, 95)");
+  EXPECT_NONFATAL_FAILURE(expect_near("NaN", x.from_cpu(), wrong, bound::bf16), "the worst at (63, 95)");
 }
 
 TEST_P(HarnessTest, AStepToTheNextCodeIsCloseAndMoreIsNot) {
@@ -69,7 +69,7 @@ TEST_P(HarnessTest, WritingBeyondAMatrixIsNoticed) {
   EXPECT_FALSE(x.margins_are_intact());
 }
 
-QUAVER_BOTH_WIDE_FORMATS(HarnessTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(HarnessTest);
 
 }  // namespace
 }  // namespace quaver::test

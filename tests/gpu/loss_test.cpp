@@ -29,14 +29,14 @@ struct Factors {
   int ignore_every = 0;  // every how many-th target is ignored; 0: none
 };
 
-class LossTest : public WideTest {
+class LossTest : public HighPrecisionTest {
  protected:
-  Pair& pair() { return in_chunks_ ? *in_chunks_ : WideTest::pair(); }
+  Pair& pair() { return in_chunks_ ? *in_chunks_ : HighPrecisionTest::pair(); }
 
   // From here on the GPU has room for no more than 128 rows of logits.
   void compare_in_chunks(Size vocab) {
     in_chunks_ = std::make_unique<Pair>();
-    in_chunks_->wide = GetParam();
+    in_chunks_->high_precision = GetParam();
     in_chunks_->cpu = make_reference_engine();
     in_chunks_->gpu = make_tested_engine(GetParam(), 128 * vocab * info(GetParam()).storage_bits / 8);
   }
@@ -67,26 +67,24 @@ class LossTest : public WideTest {
     Cells<double> loss(pair(), {0.5});
     Twin x_gradient(pair(), problem.tokens, problem.width, 99);
     Twin w_gradient(pair(), problem.vocab, problem.width, 0.25F, Kept::f32);
-    const auto run = [&](Engine& engine, auto pick) {
-      engine.run(CrossEntropy{.x = pick(tx.cpu(), tx.gpu()),
-                              .w = pick(tw.cpu(), tw.gpu()),
-                              .logits_gradient = train ? &pick(tdy.cpu_site(), tdy.gpu_site()) : nullptr,
-                              .targets = pick(targets.cpu_span(), targets.gpu_span()),
-                              .logit_factor = f.logit,
-                              .gradient_factor = f.gradient,
-                              .gradient_scale = f.scale != 0 ? pick(scale.cpu(), scale.gpu()) : nullptr,
-                              .input_factor = f.input,
-                              .weight_factor = f.weight,
-                              .z_loss = f.z_loss,
-                              .loss_sum = pick(loss.cpu(), loss.gpu()),
-                              .x_gradient = train ? pick(x_gradient.cpu(), x_gradient.gpu()) : View{},
-                              .weight_gradient = train ? pick(w_gradient.cpu(), w_gradient.gpu()) : View{},
-                              .casting = casting});
-    };
-    run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
-    run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
+    pair().run([&](On on) {
+      return CrossEntropy{.x = tx.on(on),
+                          .w = tw.on(on),
+                          .logits_gradient = train ? &tdy.site(on) : nullptr,
+                          .targets = targets.span(on),
+                          .logit_factor = f.logit,
+                          .gradient_factor = f.gradient,
+                          .gradient_scale = f.scale != 0 ? scale.on(on) : nullptr,
+                          .input_factor = f.input,
+                          .weight_factor = f.weight,
+                          .z_loss = f.z_loss,
+                          .loss_sum = loss.on(on),
+                          .x_gradient = train ? x_gradient.on(on) : View{},
+                          .weight_gradient = train ? w_gradient.on(on) : View{},
+                          .casting = casting};
+    });
     // Errors of the logits average out over the tokens, and one token's logits are within 2^-9 of some units.
-    const double loss_bound = exact() ? bound::wide_f32_products : bound::wide_bf16;
+    const double loss_bound = exact() ? bound::f32_gemm : bound::bf16;
     expect_near(what + ", loss", loss.from_cpu()[0], loss.from_gpu()[0], loss_bound);
     const double typical = static_cast<double>(f.gradient * (f.scale != 0 ? f.scale : 1)) * 0.1;
     expect_near(what + ", x gradient", x_gradient, limit, typical * static_cast<double>(f.input));
@@ -97,8 +95,8 @@ class LossTest : public WideTest {
   double limit_of(const Recipe& recipe) const {
     if (recipe.dy.rows.format == Format::e2m1) return exact() ? 3e-2 : 0.12;
     if (is_low_precision(recipe.dy.rows.format)) return exact() ? 1e-2 : 5e-2;
-    if (!exact()) return bound::wide_bf16;
-    return recipe.dy.rows.format == Format::f32 ? bound::wide_f32_products : 2e-3;
+    if (!exact()) return bound::bf16;
+    return recipe.dy.rows.format == Format::f32 ? bound::f32_gemm : 2e-3;
   }
 
  private:
@@ -163,8 +161,8 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   Twin w_gradient(pair(), 32, 16, 0, Kept::f32);
   pair().gpu->run(CrossEntropy{.x = tx.gpu(),
                                .w = tx.gpu(),
-                               .logits_gradient = &tdy.gpu_site(),
-                               .targets = targets.gpu_span(),
+                               .logits_gradient = &tdy.site(On::gpu),
+                               .targets = targets.span(On::gpu),
                                .logit_factor = huge.logit,
                                .loss_sum = loss.gpu(),
                                .x_gradient = x_gradient.gpu(),
@@ -174,7 +172,7 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   for (const float value : x_gradient.from_gpu().values) EXPECT_TRUE(std::isfinite(value));
 }
 
-QUAVER_BOTH_WIDE_FORMATS(LossTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(LossTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -8,7 +8,7 @@ namespace {
 const Casting casting{.seed = 21, .step = 4};
 constexpr float known_scale = 32;
 
-SiteSpec wide_spec(const Pair& pair) { return both({.format = pair.gpu->high_precision()}); }
+SiteSpec high_precision_spec(const Pair& pair) { return both({.format = pair.gpu->high_precision()}); }
 SiteSpec delayed(Format format) { return both({.format = format, .policy = ScalePolicy::delayed}); }
 
 // What every norm operation reads, on both engines.
@@ -23,8 +23,7 @@ struct NormInputs {
         stats(pair, shape.rows, 2, 0, Kept::f32),
         sum(pair, shape.rows, shape.cols, 0) {}
 
-  NormParameters cpu_norm() { return {kind, gain.cpu(), has_shift ? shift.cpu() : View{}, 1e-5F}; }
-  NormParameters gpu_norm() { return {kind, gain.gpu(), has_shift ? shift.gpu() : View{}, 1e-5F}; }
+  NormParameters norm(On on) { return {kind, gain.on(on), has_shift ? shift.on(on) : View{}, 1e-5F}; }
 
   NormKind kind;
   bool has_shift;
@@ -39,8 +38,7 @@ struct NormInputs {
 struct NormGradientTwins {
   NormGradientTwins(Pair& pair, Size cols)
       : gain(pair, 1, cols, 0.5F, Kept::f32), shift(pair, 1, cols, -0.25F, Kept::f32) {}
-  NormGradients cpu() { return {gain.cpu(), shift.cpu(), 1.5F}; }
-  NormGradients gpu() { return {gain.gpu(), shift.gpu(), 1.5F}; }
+  NormGradients on(On engine) { return {gain.on(engine), shift.on(engine), 1.5F}; }
   // A sum over tokens of numbers near 1 cancels down to about the root of their count.
   void compare(const std::string& what, double limit, Size tokens) const {
     const double floor = std::sqrt(static_cast<double>(tokens));
@@ -74,11 +72,12 @@ struct Factors {
 constexpr Factors odd_factors{0.8F, 1.25F};
 constexpr Factors plain_factors{1, 1};  // those of nearly all models
 
-class NormTest : public WideTest {
+class NormTest : public HighPrecisionTest {
  protected:
   std::vector<NamedSpec> producer_specs() const {
-    return {
-        {"wide", wide_spec(pair())}, {"delayed e4m3", delayed(Format::e4m3)}, {"delayed e5m2", delayed(Format::e5m2)}};
+    return {{"high precision", high_precision_spec(pair())},
+            {"delayed e4m3", delayed(Format::e4m3)},
+            {"delayed e5m2", delayed(Format::e5m2)}};
   }
 
   struct AddNormCase {
@@ -94,26 +93,19 @@ class NormTest : public WideTest {
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, copies, {known_scale});
     const bool has_branch = branching != Branching::none;
     Twin& sum = branching == Branching::in_place ? in.x : in.sum;
-    pair().cpu->run(AddNorm{.norm = in.cpu_norm(),
-                            .residual = in.x.cpu(),
-                            .branch = has_branch ? in.branch.cpu() : View{},
-                            .keep = factors.keep,
-                            .add = factors.add,
-                            .sum = sum.cpu(),
-                            .stats = in.stats.cpu(),
-                            .out = out.cpu(),
-                            .casting = casting});
-    pair().gpu->run(AddNorm{.norm = in.gpu_norm(),
-                            .residual = in.x.gpu(),
-                            .branch = has_branch ? in.branch.gpu() : View{},
-                            .keep = factors.keep,
-                            .add = factors.add,
-                            .sum = sum.gpu(),
-                            .stats = in.stats.gpu(),
-                            .out = out.gpu(),
-                            .casting = casting});
-    expect_near(what + ", sum", sum, wide_bound(pair()));
-    expect_near(what + ", stats", in.stats, wide_bound(pair()));
+    pair().run([&](On on) {
+      return AddNorm{.norm = in.norm(on),
+                     .residual = in.x.on(on),
+                     .branch = has_branch ? in.branch.on(on) : View{},
+                     .keep = factors.keep,
+                     .add = factors.add,
+                     .sum = sum.on(on),
+                     .stats = in.stats.on(on),
+                     .out = out.on(on),
+                     .casting = casting};
+    });
+    expect_near(what + ", sum", sum, high_precision_bound(pair()));
+    expect_near(what + ", stats", in.stats, high_precision_bound(pair()));
     expect_close(what, pair(), out);
     expect_statistics(what, pair(), out, Detail::counts, Statistics::close);
   }
@@ -130,29 +122,20 @@ class NormTest : public WideTest {
     Twin& sums = branch.sum_columns(0.5F);
     NormGradientTwins gradients(pair(), shape.cols);
     // In place where there is something behind it, as the model does.
-    pair().cpu->run(AddNormBackward{.norm = in.cpu_norm(),
-                                    .sum = in.x.cpu(),
-                                    .stats = in.stats.cpu(),
-                                    .out_gradient = dy.cpu(),
-                                    .next = has_next ? next.cpu() : View{},
-                                    .keep = factors.keep,
-                                    .add = factors.add,
-                                    .gradient = has_next ? next.cpu() : gradient.cpu(),
-                                    .branch_gradient = branch_spec != nullptr ? &branch.cpu() : nullptr,
-                                    .gradients = gradients.cpu(),
-                                    .casting = casting});
-    pair().gpu->run(AddNormBackward{.norm = in.gpu_norm(),
-                                    .sum = in.x.gpu(),
-                                    .stats = in.stats.gpu(),
-                                    .out_gradient = dy.gpu(),
-                                    .next = has_next ? next.gpu() : View{},
-                                    .keep = factors.keep,
-                                    .add = factors.add,
-                                    .gradient = has_next ? next.gpu() : gradient.gpu(),
-                                    .branch_gradient = branch_spec != nullptr ? &branch.gpu() : nullptr,
-                                    .gradients = gradients.gpu(),
-                                    .casting = casting});
-    const double limit = wide_bound(pair());
+    pair().run([&](On on) {
+      return AddNormBackward{.norm = in.norm(on),
+                             .sum = in.x.on(on),
+                             .stats = in.stats.on(on),
+                             .out_gradient = dy.on(on),
+                             .next = has_next ? next.on(on) : View{},
+                             .keep = factors.keep,
+                             .add = factors.add,
+                             .gradient = has_next ? next.on(on) : gradient.on(on),
+                             .branch_gradient = branch_spec != nullptr ? &branch.on(on) : nullptr,
+                             .gradients = gradients.on(on),
+                             .casting = casting};
+    });
+    const double limit = high_precision_bound(pair());
     expect_near(what + ", gradient", has_next ? next : gradient, limit, 0.1);
     gradients.compare(what, limit, shape.rows);
     if (branch_spec == nullptr) return;
@@ -246,7 +229,7 @@ TEST_P(NormTest, ManyTilesABlock) {
 TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
-    for (const SiteSpec& branch_spec : {wide_spec(pair()), delayed(Format::e5m2)}) {
+    for (const SiteSpec& branch_spec : {high_precision_spec(pair()), delayed(Format::e5m2)}) {
       for (const Shape& shape :
            shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
         const std::string what = "norm cast again into " + named.name + ", " + text_of(shape);
@@ -257,7 +240,7 @@ TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
         Twin dy(pair(), normal_matrix(shape.rows, shape.cols, 7));
         Twin gradient(pair(), shape.rows, shape.cols, 0);
         NormGradientTwins gradients(pair(), shape.cols);
-        gpu.run(AddNorm{.norm = in.gpu_norm(),
+        gpu.run(AddNorm{.norm = in.norm(On::gpu),
                         .residual = in.x.gpu(),
                         .branch = in.branch.gpu(),
                         .sum = in.sum.gpu(),
@@ -265,14 +248,14 @@ TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
                         .out = forward.gpu(),
                         .casting = casting});
         forward.take_gpu_seen();
-        gpu.run(AddNormBackward{.norm = in.gpu_norm(),
+        gpu.run(AddNormBackward{.norm = in.norm(On::gpu),
                                 .sum = in.sum.gpu(),
                                 .stats = in.stats.gpu(),
                                 .out_gradient = dy.gpu(),
                                 .gradient = gradient.gpu(),
                                 .branch_gradient = &branch.gpu(),
                                 .out = &again.gpu(),
-                                .gradients = gradients.gpu(),
+                                .gradients = gradients.on(On::gpu),
                                 .casting = casting});
         expect_same(what, forward.gpu_columns(), again.gpu_columns());
         EXPECT_TRUE(again.margins_are_intact()) << what;
@@ -290,26 +273,19 @@ TEST_P(NormTest, NormAdd) {
         NormInputs in(pair(), shape, kind.kind, kind.has_shift);
         TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
         const bool writes = named.name != "delayed e5m2";  // the end of the stack has no site
-        pair().cpu->run(NormAdd{.norm = in.cpu_norm(),
-                                .residual = in.x.cpu(),
-                                .branch = in.branch.cpu(),
-                                .keep = 0.8F,
-                                .add = 0.6F,
-                                .sum = in.sum.cpu(),
-                                .stats = in.stats.cpu(),
-                                .out = writes ? &out.cpu() : nullptr,
-                                .casting = casting});
-        pair().gpu->run(NormAdd{.norm = in.gpu_norm(),
-                                .residual = in.x.gpu(),
-                                .branch = in.branch.gpu(),
-                                .keep = 0.8F,
-                                .add = 0.6F,
-                                .sum = in.sum.gpu(),
-                                .stats = in.stats.gpu(),
-                                .out = writes ? &out.gpu() : nullptr,
-                                .casting = casting});
-        expect_near(what + ", sum", in.sum, wide_bound(pair()), 0.1);
-        expect_near(what + ", stats", in.stats, wide_bound(pair()));
+        pair().run([&](On on) {
+          return NormAdd{.norm = in.norm(on),
+                         .residual = in.x.on(on),
+                         .branch = in.branch.on(on),
+                         .keep = 0.8F,
+                         .add = 0.6F,
+                         .sum = in.sum.on(on),
+                         .stats = in.stats.on(on),
+                         .out = writes ? &out.on(on) : nullptr,
+                         .casting = casting};
+        });
+        expect_near(what + ", sum", in.sum, high_precision_bound(pair()), 0.1);
+        expect_near(what + ", stats", in.stats, high_precision_bound(pair()));
         if (writes) expect_close(what, pair(), out);
       }
     }
@@ -330,32 +306,22 @@ TEST_P(NormTest, NormAddBackward) {
           Twin gradient(pair(), shape.rows, shape.cols, 0);
           TwinTensor branch(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
           NormGradientTwins gradients(pair(), shape.cols);
-          pair().cpu->run(NormAddBackward{.norm = in.cpu_norm(),
-                                          .branch = in.x.cpu(),
-                                          .stats = in.stats.cpu(),
-                                          .input_gradient = dy.cpu(),
-                                          .next = has_next ? next.cpu() : View{},
-                                          .keep = 0.9F,
-                                          .add = 0.4F,
-                                          .factor = 0.7F,
-                                          .gradient = has_next ? next.cpu() : gradient.cpu(),
-                                          .branch_gradient = branch.cpu(),
-                                          .gradients = gradients.cpu(),
-                                          .casting = casting});
-          pair().gpu->run(NormAddBackward{.norm = in.gpu_norm(),
-                                          .branch = in.x.gpu(),
-                                          .stats = in.stats.gpu(),
-                                          .input_gradient = dy.gpu(),
-                                          .next = has_next ? next.gpu() : View{},
-                                          .keep = 0.9F,
-                                          .add = 0.4F,
-                                          .factor = 0.7F,
-                                          .gradient = has_next ? next.gpu() : gradient.gpu(),
-                                          .branch_gradient = branch.gpu(),
-                                          .gradients = gradients.gpu(),
-                                          .casting = casting});
-          expect_near(what + ", gradient", has_next ? next : gradient, wide_bound(pair()));
-          gradients.compare(what, wide_bound(pair()), shape.rows);
+          pair().run([&](On on) {
+            return NormAddBackward{.norm = in.norm(on),
+                                   .branch = in.x.on(on),
+                                   .stats = in.stats.on(on),
+                                   .input_gradient = dy.on(on),
+                                   .next = has_next ? next.on(on) : View{},
+                                   .keep = 0.9F,
+                                   .add = 0.4F,
+                                   .factor = 0.7F,
+                                   .gradient = has_next ? next.on(on) : gradient.on(on),
+                                   .branch_gradient = branch.on(on),
+                                   .gradients = gradients.on(on),
+                                   .casting = casting};
+          });
+          expect_near(what + ", gradient", has_next ? next : gradient, high_precision_bound(pair()));
+          gradients.compare(what, high_precision_bound(pair()), shape.rows);
           // The rounding of a gradient in BF16 is multiplied by 1/std, which a row of few elements makes large.
           if (shape.cols > 16) expect_close(what + ", branch gradient", pair(), branch);
         }
@@ -369,18 +335,17 @@ TEST_P(NormTest, Combine) {
     Twin x(pair(), normal_matrix(shape.rows, shape.cols, 1));
     Twin y(pair(), normal_matrix(shape.rows, shape.cols, 2));
     Twin out(pair(), shape.rows, shape.cols, 99);
-    pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 0.7F, .add = -1.5F, .out = out.cpu()});
-    pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 0.7F, .add = -1.5F, .out = out.gpu()});
-    expect_near("combine " + text_of(shape), out, wide_bound(pair()));
-    pair().cpu->run(Combine{.x = x.cpu(), .y = y.cpu(), .keep = 2, .add = 0.5F, .out = x.cpu()});
-    pair().gpu->run(Combine{.x = x.gpu(), .y = y.gpu(), .keep = 2, .add = 0.5F, .out = x.gpu()});
-    expect_near("combine in place " + text_of(shape), x, wide_bound(pair()));
+    pair().run(
+        [&](On on) { return Combine{.x = x.on(on), .y = y.on(on), .keep = 0.7F, .add = -1.5F, .out = out.on(on)}; });
+    expect_near("combine " + text_of(shape), out, high_precision_bound(pair()));
+    pair().run([&](On on) { return Combine{.x = x.on(on), .y = y.on(on), .keep = 2, .add = 0.5F, .out = x.on(on)}; });
+    expect_near("combine in place " + text_of(shape), x, high_precision_bound(pair()));
     pair().gpu->run(FillZero{out.gpu()});
     for (const float value : out.from_gpu().values) EXPECT_EQ(value, 0) << "fill_zero " << text_of(shape);
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(NormTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(NormTest);
 
 }  // namespace
 }  // namespace quaver::test

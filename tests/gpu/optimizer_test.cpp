@@ -7,7 +7,7 @@
 namespace quaver::test {
 namespace {
 
-class SumInOrderTest : public WideTest {};
+class SumInOrderTest : public HighPrecisionTest {};
 
 // Bit for bit: every element is a sum of its own.
 TEST_P(SumInOrderTest, EqualsTheCpu) {
@@ -16,17 +16,16 @@ TEST_P(SumInOrderTest, EqualsTheCpu) {
       for (const bool accumulate : {false, true}) {
         Twin values(pair(), normal_matrix(parts, count, 11, 3), Kept::f32);
         Twin sum(pair(), normal_matrix(1, count, 12, 3), Kept::f32);
-        pair().cpu->run(SumInOrder{values.cpu(), sum.cpu(), accumulate});
-        pair().gpu->run(SumInOrder{values.gpu(), sum.gpu(), accumulate});
+        pair().run([&](On on) { return SumInOrder{values.on(on), sum.on(on), accumulate}; });
         EXPECT_EQ(sum.from_cpu().values, sum.from_gpu().values) << parts << " parts of " << count;
       }
     }
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(SumInOrderTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(SumInOrderTest);
 
-class MeasureTest : public WideTest {
+class MeasureTest : public HighPrecisionTest {
  protected:
   void compare(const std::string& what, std::vector<Matrix> values, Clip clip, float limit, float unscale) {
     std::vector<std::unique_ptr<Twin>> gradients;
@@ -42,8 +41,10 @@ class MeasureTest : public WideTest {
     Cells<float> factors(pair(), std::vector<float>(values.size(), -1));
     Cells<double> squares(pair(), std::vector<double>(values.size(), -1));
     Cells<GradientSummary> summary(pair(), std::vector<GradientSummary>(1));
-    pair().cpu->run(MeasureGradients{cpu, ratios, unscale, clip, limit, factors.cpu(), squares.cpu(), summary.cpu()});
-    pair().gpu->run(MeasureGradients{gpu, ratios, unscale, clip, limit, factors.gpu(), squares.gpu(), summary.gpu()});
+    pair().run([&](On on) {
+      return MeasureGradients{
+          on == On::cpu ? cpu : gpu, ratios, unscale, clip, limit, factors.on(on), squares.on(on), summary.on(on)};
+    });
     const GradientSummary want = summary.from_cpu()[0];
     const GradientSummary got = summary.from_gpu()[0];
     EXPECT_EQ(want.nonfinite, got.nonfinite) << what;
@@ -105,7 +106,7 @@ TEST_P(MeasureTest, WhatIsNotFiniteAndWhatIsLarge) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(MeasureTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(MeasureTest);
 
 struct Storage {
   const char* name;
@@ -125,7 +126,7 @@ constexpr Storage storages[] = {{"f32, f32", Kept::f32, Rounding::nearest_even, 
                                 {"bf16 stochastic, bf16", Kept::bf16, Rounding::stochastic, bf16_moments},
                                 {"bf16 stochastic, fp8", Kept::bf16, Rounding::stochastic, fp8_moments}};
 
-class AdamWTest : public WideTest {
+class AdamWTest : public HighPrecisionTest {
  protected:
   struct Trained {
     Trained(Pair& pair, const Storage& storage_, const Shape& shape)
@@ -163,26 +164,19 @@ class AdamWTest : public WideTest {
     }
 
     void step(Pair& pair, int t, float value_limit, TwinTensor* quantized, const Casting* casting) {
-      AdamW op = operation(t, value_limit);
-      op.casting = casting;
-      op.weight = weight.cpu();
-      op.gradient = gradient.cpu();
-      op.moment1 = moment1.cpu().rows_matrix();
-      op.moment2_root = moment2.cpu().rows_matrix();
-      op.gradient_factor = factor.cpu();
-      op.summary = summary.cpu();
-      op.statistics = statistics.cpu();
-      op.quantized = quantized != nullptr ? &quantized->cpu() : nullptr;
-      pair.cpu->run(op);
-      op.weight = weight.gpu();
-      op.gradient = gradient.gpu();
-      op.moment1 = moment1.gpu().rows_matrix();
-      op.moment2_root = moment2.gpu().rows_matrix();
-      op.gradient_factor = factor.gpu();
-      op.summary = summary.gpu();
-      op.statistics = statistics.gpu();
-      op.quantized = quantized != nullptr ? &quantized->gpu() : nullptr;
-      pair.gpu->run(op);
+      pair.run([&](On on) {
+        AdamW op = operation(t, value_limit);
+        op.casting = casting;
+        op.weight = weight.on(on);
+        op.gradient = gradient.on(on);
+        op.moment1 = moment1.on(on).rows_matrix();
+        op.moment2_root = moment2.on(on).rows_matrix();
+        op.gradient_factor = factor.on(on);
+        op.summary = summary.on(on);
+        op.statistics = statistics.on(on);
+        op.quantized = quantized != nullptr ? &quantized->on(on) : nullptr;
+        return op;
+      });
     }
 
     Storage storage;
@@ -260,7 +254,7 @@ TEST_P(AdamWTest, GradientsThatAreNotFiniteMoveNothing) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(AdamWTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(AdamWTest);
 
 }  // namespace
 }  // namespace quaver::test

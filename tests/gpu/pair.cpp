@@ -98,20 +98,20 @@ std::unique_ptr<Engine> make_reference_engine() {
   return make_cpu_engine(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)));
 }
 
-std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit) {
+std::unique_ptr<Engine> make_tested_engine(Format high_precision, Size logits_limit) {
   return is_rehearsal() ? make_reference_engine()
-                        : make_cuda_engine({.high_precision = wide, .logits_limit = logits_limit});
+                        : make_cuda_engine({.high_precision = high_precision, .logits_limit = logits_limit});
 }
 
-Pair& pair_of(Format wide, AttentionBy attention) {
+Pair& pair_of(Format high_precision, AttentionBy attention) {
   static std::map<std::pair<Format, AttentionBy>, Pair> pairs;
-  Pair& pair = pairs[{wide, attention}];
+  Pair& pair = pairs[{high_precision, attention}];
   if (pair.gpu != nullptr) return pair;
-  pair.wide = wide;
+  pair.high_precision = high_precision;
   pair.cpu = make_reference_engine();
   std::optional<Variable> wish;
   if (attention == AttentionBy::own) wish.emplace("QUAVER_ATTENTION", "own");
-  pair.gpu = make_tested_engine(wide);
+  pair.gpu = make_tested_engine(high_precision);
   return pair;
 }
 
@@ -149,9 +149,9 @@ Twin::Twin(Pair& pair, Matrix values, Kept kept)
       kept_(kept),
       held_(kept == Kept::bf16  ? Format::bf16
             : kept == Kept::f32 ? Format::f32
-                                : pair.wide),
+                                : pair.high_precision),
       cpu_format_(kept == Kept::bf16 ? Format::bf16 : Format::f32),
-      gpu_format_(kept == Kept::wide ? pair.gpu->high_precision() : cpu_format_),
+      gpu_format_(kept == Kept::high_precision ? pair.gpu->high_precision() : cpu_format_),
       cpu_(index(bytes_of(cpu_format_, rows_ * cols_))),
       gpu_(*pair.gpu, index(bytes_of(gpu_format_, rows_ * cols_))) {
   set(values);
@@ -202,20 +202,21 @@ double HostSide::step(Size r, Size c) const {
 }
 
 HostSide HostSide::transposed() const {
-  HostSide turned = *this;
-  turned.rows = cols;
-  turned.cols = rows;
-  std::swap(turned.spec.block.rows, turned.spec.block.cols);
+  HostSide transposed = *this;
+  transposed.rows = cols;
+  transposed.cols = rows;
+  std::swap(transposed.spec.block.rows, transposed.spec.block.cols);
   for (Size r = 0; r < rows; ++r) {
-    for (Size c = 0; c < cols; ++c) turned.codes[index(c * rows + r)] = codes[index(r * cols + c)];
+    for (Size c = 0; c < cols; ++c) transposed.codes[index(c * rows + r)] = codes[index(r * cols + c)];
   }
-  if (block_scales.empty()) return turned;
+  if (block_scales.empty()) return transposed;
   const Size down = spec.block.rows > 0 ? (rows + spec.block.rows - 1) / spec.block.rows : 1;
   const Size across = static_cast<Size>(block_scales.size()) / down;
   for (Size r = 0; r < down; ++r) {
-    for (Size c = 0; c < across; ++c) turned.block_scales[index(c * down + r)] = block_scales[index(r * across + c)];
+    for (Size c = 0; c < across; ++c)
+      transposed.block_scales[index(c * down + r)] = block_scales[index(r * across + c)];
   }
-  return turned;
+  return transposed;
 }
 
 HostSide side_of(Engine& engine, const CodeMatrix& matrix) {
@@ -319,8 +320,7 @@ Matrix normal_matrix(Size rows, Size cols, std::uint32_t stream, float std, floa
 }
 
 void store(Pair& pair, Twin& values, TwinTensor& tensor, const Casting& casting) {
-  pair.cpu->run(Quantize{values.cpu(), tensor.cpu(), casting});
-  pair.gpu->run(Quantize{values.gpu(), tensor.gpu(), casting});
+  pair.run([&](On on) { return Quantize{values.on(on), tensor.on(on), casting}; });
 }
 
 std::string text_of(const Shape& shape) { return std::to_string(shape.rows) + " × " + std::to_string(shape.cols); }

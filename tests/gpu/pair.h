@@ -1,4 +1,4 @@
-// Two engines side by side: the processors', which is the reference, and the GPU's, which must agree with it. Matrices,
+// Two engines side by side: the CPU's, which is the reference, and the GPU's, which must agree with it. Matrices,
 // statistics and quantized tensors exist on both, filled with the same values.
 //   QUAVER_GPU_TESTS_ENGINE=cpu puts a second CPU engine in the GPU's place: a test of these tests.
 #pragma once
@@ -20,10 +20,19 @@ inline void PrintTo(Format format, std::ostream* out) { *out << info(format).nam
 
 namespace quaver::test {
 
+enum class On : std::uint8_t { cpu, gpu };
+
 struct Pair {
-  Format wide;  // of the values that high-precision matrices hold, whatever stores them
+  Format high_precision;  // of the values that high-precision matrices hold, whatever stores them
   std::unique_ptr<Engine> cpu;
   std::unique_ptr<Engine> gpu;
+
+  // Runs on each engine the operation that make(On) gives for it.
+  template <class Make>
+  void run(const Make& make) {
+    cpu->run(make(On::cpu));
+    gpu->run(make(On::gpu));
+  }
 };
 
 // Why GPU tests cannot run here; empty: they can.
@@ -39,13 +48,13 @@ bool is_brief();
 std::unique_ptr<Engine> make_reference_engine();
 
 // A new engine of the GPU, or of what stands in for it.
-std::unique_ptr<Engine> make_tested_engine(Format wide, Size logits_limit = default_logits_limit);
+std::unique_ptr<Engine> make_tested_engine(Format high_precision, Size logits_limit = default_logits_limit);
 
 enum class AttentionBy : std::uint8_t { library, own };
 inline void PrintTo(AttentionBy by, std::ostream* out) { *out << (by == AttentionBy::own ? "own" : "library"); }
 
-// Made once a process.
-Pair& pair_of(Format wide, AttentionBy attention = AttentionBy::library);
+// Made once per process.
+Pair& pair_of(Format high_precision, AttentionBy attention = AttentionBy::library);
 
 // Skipped, with the reason, where there is no GPU.
 class GpuTest : public testing::Test {
@@ -56,18 +65,18 @@ class GpuTest : public testing::Test {
 };
 
 // Run with either high-precision format.
-class WideTest : public GpuTest, public testing::WithParamInterface<Format> {
+class HighPrecisionTest : public GpuTest, public testing::WithParamInterface<Format> {
  protected:
   Pair& pair() const { return pair_of(GetParam()); }
   bool exact() const { return GetParam() == Format::f32; }
 };
 
-inline std::string wide_name(const testing::TestParamInfo<Format>& instance) {
-  return instance.param == Format::f32 ? "WideF32" : "WideBf16";
+inline std::string high_precision_name(const testing::TestParamInfo<Format>& instance) {
+  return instance.param == Format::f32 ? "F32" : "Bf16";
 }
 
-#define QUAVER_BOTH_WIDE_FORMATS(Suite) \
-  INSTANTIATE_TEST_SUITE_P(Gpu, Suite, testing::Values(Format::f32, Format::bf16), wide_name)
+#define QUAVER_BOTH_HIGH_PRECISION_FORMATS(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Gpu, Suite, testing::Values(Format::f32, Format::bf16), high_precision_name)
 
 // Engine memory with a margin on both sides that nobody may write to.
 class Buffer {
@@ -90,18 +99,19 @@ class Buffer {
 };
 
 // How a matrix is stored: as the engine's high-precision matrices are, or in one format on both engines.
-enum class Kept : std::uint8_t { wide, f32, bf16 };
+enum class Kept : std::uint8_t { high_precision, f32, bf16 };
 
 class Twin {
  public:
-  Twin(Pair& pair, Matrix values, Kept kept = Kept::wide);
-  Twin(Pair& pair, Size rows, Size cols, float fill, Kept kept = Kept::wide)
+  Twin(Pair& pair, Matrix values, Kept kept = Kept::high_precision);
+  Twin(Pair& pair, Size rows, Size cols, float fill, Kept kept = Kept::high_precision)
       : Twin(pair, Matrix(rows, cols, fill), kept) {}
 
   Size rows() const { return rows_; }
   Size cols() const { return cols_; }
   View cpu() { return {cpu_.data(), cpu_format_, rows_, cols_}; }
   View gpu() { return {gpu_.data(), gpu_format_, rows_, cols_}; }
+  View on(On engine) { return engine == On::cpu ? cpu() : gpu(); }
   void set(const Matrix& values);  // on both; rounded to the high-precision format
 
   Matrix from_cpu() const;
@@ -130,8 +140,8 @@ class Cells {
   }
   T* cpu() { return host_.data(); }
   T* gpu() { return reinterpret_cast<T*>(gpu_.data()); }
-  std::span<const T> cpu_span() const { return host_; }
-  std::span<const T> gpu_span() { return {gpu(), host_.size()}; }
+  T* on(On engine) { return engine == On::cpu ? cpu() : gpu(); }
+  std::span<const T> span(On engine) { return {on(engine), host_.size()}; }
   const std::vector<T>& from_cpu() const { return host_; }
   std::vector<T> from_gpu() const {
     const std::vector<std::byte> bytes = gpu_.download();
@@ -182,8 +192,8 @@ class TwinTensor {
 
   QuantizedTensor& cpu() { return cpu_; }
   QuantizedTensor& gpu() { return gpu_; }
-  Site& cpu_site() { return cpu_site_; }
-  Site& gpu_site() { return gpu_site_; }
+  QuantizedTensor& on(On engine) { return engine == On::cpu ? cpu_ : gpu_; }
+  Site& site(On engine) { return engine == On::cpu ? cpu_site_ : gpu_site_; }
   void set_scale(float scale) { cpu_site_.scale = gpu_site_.scale = scale; }
 
   // Has both producers add up columns, starting from `initial`.

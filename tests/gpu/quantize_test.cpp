@@ -10,13 +10,13 @@ namespace {
 constexpr float known_scale = 8;  // of sites whose scale comes from the steps before
 const Casting casting{.seed = 0x123456789ULL, .step = 77};
 
-class QuantizeTest : public WideTest {
+class QuantizeTest : public HighPrecisionTest {
  protected:
   struct Options {
     Copies copies = Copies::both;
     float scale = known_scale;
     float factor = 1;
-    Kept source = Kept::wide;
+    Kept source = Kept::high_precision;
     Casting how = casting;
   };
 
@@ -26,8 +26,7 @@ class QuantizeTest : public WideTest {
     const std::string what = "quantize " + named.name + ", " + text_of(shape);
     Twin x(pair(), std::move(values), options.source);
     TwinTensor out(pair(), named.spec, shape.rows, shape.cols, options.copies, {options.scale});
-    pair().cpu->run(Quantize{x.cpu(), out.cpu(), options.how, options.factor});
-    pair().gpu->run(Quantize{x.gpu(), out.gpu(), options.how, options.factor});
+    pair().run([&](On on) { return Quantize{x.on(on), out.on(on), options.how, options.factor}; });
     expect_same(what, out);
     if (!options.how.observe) {
       EXPECT_EQ(out.take_gpu_seen().count, 0U) << what << ": seen though not observed";
@@ -144,8 +143,7 @@ TEST_P(QuantizeTest, ColumnSumsAreAdded) {
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
       TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
       Twin& sums = out.sum_columns(0.5F);
-      pair().cpu->run(Quantize{x.cpu(), out.cpu(), casting, 0.7F});
-      pair().gpu->run(Quantize{x.gpu(), out.gpu(), casting, 0.7F});
+      pair().run([&](On on) { return Quantize{x.on(on), out.on(on), casting, 0.7F}; });
       const std::string what = "column sums " + named.name + ", " + text_of(shape);
       expect_near(what, sums, reordered, 0.8 * static_cast<double>(shape.rows));
       expect_same(what, out);
@@ -183,7 +181,7 @@ TEST_P(QuantizeTest, AScaleChangedOnTheHostIsUsedByTheNextCast) {
   TwinTensor out(pair(), spec, 32, 64, Copies::both, {4});
   for (const float scale : {4.0F, 16.0F, 0.0F, 2.0F}) {
     out.set_scale(scale);
-    Site* const sites[] = {&out.gpu_site()};
+    Site* const sites[] = {&out.site(On::gpu)};
     pair().gpu->upload_scales(sites);
     store(pair(), x, out);
     expect_same("scale " + std::to_string(scale), out);
@@ -195,7 +193,7 @@ TEST_P(QuantizeTest, EveryBf16ValueInEveryFormat) {
   for (std::uint32_t code = 0; code < 65536; ++code) values.values[code] = decode(Format::bf16, code);
   for (const Format format : {Format::e4m3, Format::e5m2, Format::bf16, Format::f16, Format::tf32, Format::f32}) {
     const NamedSpec named{"every BF16 value in " + std::string(info(format).name), both({.format = format})};
-    for (const Kept source : {Kept::wide, Kept::f32, Kept::bf16}) compare(named, values, {.source = source});
+    for (const Kept source : {Kept::high_precision, Kept::f32, Kept::bf16}) compare(named, values, {.source = source});
     compare(named, values, {.factor = 0.3F, .source = Kept::f32});
   }
 }
@@ -217,7 +215,7 @@ TEST_P(QuantizeTest, ADenseSweepOfFp32InEveryFormat) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(QuantizeTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(QuantizeTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -5,7 +5,7 @@
 namespace quaver::test {
 namespace {
 
-class RepeatTest : public WideTest {};
+class RepeatTest : public HighPrecisionTest {};
 
 TEST_P(RepeatTest, EveryOperationTwiceGivesTheSameBytes) {
   for (const Scenario& scenario : scenarios()) {
@@ -14,7 +14,7 @@ TEST_P(RepeatTest, EveryOperationTwiceGivesTheSameBytes) {
     bench.fill(1);
     run();
     const std::vector<std::byte> first = bench.results();
-    for (int turn = 0; turn < (is_brief() ? 1 : 2); ++turn) {
+    for (int repeat = 0; repeat < (is_brief() ? 1 : 2); ++repeat) {
       bench.fill(1);
       run();
       expect_same_bytes(scenario.name, first, bench.results());
@@ -24,24 +24,24 @@ TEST_P(RepeatTest, EveryOperationTwiceGivesTheSameBytes) {
 
 // Run, captured, and replayed twice, each time on other contents of the same memory.
 TEST_P(RepeatTest, RepetitionsGiveWhatADirectRunGives) {
-  const std::uint32_t turns = is_brief() ? 3 : 4;
+  const std::uint32_t replays = is_brief() ? 3 : 4;
   static std::uint64_t key = 0x9000;
   for (const Scenario& scenario : scenarios()) {
     if (scenario.name.find("adamw") != std::string::npos) continue;  // the optimizer is not part of a CUDA graph
     Workbench bench(*pair().gpu);
     const auto run = scenario.set_up(bench);
     std::vector<std::vector<std::byte>> direct;
-    for (std::uint32_t seed = 1; seed <= turns; ++seed) {
+    for (std::uint32_t seed = 1; seed <= replays; ++seed) {
       bench.fill(seed);
       run();
       direct.push_back(bench.results());
     }
     EXPECT_NE(direct[0], direct[1]) << scenario.name << ": other contents must give other results";
     ++key;
-    for (std::uint32_t seed = 1; seed <= turns; ++seed) {
+    for (std::uint32_t seed = 1; seed <= replays; ++seed) {
       bench.fill(seed);
       pair().gpu->device().replay(key, run);
-      expect_same_bytes(scenario.name + ", turn " + std::to_string(seed), direct[seed - 1], bench.results());
+      expect_same_bytes(scenario.name + ", replay " + std::to_string(seed), direct[seed - 1], bench.results());
     }
   }
 }
@@ -71,7 +71,7 @@ TEST_P(RepeatTest, ARecordingUsesThePublishedScales) {
   }
 }
 
-QUAVER_BOTH_WIDE_FORMATS(RepeatTest);
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(RepeatTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -19,7 +19,7 @@ std::vector<std::pair<std::string, PrecisionConfig>> option_sets() {
   add(" margin", [](PrecisionConfig& options) { options.margin = 2; });
   add(" power-of-two", [](PrecisionConfig& options) { options.power_of_two_scales = true; });
   add(" mx-floor", [](PrecisionConfig& options) { options.mx_floor = true; });
-  add(" wide-dw", [](PrecisionConfig& options) { options.wide_weight_gradient = true; });
+  add(" bf16-wgrad", [](PrecisionConfig& options) { options.wide_weight_gradient = true; });
   add(" e4m3-gradients", [](PrecisionConfig& options) { options.gradient_format = GradientFormat::e4m3; });
   return sets;
 }
@@ -57,9 +57,9 @@ std::vector<NamedSpec> every_spec_of(Role role) {
 std::vector<NamedRecipe> every_recipe() {
   std::vector<NamedRecipe> all;
   for (const RecipeInfo& known : recipes()) all.push_back({std::string(known.name), make_recipe(known.name, {})});
-  PrecisionConfig wide;
-  wide.wide_weight_gradient = true;
-  all.push_back({"fp8-row wide-dw", make_recipe("fp8-row", wide)});
+  PrecisionConfig bf16_wgrad;
+  bf16_wgrad.wide_weight_gradient = true;
+  all.push_back({"fp8-row bf16-wgrad", make_recipe("fp8-row", bf16_wgrad)});
   PrecisionConfig e4m3;
   e4m3.gradient_format = GradientFormat::e4m3;
   all.push_back({"fp8-delayed e4m3-gradients", make_recipe("fp8-delayed", e4m3)});

@@ -128,6 +128,7 @@ TEST_F(StepOnDevice, IsTheSameAfterAShadowCheck) {
 }
 
 TEST_F(StepOnDevice, IsWaitedForOnce) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine leaves the scales to the host, which waits for their statistics";
   for (const std::string recipe : {"bf16", "fp8-delayed", "fp8-block"}) {
     const Config config = config_of(recipe);
     const auto engine = engine_for(config);

@@ -247,7 +247,7 @@ TEST_F(OtherModelsTest, UnitScaledModelsFollowTheCpu) {
   }
 }
 
-TEST_F(OtherModelsTest, NarrowOptimizerStateFollowsTheCpu) {
+TEST_F(OtherModelsTest, LowPrecisionOptimizerStateFollowsTheCpu) {
   for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::fp8}) {
     Config config = config_of("fp8-delayed");
     config.optim.moments = moments;

@@ -18,13 +18,13 @@ class Workbench {
   Workbench& operator=(const Workbench&) = delete;
 
   Engine& engine() { return engine_; }
-  Format wide() const { return engine_.high_precision(); }
+  Format high_precision() const { return engine_.high_precision(); }
 
   // Normal numbers around `mean`, other ones for each seed. What an operation changes in place belongs here too.
   View input(Size rows, Size cols, Format format, float std = 1, float mean = 0);
-  View input(Size rows, Size cols) { return input(rows, cols, wide()); }
+  View input(Size rows, Size cols) { return input(rows, cols, high_precision()); }
   View output(Size rows, Size cols, Format format);
-  View output(Size rows, Size cols) { return output(rows, cols, wide()); }
+  View output(Size rows, Size cols) { return output(rows, cols, high_precision()); }
   QuantizedTensor& tensor(const SiteSpec& spec, Size rows, Size cols, float scale, Copies copies = Copies::both);
   std::span<const std::int32_t> tokens(Size count, Size vocab);
   std::uint32_t* counter();  // the seed

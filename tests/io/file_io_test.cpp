@@ -13,6 +13,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "support/crc32c.h"
+
 #include "io/support.h"
 
 namespace quaver {
@@ -20,28 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::bytes_of;
+using test::contents;
+using test::crc32c_by_bits;
 using testing::HasSubstr;
 using namespace std::string_literals;
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::size_t entries_in(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
-// The definition, bit by bit.
-std::uint32_t crc32c_by_bits(std::span<const std::byte> bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const std::byte byte : bytes) {
-    crc ^= std::to_integer<std::uint32_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
-  }
-  return ~crc;
 }
 
 using FileIo = test::InAFolder;
@@ -78,7 +65,7 @@ TEST_F(FileIo, AFileAppearsOnlyWhenCommitted) {
     const FileDigest digest = file.commit();
     EXPECT_EQ(digest, (FileDigest{11, crc32c(bytes_of("hello world"))}));
   }
-  EXPECT_EQ(read(path), "hello world");
+  EXPECT_EQ(contents(path), "hello world");
   EXPECT_EQ(entries_in(folder_), 1U);
 }
 
@@ -89,7 +76,7 @@ TEST_F(FileIo, AnAbandonedFileLeavesTheOldContentAndNoTemporary) {
     AtomicFile file(path);
     file.write("new");
   }
-  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(contents(path), "old");
   EXPECT_EQ(entries_in(folder_), 1U);
 }
 
@@ -104,7 +91,7 @@ TEST_F(FileIo, PiecesOfAnySizeArriveInOrder) {
     file.write(piece);
   }
   file.commit();
-  EXPECT_EQ(read(folder_ / "a.bin"), expected);
+  EXPECT_EQ(contents(folder_ / "a.bin"), expected);
   const MappedFile mapped = MappedFile::open(folder_ / "a.bin");
   EXPECT_EQ(mapped.text(), expected);
 }
@@ -131,7 +118,7 @@ TEST_F(FileIo, AWriteThatFailsPartWayNamesTheFileAndLeavesTheOldContent) {
   signal(SIGXFSZ, previous_handler);
   EXPECT_THAT(what, HasSubstr("a.bin: File too large"));
   EXPECT_THAT(remedy, HasSubstr("ulimit -f"));
-  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(contents(path), "old");
   EXPECT_EQ(entries_in(folder_), 1U);
 }
 
@@ -148,7 +135,7 @@ TEST_F(FileIo, AFullDiskIsNamedAndLeavesTheOldContent) {
     what = error.what();
     remedy = error.remedy();
   }
-  EXPECT_EQ(read(disk / "a.bin"), "old");
+  EXPECT_EQ(contents(disk / "a.bin"), "old");
   EXPECT_EQ(entries_in(disk), 1U);
   umount(disk.c_str());
   EXPECT_THAT(what, HasSubstr("No space left on device"));

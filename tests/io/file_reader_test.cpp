@@ -11,13 +11,14 @@
 #include <unistd.h>
 #include <vector>
 
-#include "data/temp_folder.h"
+#include "support/temporary_folder.h"
+
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
 
-using test::TempFolder;
+using test::TemporaryFolder;
 
 std::string read_text(const FileReader& file, std::uint64_t offset, std::size_t length) {
   std::string text(length, '?');
@@ -40,7 +41,7 @@ void expect_changed(const FileReader& file, std::uint64_t offset) {
 void let_the_clock_tick() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 TEST(FileReader, ReadsAnyPart) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const FileReader file = FileReader::open(folder.write("a", "0123456789"));
   EXPECT_EQ(file.size(), 10u);
   EXPECT_EQ(read_text(file, 0, 10), "0123456789");
@@ -54,7 +55,7 @@ TEST(FileReader, ReadsAnyPart) {
 }
 
 TEST(FileReader, NoticesThatTheFileIsShortened) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("a", "0123456789");
   const FileReader file = FileReader::open(path);
   std::filesystem::resize_file(path, 5);
@@ -63,7 +64,7 @@ TEST(FileReader, NoticesThatTheFileIsShortened) {
 }
 
 TEST(FileReader, NoticesZerosInPlaceOfTheContent) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("a", "0123456789");
   const FileReader file = FileReader::open(path);
   let_the_clock_tick();
@@ -73,7 +74,7 @@ TEST(FileReader, NoticesZerosInPlaceOfTheContent) {
 }
 
 TEST(FileReader, KeepsAFileThatIsRemovedOrReplaced) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("a", "0123456789");
   const FileReader file = FileReader::open(path);
   let_the_clock_tick();
@@ -86,7 +87,7 @@ TEST(FileReader, KeepsAFileThatIsRemovedOrReplaced) {
 
 // In a process of its own: the limit is the whole process's.
 TEST(FileReader, OpensMoreFilesThanTheSoftLimit) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder.write("a", "0123456789");
   const pid_t child = fork();
   if (child == 0) {

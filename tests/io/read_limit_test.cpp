@@ -1,9 +1,8 @@
 // How much of a file is read where a limit is given.
-#include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include "support/temporary_folder.h"
 
 #include "io/file_io.h"
 #include "quaver/error.h"
@@ -13,12 +12,10 @@ namespace {
 
 class ReadLimit : public testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove(path_); }
-  const std::filesystem::path& write(const std::string& text) {
-    std::ofstream(path_, std::ios::binary) << text;
-    return path_;
-  }
-  std::filesystem::path path_ = std::filesystem::temp_directory_path() / ("quaver-limit-" + std::to_string(getpid()));
+  std::filesystem::path write(std::string_view text) { return folder_.write("file", text); }
+
+ private:
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(ReadLimit, AFileOfExactlyTheLimitIsRead) { EXPECT_EQ(read_file(write("0123456789"), 10), "0123456789"); }

@@ -184,8 +184,7 @@ TEST_F(Safetensors, WiderTypesComeFirst) {
                                          {"c", "U8", {2}, part(6, 2)},
                                          {"d", "F32", {1}, part(8, 4)}};
   write_safetensors(folder_ / "a.safetensors", tensors, {});
-  std::ifstream file(folder_ / "a.safetensors", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = contents(folder_ / "a.safetensors");
   EXPECT_TRUE(text.ends_with("bbbbddddaacc"));
   EXPECT_THAT(text, HasSubstr(R"({"__metadata__":{"format":"pt"},"b":)"));
 }

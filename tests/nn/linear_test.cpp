@@ -82,7 +82,7 @@ TEST_F(Pass4x8, RunsInItsOrder) {
 TEST_F(Pass4x8, ARequantizedOperandTradesRowsForColumns) {
   Site& site = registry.book().entry("layer/x").site;
   const auto laid_out = [&](Copies copies) {
-    return QuantizedTensor(site, 16, 4, copies, Sharing::apart, step.saver());
+    return QuantizedTensor(site, 16, 4, copies, Sharing::apart, step.saved_memory());
   };
   PassOperand x;
   EXPECT_FALSE(x.awaits_requantization());
@@ -135,9 +135,10 @@ TEST_F(Pass4x8DeathTest, AnEvaluatingPassHasNoColumns) {
 TEST_F(Pass4x8DeathTest, ColumnsAreReadOnlyOnceTheyAreRequantized) {
   Site& site = registry.book().entry("layer/x").site;
   PassOperand x;
-  x.place(QuantizedTensor(site, 16, 4, Copies::rows_only, Sharing::apart, step.saver()), ColumnsCast::requantized);
+  x.place(QuantizedTensor(site, 16, 4, Copies::rows_only, Sharing::apart, step.saved_memory()),
+          ColumnsCast::requantized);
   EXPECT_DEATH(x.columns(), "state_");
-  x.requantize(QuantizedTensor(site, 16, 4, Copies::columns_only, Sharing::apart, step.saver()));
+  x.requantize(QuantizedTensor(site, 16, 4, Copies::columns_only, Sharing::apart, step.saved_memory()));
   EXPECT_DEATH(x.rows(), "state_");
   EXPECT_DEATH(x.requantize({}), "awaits_requantization");
 }

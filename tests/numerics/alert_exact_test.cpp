@@ -6,6 +6,7 @@
 #include "numerics/alert_ledger.h"
 #include "numerics/alerts.h"
 #include "numerics/running_level.h"
+#include "numerics/specs.h"
 #include "numerics/statistics.h"
 #include "quaver/error.h"
 
@@ -15,8 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr QuantSpec delayed_e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
 
 TEST(StateKeys, HaveAGroupANameAndAField) {
   EXPECT_EQ(state_key("group", "a/b", "field"), "alarms|group|a/b|field");
@@ -149,7 +148,7 @@ class Corners : public testing::Test {
     }
     return all;
   }
-  std::vector<Alert> looks(int count) {
+  std::vector<Alert> samples(int count) {
     std::vector<Alert> all;
     for (int i = 0; i < count; ++i) {
       ++now_.step;
@@ -288,9 +287,9 @@ TEST_F(Corners, TheLimitOfARoleHoldsForFourBitsWhereItIsHigher) {
   alarms_ = Alarms(config_);
   add("blocks.1.up/x", Role::x, {.format = Format::e2m1, .policy = ScalePolicy::delayed});
   sample_.sites[1][Statistic::underflow_percent] = 89;
-  EXPECT_THAT(looks(5), IsEmpty());
+  EXPECT_THAT(samples(5), IsEmpty());
   sample_.sites[1][Statistic::underflow_percent] = 91;
-  const auto raised = looks(3);
+  const auto raised = samples(3);
   ASSERT_EQ(raised.size(), 1U);
   EXPECT_EQ(raised[0].threshold, 90);
 }
@@ -301,9 +300,9 @@ TEST_F(Corners, AStaleScaleOfFourBitsLeavesHalfOfTheFormat) {
   SiteSample& values = sample_.sites[1];
   values[Statistic::scale] = 1;
   values[Statistic::amax] = 3;
-  EXPECT_THAT(looks(5), IsEmpty());
+  EXPECT_THAT(samples(5), IsEmpty());
   values[Statistic::amax] = 2;
-  const auto raised = looks(3);
+  const auto raised = samples(3);
   ASSERT_EQ(raised.size(), 1U);
   EXPECT_EQ(raised[0].rule, AlertRule::stale_scale);
   EXPECT_NEAR(raised[0].value, std::log2(3.0), 1e-6);
@@ -316,11 +315,11 @@ TEST_F(Corners, ASignalToNoiseFallsAndRecovers) {
   add("blocks.1.up/w", Role::w, {.format = Format::bf16});
   float& snr = sample_.sites[1][Statistic::gradient_snr];
   snr = 1;
-  EXPECT_THAT(looks(6), IsEmpty());
+  EXPECT_THAT(samples(6), IsEmpty());
   snr = 0;
   int needed = 0;
   while (alarms_.active().empty() && needed < 100) {
-    looks(1);
+    samples(1);
     ++needed;
   }
   // The root falls by sqrt(0.7) a sample: below 1/20 with the 17th, and the third of those raises it.
@@ -329,18 +328,18 @@ TEST_F(Corners, ASignalToNoiseFallsAndRecovers) {
   EXPECT_NEAR(state.at("alarms|site|blocks.1.up/w|snr_square"), std::pow(0.7, 19), 1e-9);
   reload();
   snr = 0.06F;  // between 1/20 and 1.5/20
-  looks(60);
+  samples(60);
   EXPECT_EQ(alarms_.active().size(), 1U) << "better, but not well";
   snr = 0.09F;
-  looks(60);
+  samples(60);
   EXPECT_THAT(alarms_.active(), IsEmpty());
 }
 
 TEST_F(Corners, ASampleHasExactlyTheBooksSites) {
   sample_.sites.emplace_back();
-  EXPECT_THROW(looks(1), Error);
+  EXPECT_THROW(samples(1), Error);
   sample_.sites.resize(0);
-  EXPECT_THROW(looks(1), Error);
+  EXPECT_THROW(samples(1), Error);
 }
 
 // What a rule remembers of a site and of the run is in the state under its own name.
@@ -353,9 +352,9 @@ TEST_F(Corners, TheStateHoldsEveryMemory) {
   now_.gradient_norm = 3;
   now_.embedding_rms = 0.25;
   now_.loss_scale = 64;
-  looks(18);
+  samples(18);
   entry().last_step.amax = 0;
-  looks(4);
+  samples(4);
   const auto state = to_numbers(alarms_.state());
   const auto of_site = [&](const char* field) { return state.at(state_key("site", "blocks.0.up/x", field)); };
   EXPECT_EQ(of_site("rms_count"), 5);
@@ -449,7 +448,7 @@ TEST(AlertNames, OfSeveritiesAndActs) {
 }
 
 // Counts and amax are those of the step, the rest those of the micro-step with full statistics.
-TEST(SampleExact, EachFigureComesFromItsOwnLook) {
+TEST(SampleExact, EachStatisticComesFromItsOwnField) {
   ScaleBook book;
   book.add(
       {.site = "a/x", .layer = {}, .role = Role::x, .recipe = {}, .reason = {}, .spec = {delayed_e4m3, delayed_e4m3}});

@@ -26,8 +26,9 @@ TEST(AlarmState, StateSurvivesACheckpointAtAnyStep) {
                     .scales = [](ScaleBook& book) { book.entry("blocks.0.attn.qkv/x").site.scale = 100.0F; },
                     .sample =
                         [](PlantedRun& planted) {
-                          if (planted.step_number > 100) planted.figures("head/w")[Statistic::rms] = 1e-4F;
-                          if (planted.step_number > 180) planted.figures("blocks.1.mlp.down/x")[Statistic::rms] = 900;
+                          if (planted.step_number > 100) planted.site_sample("head/w")[Statistic::rms] = 1e-4F;
+                          if (planted.step_number > 180)
+                            planted.site_sample("blocks.1.mlp.down/x")[Statistic::rms] = 900;
                         }};
     for (int i = 0; i < 300; ++i) {
       if (i == stop) {

@@ -50,8 +50,8 @@ Plant underflowing(const std::string& site, double percent) {
   }};
 }
 
-Plant figure(const std::string& site, Statistic statistic, float value) {
-  return {.sample = [=](PlantedRun& run) { run.figures(site)[statistic] = value; }};
+Plant value_of(const std::string& site, Statistic statistic, float value) {
+  return {.sample = [=](PlantedRun& run) { run.site_sample(site)[statistic] = value; }};
 }
 
 TEST(Alerts, Underflow) {
@@ -78,7 +78,7 @@ TEST(Alerts, UnderflowOfE4M3GradientsSuggestsE5M2) {
 TEST(Alerts, UnderflowThatLosesNothingIsNotReported) {
   const auto plant = [](double percent, float sqnr) {
     Plant both = underflowing("blocks.0.mlp.up/x", percent);
-    both.sample = [=](PlantedRun& run) { run.figures("blocks.0.mlp.up/x")[Statistic::sqnr_db] = sqnr; };
+    both.sample = [=](PlantedRun& run) { run.site_sample("blocks.0.mlp.up/x")[Statistic::sqnr_db] = sqnr; };
     return both;
   };
   PlantedRun run = after_healthy_steps();
@@ -102,9 +102,7 @@ TEST(Alerts, Saturation) {
 // NVFP4 clips 4% of the elements by design: nearest rounding of block scales. And its small elements are zeros.
 TEST(Alerts, FourBitBlocksAreNotAccused) {
   PlantedRun run;
-  const QuantSpec nvfp4{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  run.add("blocks.2.mlp.up", nvfp4, nvfp4);
+  run.add("blocks.2.mlp.up", nvfp4_rows, nvfp4_rows);
   run.steps(healthy, {.casts = [](ScaleBook& book) {
               for (const char* site : {"blocks.2.mlp.up/x", "blocks.2.mlp.up/w", "blocks.2.mlp.up/dy"}) {
                 book.entry(site).site.seen.saturated = 4'000;
@@ -114,7 +112,7 @@ TEST(Alerts, FourBitBlocksAreNotAccused) {
   EXPECT_TRUE(run.all.empty());
 }
 
-TEST(Alerts, WideSitesNeverUnderflowOrSaturate) {
+TEST(Alerts, HighPrecisionSitesNeverUnderflowOrSaturate) {
   PlantedRun run = after_healthy_steps();
   run.steps(50, underflowing("head/dy", 60));
   run.steps(50, saturating("head/x", 60));
@@ -286,7 +284,7 @@ TEST(Alerts, LossThatIsNotFinite) {
 
 TEST(Alerts, UnmovedWeights) {
   PlantedRun run = after_healthy_steps();
-  const Plant stuck = figure("blocks.0.mlp.up/w", Statistic::unmoved_percent, 99.9F);
+  const Plant stuck = value_of("blocks.0.mlp.up/w", Statistic::unmoved_percent, 99.9F);
   Plant unscheduled = stuck;
   unscheduled.step = [](StepMetrics& now) { now.learning_rate = 0; };
   run.steps(50, unscheduled);
@@ -297,7 +295,7 @@ TEST(Alerts, UnmovedWeights) {
 
 TEST(Alerts, EmbeddingCollapse) {
   PlantedRun head = after_healthy_steps();
-  head.steps(50, figure("head/w", Statistic::rms, 0.001F));
+  head.steps(50, value_of("head/w", Statistic::rms, 0.001F));
   expect_only(head, AlertRule::embedding_collapse, "head/w");
 
   PlantedRun table = after_healthy_steps();
@@ -305,43 +303,41 @@ TEST(Alerts, EmbeddingCollapse) {
   expect_only(table, AlertRule::embedding_collapse, "embed");
 
   PlantedRun other = after_healthy_steps();
-  other.steps(50, figure("blocks.0.mlp.up/w", Statistic::rms, 0.001F));
+  other.steps(50, value_of("blocks.0.mlp.up/w", Statistic::rms, 0.001F));
   EXPECT_TRUE(other.all.empty()) << "other weights may shrink";
 }
 
 TEST(Alerts, EmbeddingCollapseIsSeenInTheLargestValueToo) {
   PlantedRun run;
-  const Plant no_rms = figure("head/w", Statistic::rms, NAN);
+  const Plant no_rms = value_of("head/w", Statistic::rms, NAN);
   run.steps(healthy, no_rms);
   run.steps(50, {.sample = [](PlantedRun& planted) {
-              planted.figures("head/w")[Statistic::rms] = NAN;
-              planted.figures("head/w")[Statistic::amax] *= 0.01F;
+              planted.site_sample("head/w")[Statistic::rms] = NAN;
+              planted.site_sample("head/w")[Statistic::amax] *= 0.01F;
             }});
   expect_only(run, AlertRule::embedding_collapse, "head/w");
 }
 
 TEST(Alerts, NormGrowth) {
   PlantedRun run = after_healthy_steps();
-  run.steps(50, figure("blocks.1.mlp.down/x", Statistic::rms, 100));
+  run.steps(50, value_of("blocks.1.mlp.down/x", Statistic::rms, 100));
   expect_only(run, AlertRule::norm_growth, "blocks.1.mlp.down/x");
   EXPECT_EQ(run.all[0].act, Act::widen_to_bf16);
 }
 
 TEST(Alerts, ShadowCosineByTheLayersBits) {
   PlantedRun run;
-  const QuantSpec e2m1{
-      .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
-  run.add("blocks.5.mlp.up", e2m1, e2m1);
+  run.add("blocks.5.mlp.up", nvfp4_rows, nvfp4_rows);
   run.steps(healthy);
-  run.steps(50, figure("blocks.5.mlp.up/w", Statistic::shadow_cosine, 0.85F));
+  run.steps(50, value_of("blocks.5.mlp.up/w", Statistic::shadow_cosine, 0.85F));
   EXPECT_TRUE(run.all.empty()) << "four bits may be that far off";
-  run.steps(50, figure("blocks.0.mlp.up/w", Statistic::shadow_cosine, 0.85F));
+  run.steps(50, value_of("blocks.0.mlp.up/w", Statistic::shadow_cosine, 0.85F));
   expect_only(run, AlertRule::shadow_cosine, "blocks.0.mlp.up/w");
 }
 
 TEST(Alerts, GradientSnr) {
   PlantedRun run = after_healthy_steps();
-  run.steps(150, figure("blocks.0.mlp.up/w", Statistic::gradient_snr, 0.003F));
+  run.steps(150, value_of("blocks.0.mlp.up/w", Statistic::gradient_snr, 0.003F));
   expect_only(run, AlertRule::gradient_snr, "blocks.0.mlp.up/w");
 }
 

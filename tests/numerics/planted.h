@@ -1,4 +1,4 @@
-// A run that never was: sites with figures as a healthy run has them, step by step, into which tests plant failures.
+// A run that never was: sites with statistics as a healthy run has them, step by step, into which tests plant failures.
 #pragma once
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <random>
 
 #include "numerics/alerts.h"
+#include "numerics/specs.h"
 
 namespace quaver::test {
 
@@ -14,19 +15,18 @@ class PlantedRun;
 
 // Changes what a healthy step looked like.
 struct Plant {
-  std::function<void(StepMetrics&)> step = nullptr;   // the run's figures
+  std::function<void(StepMetrics&)> step = nullptr;   // the run's metrics
   std::function<void(ScaleBook&)> casts = nullptr;    // what sites saw, before the book takes it
   std::function<void(ScaleBook&)> scales = nullptr;   // the book afterward
-  std::function<void(PlantedRun&)> sample = nullptr;  // the sample's figures
+  std::function<void(PlantedRun&)> sample = nullptr;  // the sample's statistics
 };
 
 class PlantedRun {
  public:
   explicit PlantedRun(const AlertConfig& config = {}, std::uint64_t seed = 1) : alarms(config), random_(seed) {
-    const QuantSpec e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
-    const QuantSpec e5m2{.format = Format::e5m2, .policy = ScalePolicy::delayed};
     const QuantSpec bf16{.format = Format::bf16};
-    for (const char* layer : {"blocks.0.attn.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down"}) add(layer, e4m3, e5m2);
+    for (const char* layer : {"blocks.0.attn.qkv", "blocks.0.mlp.up", "blocks.1.mlp.down"})
+      add(layer, delayed_e4m3, delayed_e5m2);
     add("head", bf16, bf16);
   }
 
@@ -41,7 +41,7 @@ class PlantedRun {
 
   ScaleEntry& entry(const std::string& site) { return book.entry(site); }
 
-  SiteSample& figures(const std::string& site) {
+  SiteSample& site_sample(const std::string& site) {
     for (std::size_t i = 0; i < sample.sites.size(); ++i) {
       if (book.entries()[i]->site.name == site) return sample.sites[i];
     }

@@ -7,15 +7,14 @@
 #include <vector>
 
 #include "numerics/alerts.h"
+#include "numerics/specs.h"
 
 namespace quaver::test {
 
 class QuietRun : public testing::Test {
  protected:
   QuietRun() {
-    const QuantSpec e4m3{.format = Format::e4m3, .policy = ScalePolicy::delayed};
-    const QuantSpec e5m2{.format = Format::e5m2, .policy = ScalePolicy::delayed};
-    add("blocks.0.mlp.up", e4m3, e5m2);
+    add("blocks.0.mlp.up", delayed_e4m3, delayed_e5m2);
     now.learning_rate = 1e-3;
   }
 
@@ -33,31 +32,31 @@ class QuietRun : public testing::Test {
     }
   }
 
-  float& figure(const std::string& site, Statistic statistic) {
+  float& value_of(const std::string& site, Statistic statistic) {
     for (std::size_t i = 0; i < sample.sites.size(); ++i) {
       if (book.entries()[i]->site.name == site) return sample.sites[i][statistic];
     }
     throw std::runtime_error(site);
   }
 
-  std::vector<Alert> look() {
+  std::vector<Alert> watch() {
     ++now.step;
     return alarms.watch(now, book, &sample);
   }
 
-  // Looks until an alert is raised; 0: never within `most`.
-  int looks_until_raised(int most = 40) {
+  // Samples until an alert is raised; 0: never within `most`.
+  int samples_until_raised(int most = 40) {
     for (int i = 1; i <= most; ++i) {
-      const std::vector<Alert> raised = look();
+      const std::vector<Alert> raised = watch();
       if (raised.empty()) continue;
       last = raised.front();
       return i;
     }
     return 0;
   }
-  int looks_until_cleared(int most = 40) {
+  int samples_until_cleared(int most = 40) {
     for (int i = 1; i <= most; ++i) {
-      look();
+      watch();
       if (!alarms.cleared().empty()) return i;
     }
     return 0;
@@ -65,38 +64,38 @@ class QuietRun : public testing::Test {
 
   struct Levels {
     double inside, beyond, borderline, healthy;
-    int raised_after = 3;  // looks
+    int raised_after = 3;  // samples
   };
 
   // A statistic of a sample: just inside the limit nothing is raised; just beyond, after three; between limit and
   // healthy nothing clears; in health, after five.
   void expect_limits(const std::string& site, Statistic statistic, AlertRule rule, const Levels& levels) {
     SCOPED_TRACE(info(rule).name);
-    float& value = figure(site, statistic);
+    float& value = value_of(site, statistic);
     value = static_cast<float>(levels.inside);
-    EXPECT_EQ(looks_until_raised(), 0) << "inside";
+    EXPECT_EQ(samples_until_raised(), 0) << "inside";
     value = static_cast<float>(levels.beyond);
-    ASSERT_EQ(looks_until_raised(), levels.raised_after) << "beyond";
+    ASSERT_EQ(samples_until_raised(), levels.raised_after) << "beyond";
     EXPECT_EQ(last.rule, rule);
     EXPECT_EQ(last.site, site);
     value = static_cast<float>(levels.borderline);
-    EXPECT_EQ(looks_until_cleared(), 0) << "borderline";
+    EXPECT_EQ(samples_until_cleared(), 0) << "borderline";
     value = static_cast<float>(levels.healthy);
-    EXPECT_EQ(looks_until_cleared(), 5) << "healthy";
+    EXPECT_EQ(samples_until_cleared(), 5) << "healthy";
   }
 
   // The same for a metric of every step: after three and after twenty.
   void expect_step_limits(double& value, AlertRule rule, const Levels& levels) {
     SCOPED_TRACE(info(rule).name);
     value = levels.inside;
-    EXPECT_EQ(looks_until_raised(), 0) << "inside";
+    EXPECT_EQ(samples_until_raised(), 0) << "inside";
     value = levels.beyond;
-    ASSERT_EQ(looks_until_raised(), 3) << "beyond";
+    ASSERT_EQ(samples_until_raised(), 3) << "beyond";
     EXPECT_EQ(last.rule, rule);
     value = levels.borderline;
-    EXPECT_EQ(looks_until_cleared(), 0) << "borderline";
+    EXPECT_EQ(samples_until_cleared(), 0) << "borderline";
     value = levels.healthy;
-    EXPECT_EQ(looks_until_cleared(), 20) << "healthy";
+    EXPECT_EQ(samples_until_cleared(), 20) << "healthy";
   }
 
   const std::string x = "blocks.0.mlp.up/x", w = "blocks.0.mlp.up/w", dy = "blocks.0.mlp.up/dy";

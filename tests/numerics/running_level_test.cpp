@@ -1,4 +1,4 @@
-// The level that a figure keeps, and the level from which it started.
+// The level that a metric keeps, and the level from which it started.
 #include "numerics/running_level.h"
 
 #include <cmath>

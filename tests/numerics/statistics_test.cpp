@@ -25,7 +25,7 @@ CastStatistics cast(const std::vector<float>& x, Format format, float scale, Det
 
 constexpr QuantSpec fixed_e4m3{.format = Format::e4m3, .policy = ScalePolicy::fixed};
 
-TEST(Figures, TableIsInTheOrderOfTheEnumeration) {
+TEST(Statistics, TableIsInTheOrderOfTheEnumeration) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < statistic_count; ++i) {
     EXPECT_EQ(static_cast<std::size_t>(all_statistics()[i].statistic), i);
@@ -38,7 +38,7 @@ TEST(Figures, TableIsInTheOrderOfTheEnumeration) {
 
 // A normal tensor in E4M3 has some 31 dB with a scale that fits, and next to none with one that is 64 times too large
 // or takes it below the subnormal numbers.
-TEST(Figures, TheDeficitIsWhatAScaleThatDoesNotFitCosts) {
+TEST(Statistics, TheDeficitIsWhatAScaleThatDoesNotFitCosts) {
   std::mt19937_64 random(5);
   std::vector<float> x(4096);
   for (float& value : x) value = static_cast<float>(std::normal_distribution<double>()(random));
@@ -61,7 +61,7 @@ TEST(Figures, TheDeficitIsWhatAScaleThatDoesNotFitCosts) {
   EXPECT_TRUE(std::isnan(deficit_with({.format = Format::bf16}, 1)));
 }
 
-TEST(Figures, AreThoseOfTheCast) {
+TEST(Statistics, AreThoseOfTheCast) {
   ScaleBook book;
   Site& site = add(book, "a/x", fixed_e4m3);
   site.scale = 2;
@@ -97,7 +97,7 @@ TEST(Figures, AreThoseOfTheCast) {
 }
 
 // One micro-step of several collects full statistics, and end_step has moved the scale by the time the sample is taken.
-TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
+TEST(Statistics, CountsAreTheStepsTheRestIsTheSamples) {
   ScaleBook book;
   Site& site = add(book, "a/x", {.format = Format::e4m3, .policy = ScalePolicy::delayed});
   site.scale = 2;
@@ -118,7 +118,7 @@ TEST(Figures, CountsAreTheStepsTheRestIsTheSamples) {
   EXPECT_EQ(sample.binades[0][40 + 8], 0) << "300 was in another micro-step";
 }
 
-TEST(Figures, WithoutFullDetailOnlyCounts) {
+TEST(Statistics, WithoutFullDetailOnlyCounts) {
   ScaleBook book;
   Site& site = add(book, "a/x", fixed_e4m3);
   site.scale = 1;
@@ -133,7 +133,7 @@ TEST(Figures, WithoutFullDetailOnlyCounts) {
   }
 }
 
-TEST(Figures, ASiteThatSawNothingHasNone) {
+TEST(Statistics, ASiteThatSawNothingHasNone) {
   ScaleBook book;
   add(book, "a/x", fixed_e4m3);
   const SiteSample values = sample_of(book, 1).sites[0];
@@ -142,7 +142,7 @@ TEST(Figures, ASiteThatSawNothingHasNone) {
   }
 }
 
-TEST(Figures, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
+TEST(Statistics, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
   ScaleBook book;
   Site& site = add(book, "a/x", fixed_e4m3);
   site.scale = 1;
@@ -156,7 +156,7 @@ TEST(Figures, ATensorOfZerosHasNoSmallestValueAndNoHeadroom) {
 }
 
 // Their scales differ from cast to cast, or from block to block.
-TEST(Figures, CurrentScalesAreNotOneFigure) {
+TEST(Statistics, CurrentScalesAreNotOneFigure) {
   ScaleBook book;
   Site& current = add(book, "a/x", {.format = Format::e4m3, .policy = ScalePolicy::current});
   Site& none = add(book, "b/x", {.format = Format::e4m3});

@@ -88,6 +88,12 @@ void compare(const std::string& where, const CastPrediction& model, const CastSt
   worst.sqnr = std::max(worst.sqnr, sqnr);
 }
 
+void record(const Worst& worst) {
+  testing::Test::RecordProperty("underflow", std::to_string(worst.underflow));
+  testing::Test::RecordProperty("saturated", std::to_string(worst.saturated));
+  testing::Test::RecordProperty("sqnr", std::to_string(worst.sqnr));
+}
+
 TEST(WhatIf, TheNaturalScaleTakesTheLargestValueToTheFormatsEnd) {
   Distribution distribution;
   distribution.binades[40 - 20] = 1000;  // [2^-20, 2^-19)
@@ -110,9 +116,7 @@ TEST(WhatIf, PredictsTheCastToEveryFormatAtItsNaturalScale) {
       compare(source.name + " " + std::string(info(format).name), model, real, worst);
     }
   }
-  RecordProperty("underflow", std::to_string(worst.underflow));
-  RecordProperty("saturated", std::to_string(worst.saturated));
-  RecordProperty("sqnr", std::to_string(worst.sqnr));
+  record(worst);
 }
 
 // From scales that lose the small values to scales that saturate a share of the large ones.
@@ -132,9 +136,7 @@ TEST(WhatIf, PredictsTheCastAtOtherScales) {
       }
     }
   }
-  RecordProperty("underflow", std::to_string(worst.underflow));
-  RecordProperty("saturated", std::to_string(worst.saturated));
-  RecordProperty("sqnr", std::to_string(worst.sqnr));
+  record(worst);
 }
 
 TEST(WhatIf, PredictsHeavySaturation) {

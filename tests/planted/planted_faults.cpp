@@ -33,7 +33,7 @@ Config config_of(const std::string& recipe, const std::string& name, const std::
   config.train.threads = 1;
   config.optim.learning_rate = 2e-3;
   config.precision.recipe = recipe;
-  config.guard.enabled = false;  // it would keep the site wide and the fault would be gone
+  config.guard.enabled = false;  // it would keep the site in high precision and the fault would be gone
   config.run.name = name;
   config.run.dir = (folder / name).string();
   return config;

@@ -58,9 +58,9 @@ Size bf16_blocks(const Plan& plan, Size blocks) {
 }
 
 TEST(Plan, KeepsTheLastBlocksOfNvfp4InBf16) {
-  for (const auto& [blocks, wide] : {std::pair<Size, Size>{1, 1}, {4, 1}, {6, 1}, {7, 2}, {20, 3}, {21, 4}}) {
+  for (const auto& [blocks, in_bf16] : {std::pair<Size, Size>{1, 1}, {4, 1}, {6, 1}, {7, 2}, {20, 3}, {21, 4}}) {
     const Plan plan = make_plan(with("nvfp4"), some_layers(blocks));
-    EXPECT_EQ(bf16_blocks(plan, blocks), wide) << blocks;
+    EXPECT_EQ(bf16_blocks(plan, blocks), in_bf16) << blocks;
     EXPECT_EQ(plan.at("blocks." + std::to_string(blocks - 1) + ".attn.out/dy").recipe, "bf16")
         << "the last, not the first";
   }

@@ -164,12 +164,12 @@ TEST_F(ScaleBookTest, SettingAScaleIsLoggedAndTakenBack) {
 TEST_F(ScaleBookTest, SettingASpecForgetsTheScaleAndIsTakenBackExactly) {
   step(7);
   const SiteSpec before = entry().site.spec;
-  const SiteSpec wide{{.format = Format::bf16}, {.format = Format::bf16}};
-  book.set_spec(site_name, wide, 9, "overflowed");
-  EXPECT_EQ(entry().site.spec, wide);
+  const SiteSpec bf16{{.format = Format::bf16}, {.format = Format::bf16}};
+  book.set_spec(site_name, bf16, 9, "overflowed");
+  EXPECT_EQ(entry().site.spec, bf16);
   EXPECT_EQ(entry().site.scale, 0.0F);
   EXPECT_EQ(entry().changes.back().spec_before, before);
-  EXPECT_EQ(entry().changes.back().spec_after, wide);
+  EXPECT_EQ(entry().changes.back().spec_after, bf16);
   book.roll_back(site_name, 10);
   EXPECT_EQ(entry().site.spec, before);
   EXPECT_EQ(entry().site.scale, 64.0F);
@@ -205,8 +205,8 @@ TEST_F(ScaleBookTest, AResetHistoryIsTakenBackWithItsValues) {
 
 TEST_F(ScaleBookTest, TakesBackWhatSomebodyDidPastAutomaticUpdates) {
   step(7);
-  const SiteSpec narrow = entry().site.spec;
-  SiteSpec second = narrow;
+  const SiteSpec first = entry().site.spec;
+  SiteSpec second = first;
   second.rows.format = second.columns.format = Format::e5m2;
   book.set_spec(site_name, second, 2, "first act");
   book.set_scale(site_name, 3, 3, "second act");
@@ -214,7 +214,7 @@ TEST_F(ScaleBookTest, TakesBackWhatSomebodyDidPastAutomaticUpdates) {
   ASSERT_EQ(entry().changes.back().cause, ChangeCause::history);
   EXPECT_EQ(book.roll_back(site_name, 5), "second act");
   EXPECT_EQ(book.roll_back(site_name, 6), "first act");
-  EXPECT_EQ(entry().site.spec, narrow);
+  EXPECT_EQ(entry().site.spec, first);
   EXPECT_FALSE(book.can_roll_back(site_name));
   EXPECT_THROW(book.roll_back(site_name, 7), Error);
 }

@@ -38,15 +38,6 @@ Markup read(const std::string& svg) {
   return markup;
 }
 
-std::vector<std::pair<double, double>> points(const Element& path) {
-  std::string data = path.attributes.at("d");
-  for (char& c : data) c = c == 'M' || c == 'L' ? ' ' : c;
-  std::istringstream numbers(data);
-  std::vector<std::pair<double, double>> found;
-  for (double x = 0, y = 0; numbers >> x >> y;) found.emplace_back(x, y);
-  return found;
-}
-
 TEST(LineChartTest, PointsGoWhereTheyBelong) {
   LineChart chart;
   chart.series = {{"a", {0, 5, 10}, {0, 10, 0}}};

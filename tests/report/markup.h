@@ -3,8 +3,10 @@
 #pragma once
 
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace quaver {
@@ -100,6 +102,16 @@ inline Markup read_markup(std::string_view text) {
   }
   if (!open.empty()) markup.error = "unclosed " + markup.elements[open.back()].name;
   return markup;
+}
+
+// Where an SVG path that is made of lines goes.
+inline std::vector<std::pair<double, double>> points(const Element& path) {
+  std::string data = path.attributes.at("d");
+  for (char& c : data) c = c == 'M' || c == 'L' ? ' ' : c;
+  std::istringstream numbers(data);
+  std::vector<std::pair<double, double>> found;
+  for (double x = 0, y = 0; numbers >> x >> y;) found.emplace_back(x, y);
+  return found;
 }
 
 }  // namespace quaver

@@ -13,12 +13,7 @@ namespace {
 std::vector<std::pair<double, double>> drawn(const Series& series) {
   LineChart chart;
   chart.series = {series};
-  std::string data = read_markup(to_svg(chart)).with_class("main").at(0).attributes.at("d");
-  for (char& c : data) c = c == 'M' || c == 'L' ? ' ' : c;
-  std::istringstream numbers(data);
-  std::vector<std::pair<double, double>> found;
-  for (double x = 0, y = 0; numbers >> x >> y;) found.emplace_back(x, y);
-  return found;
+  return points(read_markup(to_svg(chart)).with_class("main").at(0));
 }
 
 // Flat, with a point up and a point down three steps later, both in the column of many others.

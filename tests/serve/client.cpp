@@ -42,6 +42,17 @@ bool Client::send(std::string_view bytes) {
   return true;
 }
 
+std::size_t Client::send_some(std::string_view bytes, std::chrono::milliseconds longest) {
+  std::size_t sent = 0;
+  pollfd waiting{socket_.get(), POLLOUT, 0};
+  while (sent < bytes.size() && poll(&waiting, 1, static_cast<int>(longest.count())) > 0) {
+    const ssize_t count = ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count <= 0) break;
+    sent += static_cast<std::size_t>(count);
+  }
+  return sent;
+}
+
 void Client::end_sending() { shutdown(socket_.get(), SHUT_WR); }
 
 bool Client::receive_some(Clock::time_point end) {
@@ -103,17 +114,6 @@ Reply ask(std::uint16_t port, std::string_view bytes) {
 std::string token_line(std::uint16_t port) {
   const auto server = nlohmann::json::parse(ask(port, get(port, "/api/server")).body);
   return fmt::format("X-Quaver-Token: {}\r\n", server["change_token"].get<std::string>());
-}
-
-StoreFolder::StoreFolder() {
-  static std::atomic<int> counter{0};
-  path_ = std::filesystem::temp_directory_path() / fmt::format("quaver-serve-{}-{}", ::getpid(), counter++);
-  std::filesystem::create_directories(path_);
-}
-
-StoreFolder::~StoreFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 namespace {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "support/temporary_folder.h"
+
 #include "serve/dashboard.h"
 #include "serve/descriptor.h"
 
@@ -28,6 +30,9 @@ class Client {
   explicit Client(std::uint16_t port);
 
   bool send(std::string_view bytes);
+
+  // Sends until the connection has taken no byte for the time given. How many it took.
+  std::size_t send_some(std::string_view bytes, std::chrono::milliseconds longest);
   void end_sending();
 
   // One response, by its Content-Length, or up to the end of the connection where it has none.
@@ -57,18 +62,9 @@ std::string token_line(std::uint16_t port);
 Reply ask(std::uint16_t port, std::string_view bytes);
 
 // A temporary folder for a store.
-class StoreFolder {
+class StoreFolder : public TemporaryFolder {
  public:
-  StoreFolder();
-  ~StoreFolder();
-  StoreFolder(const StoreFolder&) = delete;
-  StoreFolder& operator=(const StoreFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path store() const { return path_ / "quaver.db"; }
-
- private:
-  std::filesystem::path path_;
+  std::filesystem::path store() const { return path() / "quaver.db"; }
 };
 
 // A dashboard on a free port of 127.0.0.1, listening in a thread of its own.

@@ -283,9 +283,9 @@ TEST_F(AnswerHistogram, WithoutAScaleHasTheRangeOfOneThatFits) {
   }
   EXPECT_TRUE(ask_for({"e5m2", "", "1x128", "", "", ""}, none)["range"].is_null());
   EXPECT_TRUE(ask_for({"no format", "", "tensor", "", "", ""}, none)["range"].is_null());
-  const json wide = ask_for({"bf16", "", "1x128", "none", "bf16", ""}, none);
-  EXPECT_NEAR(wide["range"]["max"].get<double>(), 128, 0.01);
-  EXPECT_EQ(wide["range"]["subnormal_below"], -126.0);
+  const json bf16 = ask_for({"bf16", "", "1x128", "none", "bf16", ""}, none);
+  EXPECT_NEAR(bf16["range"]["max"].get<double>(), 128, 0.01);
+  EXPECT_EQ(bf16["range"]["subnormal_below"], -126.0);
 }
 
 TEST_F(AnswerHistogram, SaysWhatOtherFormatsWouldLose) {

@@ -74,14 +74,6 @@ TEST_F(ServeLimits, IdsOfRunsAreOfSixtyFourCharacters) {
   }
 }
 
-TEST(QueryLimits, EscapesMayEndTheText) {
-  EXPECT_EQ(percent_decoded("a%2F"), "a/");
-  EXPECT_EQ(percent_decoded("%2f"), "/");
-  EXPECT_EQ(percent_decoded("a%2"), "a%2");
-  EXPECT_EQ(percent_decoded("%FF"), "\xff");
-  EXPECT_EQ(percent_decoded("%fG"), "%fG");
-}
-
 TEST(QueryLimits, NamesListsAndParametersAreBounded) {
   const std::string longest(256, 'n');
   EXPECT_EQ(name_in(Query("site=" + longest), "site"), longest);

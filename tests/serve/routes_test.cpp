@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/crc32c.h"
+
 #include "serve/application.h"
 #include "serve/assets.h"
 #include "serve/client.h"
@@ -94,15 +96,6 @@ TEST(FindTarget, TakesIdsOfOneToSixtyFourLettersDigitsAndMarks) {
   }
 }
 
-std::uint32_t crc32c_bit_by_bit(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
-  }
-  return ~crc;
-}
-
 TEST_F(Routes, EachFileOfThePageIsItself) {
   const struct {
     const char* path;
@@ -118,7 +111,7 @@ TEST_F(Routes, EachFileOfThePageIsItself) {
     EXPECT_EQ(response.content_type, type) << path;
     EXPECT_THAT(std::string(response.content()), HasSubstr(holds)) << path;
     const std::string tag =
-        fmt::format("\"{:08x}-{:x}\"", crc32c_bit_by_bit(response.content()), response.content().size());
+        fmt::format("\"{:08x}-{:x}\"", crc32c_by_bits(response.content()), response.content().size());
     EXPECT_THAT(response.headers, ElementsAre(Header("ETag", tag), Header("Cache-Control", "no-cache"))) << path;
     tags.push_back(tag);
   }

@@ -9,6 +9,7 @@
 
 #include "serve/client.h"
 #include "serve/dashboard.h"
+#include "serve/test_server.h"
 #include "serve/transport.h"
 
 namespace quaver::test {
@@ -22,22 +23,9 @@ using Steady = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds ms(int count) { return std::chrono::milliseconds(count); }
 
 // Responds with the path, or with N bytes to /bytes/N; /events is a stream, /local the connection's local address.
-class SmallServer {
+class SmallServer : public TestServer {
  public:
-  explicit SmallServer(const TransportLimits& limits = {})
-      : transport_("127.0.0.1", 0, limits), thread_([this] {
-          transport_.run({respond_to_head, respond});
-        }) {}
-  ~SmallServer() { stop(); }
-  SmallServer(const SmallServer&) = delete;
-  SmallServer& operator=(const SmallServer&) = delete;
-
-  void stop() {
-    transport_.stop();
-    if (thread_.joinable()) thread_.join();
-  }
-  Transport* operator->() { return &transport_; }
-  std::uint16_t port() const { return transport_.port(); }
+  explicit SmallServer(const TransportLimits& limits = {}) : TestServer({respond_to_head, respond}, limits) {}
   std::string to(std::string_view path, std::string_view more = "") const { return get(port(), path, more); }
 
  private:
@@ -53,9 +41,6 @@ class SmallServer {
     if (request.path.starts_with("/bytes/")) return json_response(std::string(std::stoul(request.path.substr(7)), 'x'));
     return json_response(request.path + request.body);
   }
-
-  Transport transport_;
-  std::thread thread_;
 };
 
 template <class Condition>

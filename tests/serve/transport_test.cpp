@@ -2,6 +2,7 @@
 #include "serve/transport.h"
 
 #include <chrono>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "quaver/error.h"
 #include "serve/client.h"
+#include "serve/test_server.h"
 
 namespace quaver::test {
 namespace {
@@ -19,20 +21,9 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // Responds to every path with its name; /big is many megabytes, /events a stream, /slow takes 300 ms.
-class EchoServer {
+class EchoServer : public TestServer {
  public:
-  explicit EchoServer(const TransportLimits& limits = {})
-      : transport_("127.0.0.1", 0, limits), thread_([this] {
-          transport_.run({respond_to_head, respond});
-        }) {}
-  ~EchoServer() {
-    transport_.stop();
-    thread_.join();
-  }
-
-  Transport& operator*() { return transport_; }
-  Transport* operator->() { return &transport_; }
-  std::uint16_t port() const { return transport_.port(); }
+  explicit EchoServer(const TransportLimits& limits = {}) : TestServer({respond_to_head, respond}, limits) {}
 
  private:
   static std::optional<Response> respond_to_head(const Request& head) {
@@ -50,9 +41,6 @@ class EchoServer {
     static const std::string big(std::size_t{16} << 20U, 'x');  // more than the kernel buffers
     return json_response(request.path == "/big" ? big : request.path + request.body);
   }
-
-  Transport transport_;
-  std::thread thread_;
 };
 
 double seconds_to_body(std::uint16_t port, std::string_view path = "/hello") {
@@ -212,6 +200,25 @@ TEST(Transport, AThousandStreamsDoNotKeepOthersFromBeingAnswered) {
     EXPECT_EQ(reply.header("Connection"), "close");
   }
   EXPECT_EQ(told_to_wait, 952);
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+TEST(Transport, ConnectionsAndStreamsHaveNoThreadsOfTheirOwn) {
+  EchoServer server;
+  EXPECT_EQ(ask(server.port(), get(server.port(), "/hello")).status, 200);
+  const std::ptrdiff_t before = threads_of_this_process();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) {
+    for (const std::string& sent : {std::string(), std::string("GET /half"), get(server.port(), "/events")}) {
+      clients.push_back(std::make_unique<Client>(server.port()));
+      clients.back()->send(sent);
+    }
+  }
+  ASSERT_TRUE(becomes_true([&] { return server->connections() >= 120 && server->streams() == 40; }, 5s));
+  EXPECT_EQ(threads_of_this_process(), before);
 }
 
 TEST(Transport, SilentConnectionsAndHalfRequestsHoldUpNobody) {

@@ -13,7 +13,7 @@
 #include "quaver/error.h"
 #include "serve/client.h"
 #include "serve/descriptor.h"
-#include "serve/transport.h"
+#include "serve/test_server.h"
 
 namespace quaver::test {
 namespace {
@@ -21,28 +21,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A transport with the test's handler, running for the duration of the test.
-class TestServer {
- public:
-  TestServer(RequestHandler handler, const TransportLimits& limits = {}, const std::string& host = "127.0.0.1")
-      : handler_(std::move(handler)), transport_(host, 0, limits), thread_([this] { transport_.run(handler_); }) {}
-  ~TestServer() { stop(); }
-  TestServer(const TestServer&) = delete;
-  TestServer& operator=(const TestServer&) = delete;
-
-  void stop() {
-    transport_.stop();
-    if (thread_.joinable()) thread_.join();
-  }
-  std::uint16_t port() const { return transport_.port(); }
-  Transport* operator->() { return &transport_; }
-
- private:
-  const RequestHandler handler_;
-  Transport transport_;
-  std::thread thread_;
-};
 
 RequestHandler always(const Response& response) {
   return {.respond_to_head = [](const Request&) { return std::nullopt; },
@@ -267,21 +245,38 @@ TEST(TransportWorkers, TakeAsManyRequestsAsMayWaitAndInOrder) {
   gated.gate.open();
   EXPECT_EQ(held.receive().body, "/gate");
   for (int i = 1; i <= 3; ++i) EXPECT_EQ(waiting[i - 1]->receive().body, fmt::format("/{}", i));
+  EXPECT_EQ(ask(server.port(), get(server.port(), "/5")).status, 200) << "there is room again";
   const std::lock_guard lock(gated.mutex);
-  EXPECT_THAT(gated.order, ElementsAre("/gate", "/1", "/2", "/3"));
+  EXPECT_THAT(gated.order, ElementsAre("/gate", "/1", "/2", "/3", "/5"));
 }
 
-TEST(TransportWorkers, AreAsManyThreadsAsAskedFor) {
+TEST(TransportWorkers, AreAsManyThreadsAsAskedForAndNotOneMore) {
   GatedHandler gated;
   const TestServer server(gated.handler(), worker_limits(3, 8));
   std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<Client>(server.port()));
     clients.back()->send(get(server.port(), "/gate"));
   }
   gated.gate.wait_for(3);
+  EXPECT_EQ(ask(server.port(), "no request\r\n\r\n").status, 400);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which a fourth would have begun
+  gated.gate.wait_for(3);
   gated.gate.open();
   for (const auto& client : clients) EXPECT_EQ(client->receive().body, "/gate");
+}
+
+// It stays in the system's buffers, and then with the client: the server's memory holds one request per connection.
+TEST(TransportWorkers, WhatComesBehindARequestIsNotReadUntilItIsAnswered) {
+  GatedHandler gated;
+  const TestServer server(gated.handler(), worker_limits(1, 3));
+  Client client(server.port());
+  client.send(get(server.port(), "/gate"));
+  gated.gate.wait_for(1);
+  const std::string behind(std::size_t{64} << 20U, 'x');
+  EXPECT_LT(client.send_some(behind, std::chrono::milliseconds(200)), behind.size());
+  gated.gate.open();
+  EXPECT_EQ(client.receive().body, "/gate");
 }
 
 TEST(TransportWorkers, FinishWhatHasBegunAndDropWhatWaits) {

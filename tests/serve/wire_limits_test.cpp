@@ -21,6 +21,7 @@ TEST(PercentDecoded, TakesEveryHexadecimalDigit) {
   EXPECT_EQ(percent_decoded("%0g%G0%/0%:0%@1%`1"), "%0g%G0%/0%:0%@1%`1");
   EXPECT_EQ(percent_decoded("a+b%2Bc"), "a b+c");
   EXPECT_EQ(percent_decoded("%41%4"), "A%4");
+  EXPECT_EQ(percent_decoded("a%2F"), "a/") << "an escape may end the text";
   EXPECT_EQ(percent_decoded(""), "");
 }
 

@@ -17,11 +17,6 @@ using testing::IsEmpty;
 
 constexpr std::uint64_t steps = 24;
 
-std::string contents_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 class StoreDamage : public StoreTest {
  protected:
   void SetUp() override {
@@ -84,12 +79,12 @@ TEST_F(StoreDamage, AnExportHasTheRest) {
   flip("numerics", numerics_of(5), 3);
   export_run(reader, "a", folder_ / "rest", {.format = ExportFormat::csv, .statistics = {}});
   std::string expected;
-  std::istringstream whole(contents_of(folder_ / "whole/a/numerics.csv"));
+  std::istringstream whole(contents(folder_ / "whole/a/numerics.csv"));
   for (std::string line; std::getline(whole, line);) {
     const bool lost = line.starts_with("5,") && line.find("/x,amax,") != std::string::npos;
     if (!lost) expected += line + "\n";
   }
-  EXPECT_EQ(contents_of(folder_ / "rest/a/numerics.csv"), expected);
+  EXPECT_EQ(contents(folder_ / "rest/a/numerics.csv"), expected);
 }
 
 TEST_F(StoreDamage, AnAnswerThatNeedsItNamesRunStepAndTable) {

@@ -16,11 +16,7 @@ using testing::ElementsAre;
 
 class ExportExact : public StoreTest {
  protected:
-  std::string text_of(const fs::path& path) const {
-    std::ifstream file(folder_ / "out" / path, std::ios::binary);
-    EXPECT_TRUE(file.is_open()) << path;
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string text_of(const fs::path& path) const { return contents(folder_ / "out" / path); }
   std::vector<fs::path> write(const std::string& id, ExportFormat format,
                               std::vector<std::string> statistics = {}) const {
     return export_run(StoreReader(store_), id, folder_ / "out",

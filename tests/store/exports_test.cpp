@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "support/crc32c.h"
+
 #include "store/store_fixture.h"
 
 namespace quaver {
@@ -16,16 +18,9 @@ using namespace test;
 using testing::ElementsAre;
 using testing::StartsWith;
 
-std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::vector<std::string> lines_of(const fs::path& path) {
   std::vector<std::string> lines;
-  std::istringstream text(content_of(path));
+  std::istringstream text(contents(path));
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
 }
@@ -106,15 +101,6 @@ TEST_F(Exports, CsvHasARowAStepAndQuotesWhatNeedsIt) {
 // TensorBoard's framing and messages, decoded by their definitions alone.
 namespace decode {
 
-std::uint32_t crc32c_by_bits(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
-  }
-  return ~crc;
-}
-
 std::uint32_t unmasked(std::uint32_t masked) {
   const std::uint32_t rotated = masked - 0xa282ead8U;
   return (rotated >> 17U) | (rotated << 15U);
@@ -182,8 +168,8 @@ std::vector<Field> fields(std::string_view message) {
 }  // namespace decode
 
 TEST(Decode, TheTestsOwnChecksumIsTheStandards) {
-  EXPECT_EQ(decode::crc32c_by_bits("123456789"), 0xE3069283U);
-  EXPECT_EQ(decode::crc32c_by_bits(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c_by_bits("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c_by_bits(std::string(32, '\0')), 0x8A9136AAU);
 }
 
 struct Point {
@@ -196,7 +182,7 @@ TEST_F(Exports, TensorboardFilesDecodeToTheSameValues) {
                                 {.format = ExportFormat::tensorboard, .statistics = {"amax", "mean"}});
   ASSERT_EQ(files.size(), 1U);
   EXPECT_THAT(files[0].filename().string(), StartsWith("events.out.tfevents."));
-  const auto records = decode::records(content_of(files[0]));
+  const auto records = decode::records(contents(files[0]));
   const auto head = decode::fields(records.at(0));
   EXPECT_EQ(head.at(0).number, 1U);
   EXPECT_EQ(head.at(1).number, 3U);

@@ -190,9 +190,7 @@ TEST_F(StoreLimits, CsvQuotesWhatWouldEndAFieldOrALine) {
   recorder.numerics(1, std::vector<float>(run.sites.size() * run.statistics.size(), 1.5F));
   ASSERT_TRUE(recorder.flush());
   export_run(StoreReader(store_), "a", folder_ / "out", {.format = ExportFormat::csv, .statistics = {"amax"}});
-  std::ifstream file(folder_ / "out/a/numerics.csv", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_EQ(text,
+  EXPECT_EQ(contents(folder_ / "out/a/numerics.csv"),
             "step,site,statistic,value\n"
             "1,plain,amax,1.5\n"
             "1,\"a,b\",amax,1.5\n"

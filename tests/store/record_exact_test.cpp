@@ -278,23 +278,23 @@ TEST_F(RecordExact, SitesThatDifferInNameRoleOrNumberAreOthers) {
 TEST_F(RecordExact, TheStateOfASiteIsThatOfItsStep) {
   RunDescription run = small_run("a");
   const std::string site = run.sites[0].name;
-  SiteState wide = run.sites[0].state;
-  wide.rows = "bf16";
+  SiteState bf16 = run.sites[0].state;
+  bf16.rows = "bf16";
   {
     const auto recorder = recorder_of(run);
     for (const std::uint64_t step : {3U, 6U}) {
       recorder->numerics(step, values_of(run, step), std::vector<BinadeCounts>(9));
     }
-    recorder->site_state(5, site, wide);
-    recorder->site_state(5, "no such site", wide);
+    recorder->site_state(5, site, bf16);
+    recorder->site_state(5, "no such site", bf16);
     ASSERT_TRUE(recorder->flush());
     EXPECT_EQ(reader().histogram("a", site, 3).state, run.sites[0].state);
-    EXPECT_EQ(reader().histogram("a", site, 6).state, wide);
-    EXPECT_THAT(touched_by(*recorder, [&] { recorder->site_state(6, site, wide); }), IsEmpty()) << "as it is already";
+    EXPECT_EQ(reader().histogram("a", site, 6).state, bf16);
+    EXPECT_THAT(touched_by(*recorder, [&] { recorder->site_state(6, site, bf16); }), IsEmpty()) << "as it is already";
     EXPECT_THAT(touched_by(*recorder, [&] { recorder->site_state(6, site, {}); }), ElementsAre("sites"));
     recorder->rewind(5);
     ASSERT_TRUE(recorder->flush());
-    EXPECT_EQ(reader().run("a").sites[0].state, wide) << "what held at the checkpoint stays";
+    EXPECT_EQ(reader().run("a").sites[0].state, bf16) << "what held at the checkpoint stays";
     recorder->rewind(4);
     ASSERT_TRUE(recorder->flush());
     EXPECT_EQ(reader().run("a").sites[0].state, run.sites[0].state);

@@ -92,9 +92,9 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   recorder.metrics(2, second);
   recorder.numerics(1, values_of(run, 1), all_counts(run, 1));
   recorder.scale_change({2, "blocks.1.up/w", "amax grew", 1.5, 0.75, "e4m3", "e5m2"});
-  SiteState wide = run.sites[4].state;
-  wide.rows = "bf16";
-  recorder.site_state(2, "blocks.1.up/w", wide);
+  SiteState bf16 = run.sites[4].state;
+  bf16.rows = "bf16";
+  recorder.site_state(2, "blocks.1.up/w", bf16);
   recorder.alert(alert_at(1, "underflow"));
   recorder.event(2, "notice", "it's \"quoted\"; DROP TABLE runs; --");
   recorder.sample(2, "Once upon a time");
@@ -113,7 +113,7 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   EXPECT_EQ(details.summary.validation_loss, 2.0);
   EXPECT_DOUBLE_EQ(*details.summary.eta_seconds, 98 * 2048 / 100.0);
   EXPECT_EQ(details.summary.alerts, 1U);
-  EXPECT_EQ(details.sites[4].state, wide);
+  EXPECT_EQ(details.sites[4].state, bf16);
   EXPECT_EQ(details.sites[3].state, run.sites[3].state);
   const auto changes = reader.changes("a");
   ASSERT_EQ(changes.size(), 1U);
@@ -193,9 +193,9 @@ TEST_F(Recorder, ResumingRemovesWhatCameAfterTheCheckpoint) {
   {
     RunRecorder recorder(store_, run, 0, collect(), quick());
     record_steps(recorder, run, 1, 75);
-    SiteState wide = run.sites[0].state;
-    wide.rows = "bf16";
-    recorder.site_state(70, run.sites[0].name, wide);
+    SiteState bf16 = run.sites[0].state;
+    bf16.rows = "bf16";
+    recorder.site_state(70, run.sites[0].name, bf16);
   }
   expect_exactly(StoreReader(store_), run, 75);
   RunDescription changed = run;

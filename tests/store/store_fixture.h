@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 #include "store/reader.h"
 #include "store/recorder.h"
 

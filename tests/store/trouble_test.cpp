@@ -39,13 +39,6 @@ class StoreTrouble : public StoreTest {
   bool mounted_ = false;
 };
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 // Holds the write lock of a store, as a forgotten shell does.
 class Lock {
  public:
@@ -320,7 +313,7 @@ TEST_F(StoreTrouble, AFileThatIsNoStoreIsLeftAlone) {
     slowest_call_ms(recorder, small_run("a"), 1, 3);
     EXPECT_FALSE(recorder.flush());
     EXPECT_THAT(warnings_, ElementsAre(HasSubstr("move it away")));
-    EXPECT_EQ(bytes_of(store_), content);
+    EXPECT_EQ(contents(store_), content);
     EXPECT_THROW(StoreReader{store_}, Error);
     fs::remove(store_);
   }
@@ -328,11 +321,11 @@ TEST_F(StoreTrouble, AFileThatIsNoStoreIsLeftAlone) {
 
 TEST_F(StoreTrouble, AnotherProgramsDatabaseIsLeftAlone) {
   sql(store_, "CREATE TABLE runs(key); INSERT INTO runs VALUES(1)");
-  const std::string before = bytes_of(store_);
+  const std::string before = contents(store_);
   const RunRecorder recorder(store_, small_run("a"), 0, collect(), quick());
   EXPECT_FALSE(recorder.recording());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("not a store of runs")));
-  EXPECT_EQ(bytes_of(store_), before);
+  EXPECT_EQ(contents(store_), before);
   EXPECT_THROW(StoreReader{store_}, Error);
 }
 
@@ -427,7 +420,7 @@ void ask_everything(const fs::path& store) {
 
 TEST_F(StoreTrouble, DamageIsAnErrorOrAnAnswerAndNothingElse) {
   fill(store_);
-  const std::string good = bytes_of(store_);
+  const std::string good = contents(store_);
   ASSERT_GT(good.size(), 100000U);
   std::mt19937 random(7);
   for (int round = 0; round < 150; ++round) {

@@ -146,10 +146,10 @@ TEST(ScaleFile, HasEveryFigureOfASite) {
   EXPECT_NEAR(made.at("underflow_percent").get<double>(), effect.underflow_percent, 1e-12);
   EXPECT_NEAR(made.at("sqnr_db").get<double>(), effect.sqnr_db, 1e-9);
   ASSERT_NE(effect.saturated_percent, effect.underflow_percent);
-  const json& wide = file.at("sites").at("up/w");
-  EXPECT_EQ(wide.at("scale"), 0.0);
-  EXPECT_EQ(wide.at("changes").size(), 0U);
-  EXPECT_FALSE(wide.at("calibration").contains("saturated_percent")) << "it needs no scale";
+  const json& uncast = file.at("sites").at("up/w");
+  EXPECT_EQ(uncast.at("scale"), 0.0);
+  EXPECT_EQ(uncast.at("changes").size(), 0U);
+  EXPECT_FALSE(uncast.at("calibration").contains("saturated_percent")) << "it needs no scale";
 }
 
 TEST(ScaleFile, SaysHowItsScalesWereMade) {
@@ -295,11 +295,11 @@ TEST(WeightStatistics, AreOfTheWeightWithItsOwnScale) {
   EXPECT_LT(seen.underflow_percent(), 2);
 }
 
-TEST(WidePlan, IsTheWideRecipeOfTheConfigs) {
+TEST(HighPrecisionPlan, IsTheHighPrecisionRecipeOfTheConfigs) {
   const auto subject = open_subject(counted_config("fp8-current"), [](const std::string&) {});
-  const Plan wide = high_precision_plan(subject->plan, subject->config.precision);
-  ASSERT_EQ(wide.rows.size(), subject->plan.rows.size());
-  for (const PlanRow& row : wide.rows) {
+  const Plan bf16 = high_precision_plan(subject->plan, subject->config.precision);
+  ASSERT_EQ(bf16.rows.size(), subject->plan.rows.size());
+  for (const PlanRow& row : bf16.rows) {
     EXPECT_EQ(row.recipe, high_precision_recipe_for("fp8-current"));
     EXPECT_EQ(row.reason, "high precision");
   }

@@ -116,7 +116,7 @@ TEST_F(Calibrated, KnowsTheLargestMagnitudeOfEverySite) {
     EXPECT_EQ(range.seen.amax, *std::max_element(range.batch_amax.begin(), range.batch_amax.end()));
     EXPECT_GT(range.seen.amax, 0) << range.site;
     if (range.layer == "head") {
-      EXPECT_FALSE(range.has_scale());  // wide in the recipe's plan
+      EXPECT_FALSE(range.has_scale());  // in high precision in the recipe's plan
     } else {
       EXPECT_FLOAT_EQ(range.scale * range.seen.amax * 2, range.format().max) << range.site;  // one binade of headroom
     }

@@ -224,13 +224,6 @@ TEST(ParseBytes, TakesSpacesBeforeTheUnitAndNothingElse) {
 TEST(GpuModels, AreFoundByTheirWholeName) {
   EXPECT_THROW(find_gpu_model("h1"), Error);
   EXPECT_THROW(find_gpu_model(""), Error);
-  EXPECT_EQ(find_gpu_model("h100-pcie").bf16_tflops, 756);
-  EXPECT_EQ(find_gpu_model("h100-pcie").fp8_tflops, 1513);
-  EXPECT_EQ(find_gpu_model("l40s").memory_gib, 45);
-  EXPECT_EQ(find_gpu_model("l4").memory_gib, 22.5);
-  EXPECT_EQ(find_gpu_model("b200").memory_gib, 179);
-  EXPECT_EQ(find_gpu_model("b200").fp8_tflops, 4500);
-  EXPECT_EQ(gpu_models().size(), 9U);
 }
 
 TEST(Vocabulary, IsTheConfigsOrThatOfBytesWhereThereIsNoData) {

@@ -32,7 +32,7 @@ Estimate made_up() {
   estimate.parameters = 1'500'000;
   estimate.tokens_per_step = 16'384;
   estimate.flops_per_token = 1e9;
-  estimate.narrow_share = 0.875;
+  estimate.low_precision_share = 0.875;
   estimate.time = TimeEstimate{.seconds_per_step = 0.5, .origin = Origin::measured, .how = "a clock"};
   return estimate;
 }
@@ -158,10 +158,17 @@ TEST(GpuTable, IsAsPublished) {
   EXPECT_EQ(find_gpu_model("a100-40gb").memory_gib, 40);
   EXPECT_EQ(find_gpu_model("h100").bf16_tflops, 989);
   EXPECT_EQ(find_gpu_model("h100").fp8_tflops, 1979);
+  EXPECT_EQ(find_gpu_model("h100-pcie").bf16_tflops, 756);
+  EXPECT_EQ(find_gpu_model("h100-pcie").fp8_tflops, 1513);
   EXPECT_EQ(find_gpu_model("h200").memory_gib, 139.8);
+  EXPECT_EQ(find_gpu_model("l40s").memory_gib, 45);
   EXPECT_EQ(find_gpu_model("l4").architecture, 89);
+  EXPECT_EQ(find_gpu_model("l4").memory_gib, 22.5);
   EXPECT_EQ(find_gpu_model("b200").architecture, 100);
+  EXPECT_EQ(find_gpu_model("b200").memory_gib, 179);
+  EXPECT_EQ(find_gpu_model("b200").fp8_tflops, 4500);
   EXPECT_EQ(find_gpu_model("rtx-4090").bf16_tflops, 165);
+  EXPECT_EQ(gpu_models().size(), 9U);
 }
 
 }  // namespace

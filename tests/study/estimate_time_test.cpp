@@ -36,12 +36,12 @@ TEST(SecondsOfStep, ALayerThatSeemsToTakeNoTimeTakesNone) {
   EXPECT_NEAR(seconds_of_step(train_of(1, 8), 5, 8, one, faster), 0.010 + 0.0018, 1e-12);
 }
 
-Estimate estimate_of(const std::string& recipe, double narrow_share) {
+Estimate estimate_of(const std::string& recipe, double low_precision_share) {
   Estimate estimate;
   estimate.config.precision.recipe = recipe;
   estimate.flops_per_token = 2e9;
   estimate.tokens_per_step = 500'000;  // 1000 TFLOP a step
-  estimate.narrow_share = narrow_share;
+  estimate.low_precision_share = low_precision_share;
   return estimate;
 }
 
@@ -50,9 +50,9 @@ constexpr GpuModel ampere{"older", 80, 80, 400, 0};
 
 // Half of the peak in BF16, 35 % of it in FP8.
 TEST(AssumedTime, IsTheWorkOverTheAssumedShareOfThePeak) {
-  const TimeEstimate wide = assume_time(estimate_of("bf16", 0), hopper);
-  EXPECT_EQ(wide.origin, Origin::assumed);
-  EXPECT_NEAR(wide.seconds_per_step, 1000 / 500.0, 1e-9);
+  const TimeEstimate bf16 = assume_time(estimate_of("bf16", 0), hopper);
+  EXPECT_EQ(bf16.origin, Origin::assumed);
+  EXPECT_NEAR(bf16.seconds_per_step, 1000 / 500.0, 1e-9);
   EXPECT_NEAR(assume_time(estimate_of("fp8-delayed", 0.8), hopper).seconds_per_step, 200 / 500.0 + 800 / 700.0, 1e-9);
   EXPECT_NEAR(assume_time(estimate_of("fp8-delayed", 0.8), ampere).seconds_per_step, 1000 / 200.0, 1e-9)
       << "without FP8 arithmetic everything runs in BF16";

@@ -1,4 +1,4 @@
-// The order in which a localization stores its units narrowly, worked out by hand.
+// The order in which a localization stores its units in low precision, worked out by hand.
 #include "study/increments.h"
 
 #include <cmath>

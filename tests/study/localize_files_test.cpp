@@ -46,11 +46,12 @@ Localization made_up_map() {
   map.ranking = {2, 1, 0};
   map.chosen = {
       .low_precision_sites = 2,
-      .narrow_share = 0.75,
+      .low_precision_share = 0.75,
       .effect = {.loss_change = -0.0015, .loss_error = 0.0005, .gradient_cosine = 0.999, .gradient_error = 0.1},
       .harm = 0.002,
       .holds = true};
-  map.trials = {{.low_precision_sites = 3, .narrow_share = 1, .effect = {}, .harm = 0.5, .holds = false}, map.chosen};
+  map.trials = {{.low_precision_sites = 3, .low_precision_share = 1, .effect = {}, .harm = 0.5, .holds = false},
+                map.chosen};
   map.layers = {{"head", "bf16"}, {"up/dy", "bf16"}, {"down", "bf16"}};
   return map;
 }

@@ -135,18 +135,18 @@ TEST_F(Planted, OperandRanksFirst) {
   EXPECT_GT(worst.harm, 10 * elsewhere);
 }
 
-TEST_F(Planted, OperandStaysWideAndMostOthersDoNot) {
+TEST_F(Planted, OperandStaysInHighPrecisionAndMostOthersDoNot) {
   EXPECT_TRUE(found().sites[found().ranking.front()].kept_high_precision);
-  EXPECT_GT(found().chosen.narrow_share, 0.5);
+  EXPECT_GT(found().chosen.low_precision_share, 0.5);
   EXPECT_TRUE(found().chosen.holds);
-  EXPECT_FALSE(found().trials.front().holds);  // everything narrow
+  EXPECT_FALSE(found().trials.front().holds);  // everything in low precision
 }
 
 TEST_F(Planted, ChosenPlanIsTheBestOfThoseThatHold) {
   for (const PlanTrial& trial : found().trials) {
     EXPECT_EQ(trial.holds, trial.harm <= found().budget);
     if (trial.holds) {
-      EXPECT_LE(trial.narrow_share, found().chosen.narrow_share);
+      EXPECT_LE(trial.low_precision_share, found().chosen.low_precision_share);
     }
   }
 }
@@ -154,8 +154,8 @@ TEST_F(Planted, ChosenPlanIsTheBestOfThoseThatHold) {
 TEST_F(Planted, PlanTrainsWithinItsBudget) {
   const PrecisionConfig precision = planted_config("fp8-current").precision;
   const double planned = trained(test::with_plan(precision, found()));
-  const double wide = trained(planted_config("bf16").precision);
-  EXPECT_LT(planned, wide * (1 + found().budget));
+  const double bf16 = trained(planted_config("bf16").precision);
+  EXPECT_LT(planned, bf16 * (1 + found().budget));
   // By what was measured: the losses of 120 steps with and without the plan differ by less than their noise. The harm
   // is 0.52 of the budget on one CPU (Intel) and below a half on another (AMD).
   EXPECT_GT(found().trials.front().harm, 2 * found().budget);
@@ -213,12 +213,12 @@ TEST(Localize, GroupsAreTriedTogether) {
   }
 }
 
-TEST(Localize, NoBudgetKeepsEverythingWide) {
+TEST(Localize, NoBudgetKeepsEverythingInHighPrecision) {
   auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 0, .grouping = Grouping::layer});
   for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_high_precision);
-  EXPECT_EQ(found.chosen.narrow_share, 0);
+  EXPECT_EQ(found.chosen.low_precision_share, 0);
 }
 
 TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
@@ -233,7 +233,7 @@ TEST(Localize, PatternsOfTheConfigArePartOfThePlan) {
   for (const PlanRow& row : before.rows) EXPECT_EQ(after.at(row.site).spec, row.spec) << row.site;
 }
 
-TEST(Localize, WideRecipesAreRefused) {
+TEST(Localize, HighPrecisionRecipesAreRefused) {
   auto subject = open_subject(planted_config("bf16"), test::ignore);
   EXPECT_THROW(localize(*subject, {.batches = 2, .warmup_steps = 0}), Error);
 }

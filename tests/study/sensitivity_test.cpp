@@ -50,7 +50,7 @@ class Measured : public ::testing::Test {
   ProbeResult probe(const Plan& plan, Size batch) {
     return subject_->trainer().probe(specs_of(plan), batch, ProbeWhat::gradients);
   }
-  Plan wide() { return high_precision_plan(subject_->plan, subject_->config.precision); }
+  Plan reference_plan() { return high_precision_plan(subject_->plan, subject_->config.precision); }
 
   test::TemporaryFolder folder_;
   std::unique_ptr<Subject> subject_;
@@ -59,7 +59,7 @@ class Measured : public ::testing::Test {
 TEST_F(Measured, TheBaselineIsTheMeanOfItsBatchesWithItsStandardError) {
   Baseline baseline(*subject_, 1, 3);
   std::vector<double> losses;
-  for (Size batch = 1; batch <= 3; ++batch) losses.push_back(probe(wide(), batch).loss);
+  for (Size batch = 1; batch <= 3; ++batch) losses.push_back(probe(reference_plan(), batch).loss);
   const double mean = (losses[0] + losses[1] + losses[2]) / 3;
   double squares = 0;
   for (const double loss : losses) squares += (loss - mean) * (loss - mean);
@@ -75,13 +75,13 @@ TEST_F(Measured, AnEffectIsThatOfThePlanAgainstHighPrecision) {
   std::vector<double> changes;
   double cosine = 0, error = 0;
   for (Size batch = 0; batch < 2; ++batch) {
-    const ProbeResult exact = probe(wide(), batch);
-    const ProbeResult narrow = probe(subject_->plan, batch);
-    changes.push_back(narrow.loss - exact.loss);
+    const ProbeResult exact = probe(reference_plan(), batch);
+    const ProbeResult cast = probe(subject_->plan, batch);
+    changes.push_back(cast.loss - exact.loss);
     double elements = 0, cosines = 0, squares = 0;
     for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
       const auto& a = exact.gradients[i];
-      const auto& b = narrow.gradients[i];
+      const auto& b = cast.gradients[i];
       double aa = 0, bb = 0, ab = 0;
       for (std::size_t j = 0; j < a.size(); ++j) {
         aa += static_cast<double>(a[j]) * a[j];
@@ -105,7 +105,7 @@ TEST_F(Measured, AnEffectIsThatOfThePlanAgainstHighPrecision) {
   EXPECT_EQ(effect.layers.size(), 9U);
   EXPECT_GT(effect.layers.at("blocks.0.mlp.up").cosine, 0.9);
   EXPECT_LT(effect.layers.at("blocks.0.mlp.up").cosine, 1);
-  const PlanEffect none = baseline.effect_of(wide());
+  const PlanEffect none = baseline.effect_of(reference_plan());
   EXPECT_EQ(none.whole.loss_change, 0);
   EXPECT_NEAR(none.whole.gradient_cosine, 1, 1e-9);
 }

@@ -98,9 +98,9 @@ TEST(RecipeSupportByHand, IsThatOfTheWorstProduct) {
   const Support mixed = recipe_support(engine, "fp8-delayed");
   EXPECT_EQ(mixed.level, SupportLevel::emulated);
   EXPECT_EQ(mixed.how, "forward as they are; input gradient decoded; weight gradient decoded");
-  const Support wide = recipe_support(engine, "bf16");
-  EXPECT_EQ(wide.level, SupportLevel::emulated);
-  EXPECT_EQ(wide.how, "decoded");
+  const Support bf16 = recipe_support(engine, "bf16");
+  EXPECT_EQ(bf16.level, SupportLevel::emulated);
+  EXPECT_EQ(bf16.how, "decoded");
 }
 
 }  // namespace

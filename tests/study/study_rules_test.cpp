@@ -74,7 +74,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
     return trainer.probe(specs_of(plan), next_batch(trainer, 0), ProbeWhat::gradients).gradients;
   };
   const auto exact = gradients(high_precision_plan(subject->plan, subject->config.precision));
-  const auto narrow = gradients(subject->plan);
+  const auto cast = gradients(subject->plan);
   double elements = 0, cosine = 0, error2 = 0;
   Size without = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -82,7 +82,7 @@ TEST(TensorsWithoutGradient, DoNotCount) {
       ++without;
       continue;
     }
-    const GradientMatch match = match_of(exact[i], narrow[i]);
+    const GradientMatch match = match_of(exact[i], cast[i]);
     const auto count = static_cast<double>(exact[i].size());
     elements += count;
     cosine += count * match.cosine;

@@ -1,11 +1,13 @@
-// A folder that goes away with the test, and what a file holds.
+// A folder that goes away with the test, files in it, and what a file holds.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <gtest/gtest.h>
+#include <iterator>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 
 namespace quaver::test {
@@ -26,6 +28,15 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+
+  std::filesystem::path write(std::string_view name, std::string_view bytes) const {
+    std::filesystem::path path = path_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::filesystem::remove(path);  // some file systems wait for the disk when a file is truncated and rewritten
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
 
  private:
   std::filesystem::path path_;
@@ -33,7 +44,7 @@ class TemporaryFolder {
 
 inline std::string contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
+  if (!file) throw std::runtime_error("cannot read " + path.string());
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -93,8 +93,8 @@ TEST(QuantizedTensor, EvaluationTakesNoMemoryForColumns) {
 
 TEST(QuantizedTensor, BytesAreCodesAndScales) {
   Pool pool;
-  Site tensor_wide = site_of(e4m3_current, e4m3_current);
-  EXPECT_EQ(make(tensor_wide, 3, 7, Copies::both, pool).bytes(), 3 * 7 + 4);
+  Site one_scale = site_of(e4m3_current, e4m3_current);
+  EXPECT_EQ(make(one_scale, 3, 7, Copies::both, pool).bytes(), 3 * 7 + 4);
   Site squares = site_of(e4m3_squares, e4m3_squares);
   EXPECT_EQ(make(squares, 130, 300, Copies::both, pool).bytes(), 130 * 300 + 2 * 3 * 4);
   Site by_row = site_of(e4m3_rows, e4m3_rows);
@@ -103,7 +103,7 @@ TEST(QuantizedTensor, BytesAreCodesAndScales) {
   EXPECT_EQ(make(fp4, 2, 33, Copies::rows_only, pool).bytes(), 2 * 17 + 2 * 2 * 4);
 }
 
-TEST(QuantizedTensor, AWideMatrixIsItsOwnCodes) {
+TEST(QuantizedTensor, AHighPrecisionMatrixIsItsOwnCodes) {
   std::vector<float> values{1, 2, 3, 4, 5, 6};
   float one = 1;
   Site site = site_of({}, {});

@@ -133,12 +133,7 @@ void CpuOperations::run(const ActivationBackward& op) {
   });
   if (op.out == nullptr) return;
   const Casting unobserved = op.casting.unobserved();
-  run(Activation{.kind = op.kind,
-                 .x = op.x,
-                 .factor = op.forward_factor,
-                 .limit = op.limit,
-                 .out = *op.out,
-                 .casting = unobserved});
+  run(op.recompute(unobserved));
 }
 
 }  // namespace quaver

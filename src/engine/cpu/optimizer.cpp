@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <vector>
 
+#include "engine/adamw_coefficients.h"
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/workspace_sizes.h"
 #include "formats/simd.h"
@@ -50,16 +51,8 @@ ChunkSum sum_squares(const View& x) {
 
 float clip_factor(double norm, float limit) { return norm > limit ? static_cast<float>(limit / (norm + 1e-6)) : 1.0F; }
 
-struct Update {
+struct Update : AdamWCoefficients {
   float gradient_factor;
-  float limit;
-  float learning_rate;
-  float beta1;
-  float beta2;
-  float epsilon;
-  float decay;
-  float correction1;       // 1 / (1 − β₁ᵗ)
-  float root_correction2;  // 1 / √(1 − β₂ᵗ)
 };
 
 QUAVER_SIMD void update_row(const Update& u, const float* gradient, Size n, float* weight, float* m, float* v_root) {
@@ -186,16 +179,7 @@ void CpuOperations::run(const MeasureGradients& op) {
 
 void CpuOperations::run(const AdamW& op) {
   if (op.summary->skip != 0) return;
-  const float limit = op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity();
-  const Update update{*op.gradient_factor,
-                      limit,
-                      op.learning_rate,
-                      op.beta1,
-                      op.beta2,
-                      op.epsilon,
-                      op.decay,
-                      1.0F / op.bias_correction1,
-                      1.0F / std::sqrt(op.bias_correction2)};
+  const Update update{coefficients_of(op), *op.gradient_factor};
   const Size cols = op.weight.cols;
   const Size tiles = (op.weight.rows + tile_rows - 1) / tile_rows;
   std::vector<UpdateStatistics> statistics(static_cast<std::size_t>(tiles));

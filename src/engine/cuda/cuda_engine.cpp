@@ -209,12 +209,7 @@ void CudaEngine::run(const ActivationBackward& op) {
           [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, requantized); });
   }
   if (op.out == nullptr || fuse_out) return;
-  run(Activation{.kind = op.kind,
-                 .x = op.x,
-                 .factor = op.forward_factor,
-                 .limit = op.limit,
-                 .out = *op.out,
-                 .casting = unobserved});
+  run(op.recompute(unobserved));
 }
 
 void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns) {

@@ -48,6 +48,14 @@ Doubles reference(const ActivationCase& c, const Doubles& x, Size rows, Size n) 
 class Activations : public testing::TestWithParam<ActivationCase> {
  protected:
   Size input_width(Size n) const { return GetParam().kind == ActivationKind::swiglu ? 2 * n : n; }
+  void forward(Matrix& x, Stored& out) const {
+    engine->run(Activation{.kind = GetParam().kind,
+                           .x = x.view(),
+                           .factor = static_cast<float>(factor),
+                           .limit = GetParam().limit,
+                           .out = out.tensor,
+                           .casting = casting});
+  }
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
   Casting casting;
 };
@@ -58,12 +66,7 @@ TEST_P(Activations, ForwardAgreesWithTheFormula) {
   for (const auto& [rows, n] : activation_shapes) {
     Matrix x = random_matrix(rows, input_width(n), 1, 2);
     Stored out(both({}), rows, n);
-    engine->run(Activation{.kind = GetParam().kind,
-                           .x = x.view(),
-                           .factor = static_cast<float>(factor),
-                           .limit = GetParam().limit,
-                           .out = out.tensor,
-                           .casting = casting});
+    forward(x, out);
     expect_close(values_of(out.tensor.rows()), reference(GetParam(), x.doubles(), rows, n), 1e-6, "forward");
   }
 }
@@ -94,12 +97,7 @@ TEST_P(Activations, AgreesOverTheWholeRangeOfOrdinaryInputs) {
   Matrix x(1, input_width(n), 1);  // swiglu: up = 1
   for (Size i = 0; i < n; ++i) x(0, i) = static_cast<float>(i - 2000) / 50.0F;
   Stored out(both({}), 1, n);
-  engine->run(Activation{.kind = GetParam().kind,
-                         .x = x.view(),
-                         .factor = static_cast<float>(factor),
-                         .limit = GetParam().limit,
-                         .out = out.tensor,
-                         .casting = casting});
+  forward(x, out);
   const Doubles want = reference(GetParam(), x.doubles(), 1, n);
   const Doubles got = values_of(out.tensor.rows());
   for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6 * (1 + std::abs(want[i])));

@@ -29,18 +29,18 @@ TEST(Embed, AddsTableAndPositionTimesTheFactor) {
         const auto ids = some_tokens(tokens, 11);
         Matrix table = random_matrix(11, c.width, 1);
         Matrix positions = random_matrix(c.sequence + 2, c.width, 2);
-        std::vector<std::byte> narrow_table(index(table.view().count() * 4));
-        std::vector<std::byte> narrow_positions(index(positions.view().count() * 4));
-        encode_array(format, table.values.data(), 1, table.view().count(), narrow_table.data());
-        encode_array(format, positions.values.data(), 1, positions.view().count(), narrow_positions.data());
-        decode_array(format, narrow_table.data(), 1, table.view().count(), table.values.data());
-        decode_array(format, narrow_positions.data(), 1, positions.view().count(), positions.values.data());
+        std::vector<std::byte> stored_table(index(table.view().count() * 4));
+        std::vector<std::byte> stored_positions(index(positions.view().count() * 4));
+        encode_array(format, table.values.data(), 1, table.view().count(), stored_table.data());
+        encode_array(format, positions.values.data(), 1, positions.view().count(), stored_positions.data());
+        decode_array(format, stored_table.data(), 1, table.view().count(), table.values.data());
+        decode_array(format, stored_positions.data(), 1, positions.view().count(), positions.values.data());
         Matrix out(tokens, c.width, 77);
         engine->run(
             Embed{.tokens = ids,
                   .sequence = c.sequence,
-                  .table = {narrow_table.data(), format, 11, c.width},
-                  .positions = with_positions ? View{narrow_positions.data(), format, positions.rows, c.width} : View{},
+                  .table = {stored_table.data(), format, 11, c.width},
+                  .positions = with_positions ? View{stored_positions.data(), format, positions.rows, c.width} : View{},
                   .factor = 0.7F,
                   .out = out.view()});
         for (Size t = 0; t < tokens; ++t) {

@@ -62,7 +62,7 @@ TEST_P(Products, AgreeWithADoubleSumAndApproximateTheTrueProduct) {
         EXPECT_LT(relative_error(out.values, exact), specs.error) << specs.name << what;
       }
     };
-    const auto turned = [](const Matrix& m) {
+    const auto transposed = [](const Matrix& m) {
       Doubles values(m.values.size());
       for (Size r = 0; r < m.rows; ++r) {
         for (Size c = 0; c < m.cols; ++c) values[index(c * m.rows + r)] = m(r, c);
@@ -70,16 +70,13 @@ TEST_P(Products, AgreeWithADoubleSumAndApproximateTheTrueProduct) {
       return values;
     };
     check(sx.tensor.rows(), sw.tensor.rows(), product(x.doubles(), w.doubles(), t, n, in), "forward");
-    check(sdy.tensor.rows(), sw.tensor.columns(), product(dy.doubles(), turned(w), t, in, n), "input gradient");
-    check(sdy.tensor.columns(), sx.tensor.columns(), product(turned(dy), turned(x), n, in, t), "weight gradient");
+    check(sdy.tensor.rows(), sw.tensor.columns(), product(dy.doubles(), transposed(w), t, in, n), "input gradient");
+    check(sdy.tensor.columns(), sx.tensor.columns(), product(transposed(dy), transposed(x), n, in, t),
+          "weight gradient");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Products, testing::ValuesIn(all_layer_specs()), [](const auto& instance) {
-  std::string name = instance.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Recipes, Products, testing::ValuesIn(all_layer_specs()), recipe_name);
 
 class MatmulOptions : public testing::TestWithParam<Accumulator> {};
 

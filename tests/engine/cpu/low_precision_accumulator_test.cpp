@@ -66,10 +66,11 @@ float scalar_sum(Accumulator accumulator, const ProductFactors& f, Size k) {
     case Accumulator::fp32:
       break;
   }
-  throw std::logic_error("not a narrow accumulator");
+  throw std::logic_error("not a low-precision accumulator");
 }
 
-constexpr Accumulator narrow[] = {Accumulator::hopper, Accumulator::hopper_split, Accumulator::fp16, Accumulator::fp8};
+constexpr Accumulator low_precision[] = {Accumulator::hopper, Accumulator::hopper_split, Accumulator::fp16,
+                                         Accumulator::fp8};
 
 // Values that their formats hold.
 Matrix run(Accumulator accumulator, Matrix& a, Matrix& b, Format a_format = Format::e4m3,
@@ -91,8 +92,8 @@ Matrix on_grid(Format format, Size rows, Size cols, std::uint32_t stream, float 
   return matrix;
 }
 
-TEST(NarrowAccumulator, EqualsAScalarLoop) {
-  for (const Accumulator accumulator : narrow) {
+TEST(LowPrecisionAccumulator, EqualsAScalarLoop) {
+  for (const Accumulator accumulator : low_precision) {
     for (const Format format : {Format::e4m3, Format::e5m2}) {
       // About 1, with a sum that grows; about the smallest normal value, half of them subnormal.
       for (const float deviation : {1.0F, info(format).min_normal}) {
@@ -113,7 +114,7 @@ TEST(NarrowAccumulator, EqualsAScalarLoop) {
   }
 }
 
-TEST(NarrowAccumulator, HopperTruncatesTowardZero) {
+TEST(LowPrecisionAccumulator, HopperTruncatesTowardZero) {
   // 1 + 2^-14 needs 14 mantissa bits and more: truncation gives 1, and −1 on the other side.
   for (const float sign : {1.0F, -1.0F}) {
     Matrix a(1, 33, 0);
@@ -126,7 +127,7 @@ TEST(NarrowAccumulator, HopperTruncatesTowardZero) {
   }
 }
 
-TEST(NarrowAccumulator, HopperCutsEveryProduct) {
+TEST(LowPrecisionAccumulator, HopperCutsEveryProduct) {
   // Many small products beside a large one are lost one by one, though together they are as large as it.
   const Size k = 16384;
   Matrix a(1, k, 0x1p-14F);
@@ -137,7 +138,7 @@ TEST(NarrowAccumulator, HopperCutsEveryProduct) {
   EXPECT_EQ(run(Accumulator::hopper_split, a, b, Format::e5m2)(0, 0), 1 + static_cast<float>(k - 128) * 0x1p-14F);
 }
 
-TEST(NarrowAccumulator, HopperHasShortSumsOfFp8Only) {
+TEST(LowPrecisionAccumulator, HopperHasFastAccumulationOfFp8Only) {
   Matrix a(1, 64, 0x1p-14F);
   Matrix b(1, 64, 1);
   a(0, 0) = 1;
@@ -151,7 +152,7 @@ TEST(NarrowAccumulator, HopperHasShortSumsOfFp8Only) {
 }
 
 // As on a GPU: sums of blocks of 128 are promoted to be scaled, and MX is multiplied as BF16.
-TEST(NarrowAccumulator, ScalesDecideWhatHopperSumsIn) {
+TEST(LowPrecisionAccumulator, ScalesDecideWhatHopperSumsIn) {
   const auto sums_of = [](Block block) {
     Stored x(both({.format = Format::e4m3, .block = block, .policy = ScalePolicy::current}), 128, 128);
     const Gemm op{.a = x.tensor.rows(), .b = x.tensor.rows(), .out = {}, .accumulator = Accumulator::hopper};
@@ -163,20 +164,20 @@ TEST(NarrowAccumulator, ScalesDecideWhatHopperSumsIn) {
   EXPECT_EQ(sums_of(block::b1x32), Accumulator::fp32);
 }
 
-TEST(NarrowAccumulator, IsExactOnSumsThatFit) {
+TEST(LowPrecisionAccumulator, IsExactOnSumsThatFit) {
   const Size k = 12;
   Matrix a(4, k);
   Matrix b(3, k);
   for (std::size_t i = 0; i < a.values.size(); ++i) a.values[i] = i % 4 == 0 ? 1.0F : 0.0F;
   for (std::size_t i = 0; i < b.values.size(); ++i) b.values[i] = i % 5 == 0 ? -2.0F : 1.0F;
   const Doubles expected = product(a.doubles(), b.doubles(), 4, 3, k);
-  for (const Accumulator accumulator : narrow) {
+  for (const Accumulator accumulator : low_precision) {
     const Matrix out = run(accumulator, a, b);
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(out.values[i], expected[i]);
   }
 }
 
-TEST(NarrowAccumulator, AccuracyFallsWithTheWidth) {
+TEST(LowPrecisionAccumulator, AccuracyFallsWithTheWidth) {
   const Size k = 4096;
   Matrix a = on_grid(Format::e4m3, 8, k, 3, 1, 0.2F);
   Matrix b = on_grid(Format::e4m3, 8, k, 4, 1, 0.2F);

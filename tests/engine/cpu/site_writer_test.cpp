@@ -38,7 +38,7 @@ TEST_P(Sites, CastsAreThoseOfTheFormatsModule) {
 }
 
 // What an operation writes into a low-precision site is the cast of what it writes into a high-precision one.
-TEST_P(Sites, ProducersCastWhatTheyWouldWriteWide) {
+TEST_P(Sites, ProducersCastWhatTheyWouldWriteInHighPrecision) {
   const auto [rows, cols] = std::pair<Size, Size>{130, 24};
   Matrix x = random_matrix(rows, cols, 1);
   Matrix dy = random_matrix(rows, cols, 2);
@@ -47,13 +47,13 @@ TEST_P(Sites, ProducersCastWhatTheyWouldWriteWide) {
   Matrix stats(rows, 2);
   const NormParameters norm{NormKind::rms, gain.view()};
   const auto agree = [&](const SiteSpec& spec, const char* what, const auto& produce) {
-    Stored wide(both({}), rows, cols, Copies::both, "producer/x");
+    Stored high_precision(both({}), rows, cols, Copies::both, "producer/x");
     Stored fused(spec, rows, cols, Copies::both, "producer/x");
     Stored apart(spec, rows, cols, Copies::both, "producer/x");
     fused.site.scale = apart.site.scale = 4;
-    produce(wide.tensor);
+    produce(high_precision.tensor);
     produce(fused.tensor);
-    Matrix values = to_floats(values_of(wide.tensor.rows()), rows, cols);
+    Matrix values = to_floats(values_of(high_precision.tensor.rows()), rows, cols);
     engine->run(Quantize{values.view(), apart.tensor, casting});
     EXPECT_EQ(bytes_of(fused.tensor), bytes_of(apart.tensor)) << what;
   };
@@ -150,11 +150,7 @@ TEST_P(Sites, TheSameCallTwiceGivesTheSameBytes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Sites, testing::ValuesIn(all_layer_specs()), [](const auto& instance) {
-  std::string name = instance.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Recipes, Sites, testing::ValuesIn(all_layer_specs()), recipe_name);
 
 class KnownScales : public testing::TestWithParam<ScalePolicy> {};
 
@@ -176,7 +172,7 @@ TEST_P(KnownScales, AreUsedWhereKnownAndTakenFromTheTensorWhereNot) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, KnownScales, testing::Values(ScalePolicy::delayed, ScalePolicy::fixed));
 
-TEST(UncastSites, AWideMatrixThatIsItsOwnCodesIsLeftAlone) {
+TEST(UncastSites, AHighPrecisionMatrixThatIsItsOwnCodesIsLeftAlone) {
   const auto engine = make_cpu_engine(1);
   Matrix x = random_matrix(5, 9, 1);
   const std::vector<float> before = x.values;

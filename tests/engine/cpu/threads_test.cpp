@@ -103,33 +103,18 @@ TEST(Threads, GradientNormsAndUpdatesAreIdentical) {
   const auto [one, two] = with_one_and_two<std::vector<float>>([&](Engine& engine) {
     Matrix weight = random_matrix(300, 200, 1);
     Matrix gradient = random_matrix(300, 200, 2);
-    Stored m(both({}), 300, 200);
-    Stored v(both({}), 300, 200);
-    engine.run(FillZero{m.memory[0].data(), Format::f32, 300, 200});
-    engine.run(FillZero{v.memory[0].data(), Format::f32, 300, 200});
+    FirstAdamWStep step(weight, gradient);
     const std::vector<View> gradients{gradient.view()};
     const std::vector<float> ratios{1};
-    float factor = 0;
     double square = 0;
-    GradientSummary summary;
-    engine.run(MeasureGradients{
-        .gradients = gradients, .ratios = ratios, .factors = &factor, .squares = &square, .summary = &summary});
-    engine.run(AdamW{.weight = weight.view(),
-                     .gradient = gradient.view(),
-                     .moment1 = m.tensor.rows_matrix(),
-                     .moment2_root = v.tensor.rows_matrix(),
-                     .gradient_factor = &factor,
-                     .summary = &summary,
-                     .learning_rate = 0.1F,
-                     .beta1 = 0.9F,
-                     .beta2 = 0.95F,
-                     .epsilon = 1e-8F,
-                     .decay = 0,
-                     .bias_correction1 = 0.1F,
-                     .bias_correction2 = 0.05F,
-                     .random = {}});
-    weight.values.push_back(factor);
-    weight.values.push_back(static_cast<float>(summary.norm));
+    engine.run(MeasureGradients{.gradients = gradients,
+                                .ratios = ratios,
+                                .factors = &step.gradient_factor,
+                                .squares = &square,
+                                .summary = &step.summary});
+    engine.run(step.operation(0.1F));
+    weight.values.push_back(step.gradient_factor);
+    weight.values.push_back(static_cast<float>(step.summary.norm));
     return weight.values;
   });
   EXPECT_EQ(one, two);

@@ -105,13 +105,13 @@ __device__ void for_all_pairs(const Work& work, Body body) {
   }
 }
 
-// The n-th use of a two-stage pipeline.
-struct Turn {
+// The count-th use of a two-stage pipeline: which stage, and which phase of its barriers.
+struct PipelineState {
   int count = 0;
-  __device__ int slot() const { return count & 1; }
-  __device__ Address of(Address barriers) const { return barriers + slot() * barrier_bytes; }
-  __device__ std::uint32_t parity() const { return static_cast<std::uint32_t>(count >> 1) & 1U; }
-  __device__ std::uint32_t parity_before() const { return parity() ^ 1U; }  // of the last use of this stage
+  __device__ int stage() const { return count & 1; }
+  __device__ Address of(Address barriers) const { return barriers + stage() * barrier_bytes; }
+  __device__ std::uint32_t phase() const { return static_cast<std::uint32_t>(count >> 1) & 1U; }
+  __device__ std::uint32_t previous_phase() const { return phase() ^ 1U; }  // of the last use of this stage
 };
 
 struct TileOrigin {
@@ -135,8 +135,8 @@ __device__ void copy_tile(Address to, const CUtensorMap& map, TileOrigin from, A
 template <int E>
 __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& qkv, const CUtensorMap& gradient) {
   using T = Tiles<E>;
-  Turn keys;
-  Turn queries;
+  PipelineState keys;
+  PipelineState queries;
   const int kv_heads = work.heads / work.group;
   for_all_pairs<E>(work, [&](const Pair<E>& pair) {
     const int b = pair.item / work.heads;
@@ -144,22 +144,22 @@ __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& 
     if (pair.first(work)) {
       const int kv = h / work.group;
       const Address here = keys.of(shared + T::keys_here);
-      const Address to = shared + keys.slot() * T::keys_bytes;
+      const Address to = shared + keys.stage() * T::keys_bytes;
       const int row = pair.j * key_rows;
-      wait(keys.of(shared + T::keys_done), keys.parity_before());
+      wait(keys.of(shared + T::keys_done), keys.previous_phase());
       arrive_expecting(here, 2 * T::keys_bytes);
       copy_tile<E, key_rows>(to + T::keys, qkv, {(work.heads + kv) * E, row, b}, here, read_once);
       copy_tile<E, key_rows>(to + T::values, qkv, {(work.heads + kv_heads + kv) * E, row, b}, here, read_once);
       ++keys.count;
     }
     const Address here = queries.of(shared + T::queries_here);
-    const Address to = shared + queries.slot() * T::queries_bytes;
+    const Address to = shared + queries.stage() * T::queries_bytes;
     const int row = pair.i * T::query_rows;
-    wait(queries.of(shared + T::queries_done), queries.parity_before());
+    wait(queries.of(shared + T::queries_done), queries.previous_phase());
     arrive_expecting(here, 2 * T::queries_bytes + T::row_statistics_bytes);
     copy_tile<E, T::query_rows>(to + T::queries, qkv, {h * E, row, b}, here, read_again);
     copy_tile<E, T::query_rows>(to + T::result_gradients, gradient, {h * E, row, b}, here, read_again);
-    copy_bytes(shared + T::row_statistics + queries.slot() * T::row_statistics_bytes,
+    copy_bytes(shared + T::row_statistics + queries.stage() * T::row_statistics_bytes,
                work.row_statistics + (Size{pair.item} * work.query_tiles + pair.i) * T::row_statistics_count,
                T::row_statistics_bytes, here);
     ++queries.count;
@@ -215,8 +215,8 @@ struct Worker {
   int index;            // of this thread among the workers
   int half;             // which 64 keys, and which half of the queries' gradients
   std::uint64_t tiles;  // descriptor of the tile at the start of shared memory
-  Turn keys;
-  Turn pairs;
+  PipelineState keys;
+  PipelineState pairs;
   Pair<E> before;          // the pair before; none where pairs.count is 0
   float4* partial_before;  // partial sums of its queries' gradients
   Sums<8> key_sums[T::parts];
@@ -260,9 +260,9 @@ struct Worker {
   }
 
   __device__ void store_scores(const Packed& x) const {
-    const Address to = shared + T::score_gradients + pairs.slot() * T::scores_bytes;
+    const Address to = shared + T::score_gradients + pairs.stage() * T::scores_bytes;
     const int row = warp_row() + lane() % 16;
-    wait(pairs.of(shared + T::scores_done), pairs.parity_before());
+    wait(pairs.of(shared + T::scores_done), pairs.previous_phase());
 #pragma unroll
     for (int m = 0; m < blocks / 2; ++m) {
       store_matrices(to + m / 4 * T::scores_part + Tile::piece(row, m % 4 * 2 + lane() / 16), x + 4 * m);
@@ -296,13 +296,13 @@ struct Worker {
   // ... are multiplied with their keys: this half of the queries, or of the head's elements ...
   __device__ void multiply_queries(Sums<8>& sums) const {
     constexpr bool half_of_queries = T::parts == 1;
-    const Turn turn{pairs.count - 1};
-    const Turn key_turn{before.last(work) ? keys.count - 1 : keys.count};
-    if (pairs.count > 0) wait(turn.of(shared + T::scores_here), turn.parity());
-    const std::uint64_t scores = tiles + Tile::on(T::score_gradients + turn.slot() * T::scores_bytes +
+    const PipelineState previous{pairs.count - 1};
+    const PipelineState key_state{before.last(work) ? keys.count - 1 : keys.count};
+    if (pairs.count > 0) wait(previous.of(shared + T::scores_here), previous.phase());
+    const std::uint64_t scores = tiles + Tile::on(T::score_gradients + previous.stage() * T::scores_bytes +
                                                   (half_of_queries ? half * T::scores_part : 0));
     const std::uint64_t tile =
-        tiles + Tile::on(T::keys + key_turn.slot() * T::keys_bytes + (half_of_queries ? 0 : half * T::keys_part));
+        tiles + Tile::on(T::keys + key_state.stage() * T::keys_bytes + (half_of_queries ? 0 : half * T::keys_part));
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < key_rows / 16; ++k) {
@@ -312,8 +312,8 @@ struct Worker {
   // ... and written, added to the partial sums, or stored as the first of them.
   __device__ void finish_queries(const Sums<8>& sums) const {
     if (pairs.count == 0) return;
-    arrive(Turn{pairs.count - 1}.of(shared + T::scores_done));
-    if (before.last(work)) arrive(Turn{keys.count - 1}.of(shared + T::keys_done));
+    arrive(PipelineState{pairs.count - 1}.of(shared + T::scores_done));
+    if (before.last(work)) arrive(PipelineState{keys.count - 1}.of(shared + T::keys_done));
     if (before.diagonal()) {
       const int row = before.i * T::query_rows + (T::parts == 1 ? half * 64 : 0);
       const int element = T::parts == 1 ? 0 : half * part;
@@ -361,13 +361,13 @@ struct Worker {
   template <bool Diagonal>
   __device__ void pass(const Pair<E>& pair) {
     const bool first = pair.first(work);
-    const std::uint64_t own_keys = tiles + Tile::on(T::keys + keys.slot() * T::keys_bytes + half * T::keys_part / 2);
+    const std::uint64_t own_keys = tiles + Tile::on(T::keys + keys.stage() * T::keys_bytes + half * T::keys_part / 2);
     const std::uint64_t own_values = own_keys + Tile::on(T::values - T::keys);
-    const std::uint64_t queries = tiles + Tile::on(T::queries + pairs.slot() * T::queries_bytes);
+    const std::uint64_t queries = tiles + Tile::on(T::queries + pairs.stage() * T::queries_bytes);
     const std::uint64_t gradients = queries + Tile::on(T::result_gradients - T::queries);
-    const Address row_statistics = shared + T::row_statistics + pairs.slot() * T::row_statistics_bytes;
-    if (first) wait(keys.of(shared + T::keys_here), keys.parity());
-    wait(pairs.of(shared + T::queries_here), pairs.parity());
+    const Address row_statistics = shared + T::row_statistics + pairs.stage() * T::row_statistics_bytes;
+    if (first) wait(keys.of(shared + T::keys_here), keys.phase());
+    wait(pairs.of(shared + T::queries_here), pairs.phase());
 
     Scores scores;
     Scores outer;  // result gradients · values

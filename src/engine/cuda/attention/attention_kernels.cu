@@ -79,7 +79,7 @@ void run_forward(Gpu& gpu, const Attention& op) {
   auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum);
   a.result = static_cast<T*>(op.result.data);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (tensor_cores_take(a.head_size)) return tensor_core_forward(gpu, a);
+    if (tensor_cores_support(a.head_size)) return tensor_core_forward(gpu, a);
   }
   plain_forward(gpu, a);
 }
@@ -97,7 +97,7 @@ void run_backward(Gpu& gpu, const AttentionBackward& op) {
       a, static_cast<const T*>(op.result.data), dots);
   check_launch("attention, sums of rows");
   if constexpr (std::is_same_v<T, bf16>) {
-    if (tensor_cores_take(a.head_size)) return tensor_core_backward(gpu, a);
+    if (tensor_cores_support(a.head_size)) return tensor_core_backward(gpu, a);
   }
   plain_backward(gpu, a);
 }

@@ -40,7 +40,7 @@ template <class T>
 void plain_backward(Gpu& gpu, const AttentionArguments<T>& arguments);
 
 // In attention_tensor_cores.cu.
-bool tensor_cores_take(int head_size);
+bool tensor_cores_support(int head_size);
 void tensor_core_forward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
 void tensor_core_backward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
 

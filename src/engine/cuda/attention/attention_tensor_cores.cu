@@ -320,7 +320,7 @@ void backward(Gpu& gpu, const Arguments& a) {
 
 }  // namespace
 
-bool tensor_cores_take(int head_size) { return head_size % 8 == 0 && head_size <= 128; }
+bool tensor_cores_support(int head_size) { return head_size % 8 == 0 && head_size <= 128; }
 
 void tensor_core_forward(Gpu& gpu, const Arguments& arguments) {
   arguments.head_size <= 64 ? forward<64>(gpu, arguments) : forward<128>(gpu, arguments);

@@ -60,8 +60,8 @@ struct CodeTile {
  private:
   // Chunks of 16 codes are swizzled from row to row, so that eight rows of a chunk spread over all banks.
   __device__ unsigned chunk_offset(unsigned place, unsigned chunk) const {
-    const unsigned turn = pitch == 64 ? place / 2 % 4 : place % 8;
-    return place * static_cast<unsigned>(pitch) + (chunk ^ turn) * 16;
+    const unsigned swizzle = pitch == 64 ? place / 2 % 4 : place % 8;
+    return place * static_cast<unsigned>(pitch) + (chunk ^ swizzle) * 16;
   }
 
   __device__ static void store(std::uint8_t* to, const unsigned (&words)[kRun / 4], bool whole, int valid) {

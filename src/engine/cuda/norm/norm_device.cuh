@@ -1,4 +1,5 @@
-// What the norm kernels share: how a row is spread over the warps of a team, and the arithmetic of one row.
+// Device code of the norm kernels: how a row is distributed over warps, reductions over it, and the arithmetic of a
+// row.
 #pragma once
 
 #include "engine/cuda/cast/code_tile.cuh"
@@ -7,14 +8,14 @@
 
 namespace quaver::cuda {
 
-constexpr int norm_tile_rows = 32;
+constexpr int norm_tile_rows = 32;  // rows whose columnwise codes are written together: 32 bytes of each column
 
-// Threads of a block whose teams have this many warps: whole teams.
+// Threads per block for teams of kWarps warps: a multiple of the team.
 template <int kWarps>
 constexpr int norm_threads = kWarps % 3 == 0 ? 192 : 256;
 
-// A team of kWarps warps holds one row, kVectors groups of eight elements per lane. kEven: rows end with a group, so
-// that a lane has all of a group or nothing.
+// A team of kWarps warps holds one row in registers, kVectors groups of eight elements per lane (16 bytes of BF16).
+// kEven: the row's length is a multiple of eight, so that no group is partly valid.
 template <int kVectors, int kWarps, bool kEven>
 struct Team {
   static constexpr int vectors = kVectors;
@@ -39,11 +40,12 @@ struct Team {
     }
   }
 
-  // Whether the team runs another iteration, for row r of a tile of so many. All teams run equally many, the last ones
-  // with no row where the tile ends early: racecheck reports barriers that only some teams reach as races.
+  // Whether the team runs another iteration, for row r of a tile of `rows`. All teams run the same number, some without
+  // a row at the end of a short tile: racecheck reports barriers that only some teams reach as races.
   __device__ bool has_round(int r, int rows) const { return r - index < rows; }
 
-  // Sums over the team's threads, which all call it. Two buffers alternate, so that one barrier per call is enough.
+  // All-reduce over the team's threads, which must all call it. Two buffers alternate, so that one barrier per call is
+  // enough.
   __device__ float2 sum(float2 value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -74,17 +76,17 @@ struct Team {
   }
 
  private:
-  // The values of the team's warps.
+  // All-gather of one value per warp through shared memory; each team has a named barrier of its own.
   template <class Value>
   __device__ const Value* share(Value value, Value (&parts)[2][32]) {
-    turn ^= 1;
-    Value* mine = parts[turn] + index * kWarps;
+    buffer ^= 1;
+    Value* mine = parts[buffer] + index * kWarps;
     if (lane == 0) mine[warp] = value;
     asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarps * 32) : "memory");
     return mine;
   }
 
-  int turn = 0;
+  int buffer = 0;
 };
 
 __device__ inline float sum_of(const float (&v)[8]) {
@@ -98,12 +100,12 @@ struct NormRow {
   __device__ float normal(float x) const { return __fmul_rn(__fsub_rn(x, mean), inverse_std); }
 };
 
-// Forward and backward must give the same bits: what backward requantizes is what forward cast.
+// y = x̂ · γ + β, without contraction into an FMA: what backward requantizes must have the bits that forward cast.
 __device__ inline float scaled_and_shifted(float normal, float gain, float shift) {
   return __fadd_rn(__fmul_rn(normal, gain), shift);
 }
 
-// Gains and shifts of a thread's columns: kept where it has few of them, reloaded for each row where it has more.
+// γ and β of a thread's columns: in registers for up to two vectors per lane, else reloaded for each row.
 template <int kVectors, bool kEven>
 struct Affine {
   const float* gains;
@@ -140,7 +142,7 @@ struct Affine {
   }
 };
 
-// What lies beyond a row's end must not be seen by a cast.
+// Zeros the elements beyond a row's end, so that neither amax nor counts see them.
 __device__ inline void clear_tail(float (&v)[8], int valid) {
   if (valid >= 8) return;
 #pragma unroll

@@ -1,3 +1,6 @@
+// AddNorm as one persistent kernel: residual add, layer or RMS norm, and the cast to FP8 (or a BF16/FP32 store). A
+// block takes tiles of norm_tile_rows rows; a team of warps holds a row in registers, so that the row is read once.
+// Rowwise codes go straight to memory; columnwise codes are transposed through a tile in shared memory.
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/norm/norm_device.cuh"
 #include "engine/cuda/norm/norm_launch.h"
@@ -13,19 +16,20 @@ struct Forward {
   const T* branch;  // null: sum = residual
   float keep;
   float add;
-  T* sum;  // null: it is the residual's own memory and stays as it is
+  T* sum;  // null: sum is the residual, which stays as it is
   float2* stats;
   const float* gain;
   const float* shift;
   float eps;
-  bool layer;
+  bool layer;  // layer norm; else RMS norm
   int rows;
   int cols;
-  int slots;  // of rows ahead, in shared memory behind the tile
+  int slots;  // stages of the row prefetch (norm_rows.cuh), in shared memory behind the tile
   FusedTarget out;
 };
 
-// What a thread has of a row, as floats: kept between the passes over it where that is eight numbers.
+// A thread's elements of a row as FP32. With one vector of eight they are unpacked once; with more, unpacking them
+// again in each pass over the row costs less than the registers would.
 template <class T, int V>
 struct Numbers {
   const Packed8<T> (&packed)[V];
@@ -44,6 +48,7 @@ struct Numbers {
   }
 };
 
+// Mean (zero for RMS norm) and 1/std of a row, in two passes over registers.
 template <class T, int V, class Team>
 __device__ NormRow measure(const Forward<T>& op, Team& team, const Numbers<T, V>& x) {
   const float scale = 1.0F / static_cast<float>(op.cols);
@@ -70,7 +75,7 @@ __device__ NormRow measure(const Forward<T>& op, Team& team, const Numbers<T, V>
   return {mean, rsqrtf(team.sum(square) * scale + op.eps)};
 }
 
-// residual and branch added up
+// keep · residual + add · branch, rounded to T
 template <class T>
 __device__ Packed8<T> join(const Forward<T>& op, const Packed8<T>& residual, const Packed8<T>& branch) {
   float a[8];
@@ -87,6 +92,7 @@ __device__ Packed8<T> join(const Forward<T>& op, const Packed8<T>& residual, con
   return Packed8<T>::pack(a);
 }
 
+// V vectors of eight per lane, W warps per row (Team); kFp8: `out` is FP8 with a scale that is known beforehand.
 template <class T, int V, int W, bool kEven, bool kFp8>
 __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kernel(const Forward<T> op) {
   extern __shared__ __align__(128) std::uint8_t memory[];
@@ -98,7 +104,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
   const Fp8Caster caster = Fp8Caster::into(op.out);
   const Affine<V, kEven> affine(op.gain, op.shift, op.cols, team);
   CastCounts counts;
-  unsigned long long seen = 0;
+  unsigned long long seen = 0;  // elements cast, of the statistics
   const int tiles = (op.rows + norm_tile_rows - 1) / norm_tile_rows;
   const auto load = [&](int row, const auto& fetch) {
     if (row >= op.rows) return;
@@ -114,7 +120,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
     const int rows = min(norm_tile_rows, op.rows - row0);
     for (int r = team.index; team.has_round(r, rows); r += team.count) {
       const Size first = offset_of(row0 + r, op.cols);
-      const int cols = r < rows ? op.cols : 0;
+      const int cols = r < rows ? op.cols : 0;  // no row left: the team only takes part in barriers
       Packed8<T> x[V] = {};
       in.advance(load);
       team.for_groups(cols, [&](int i, int col, int valid) {

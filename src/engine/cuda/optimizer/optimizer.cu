@@ -129,7 +129,7 @@ constexpr Size segment_size = warp_size * quad;  // of a warp: a block of a low-
 constexpr Size most_blocks = 2048;
 
 struct UpdateArguments {
-  Update update;
+  AdamWCoefficients coefficients;
   const float* gradient_factor;
   const GradientSummary* summary;
   void* weight;
@@ -194,12 +194,12 @@ __device__ void update_segment(const UpdateArguments& arguments, Size segment, f
     after[i] = before[i];
     v_root[i] = raised_from_zero<Moment>(v_root[i], scale2);
     const float gradient = decode_stored<Format::f32>(gradients.code[i]) * gradient_factor;
-    update_element(arguments.update, gradient, after[i], m[i], v_root[i]);
+    update_element(arguments.coefficients, gradient, after[i], m[i], v_root[i]);
   }
   store_moment<Moment>(arguments.moment1, m, place, segment);
   store_moment<Moment>(arguments.moment2_root, v_root, place, segment);
   store_weights<Weight>(arguments, place, after);
-  if (arguments.parts != nullptr) compare(arguments.update, before, m, after, place.valid, statistics);
+  if (arguments.parts != nullptr) compare(arguments.coefficients, before, m, after, place.valid, statistics);
 }
 
 __device__ UpdateStatistics sum_over_block(const UpdateStatistics& mine) {
@@ -262,14 +262,7 @@ StoredMoment stored_moment(const CodeMatrix& moment, RandomKey key, std::uint32_
 UpdateArguments arguments_of(const AdamW& op) {
   const bool blocks = is_low_precision(op.moment1.spec.format);
   UpdateArguments arguments{};
-  arguments.update = {op.value_limit > 0 ? op.value_limit : std::numeric_limits<float>::infinity(),
-                      op.learning_rate,
-                      op.beta1,
-                      op.beta2,
-                      op.epsilon,
-                      op.decay,
-                      1.0F / op.bias_correction1,
-                      1.0F / std::sqrt(op.bias_correction2)};
+  arguments.coefficients = coefficients_of(op);
   arguments.gradient_factor = op.gradient_factor;
   arguments.summary = op.summary;
   arguments.weight = op.weight.data;

@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <type_traits>
 
+#include "engine/adamw_coefficients.h"
 #include "engine/cuda/cast/cast_device.cuh"
 #include "engine/cuda/device/vectors.cuh"
 #include "engine/engine.h"
@@ -151,18 +152,8 @@ __device__ inline void store_moment(const StoredMoment& moment, const float (&x)
   }
 }
 
-struct Update {
-  float limit;
-  float learning_rate;
-  float beta1;
-  float beta2;
-  float epsilon;
-  float decay;
-  float correction1;       // 1 / (1 − β₁ᵗ)
-  float root_correction2;  // 1 / √(1 − β₂ᵗ)
-};
-
-__device__ inline void update_element(const Update& u, float gradient, float& weight, float& m, float& v_root) {
+__device__ inline void update_element(const AdamWCoefficients& u, float gradient, float& weight, float& m,
+                                      float& v_root) {
   float g = gradient > u.limit ? u.limit : gradient;
   g = g < -u.limit ? -u.limit : g;
   m = u.beta1 * m + (1 - u.beta1) * g;
@@ -181,7 +172,7 @@ __device__ inline float raised_from_zero(float v_root, float scale) {
   return v_root == 0 ? half_smallest * scale : v_root;
 }
 
-__device__ inline void compare(const Update& u, const float (&before)[quad], const float (&m)[quad],
+__device__ inline void compare(const AdamWCoefficients& u, const float (&before)[quad], const float (&m)[quad],
                                const float (&after)[quad], int valid, UpdateStatistics& statistics) {
   float weight2 = 0;
   float update2 = 0;

@@ -1,0 +1,53 @@
+#include "io/utf8.h"
+
+namespace quaver {
+
+CodePoint decode_utf8(std::string_view text, std::size_t position) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+  const std::uint32_t lead = byte(position);
+  if (lead < 0x80) return {lead, 1, true};
+  const CodePoint invalid{lead, 1, false};
+  const int length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  if (length == 0 || text.size() - position < static_cast<std::size_t>(length)) return invalid;
+
+  std::uint32_t value = lead & (0x7Fu >> length);
+  for (int i = 1; i < length; ++i) {
+    const std::uint32_t next = byte(position + static_cast<std::size_t>(i));
+    if ((next & 0xC0) != 0x80) return invalid;
+    value = (value << 6) | (next & 0x3F);
+  }
+  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return invalid;
+  return {value, length, true};
+}
+
+void append_utf8(std::uint32_t c, std::string& out) {
+  const auto put = [&](std::uint32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0 | (c >> 6));
+    put(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    put(0xE0 | (c >> 12));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  } else {
+    put(0xF0 | (c >> 18));
+    put(0x80 | ((c >> 12) & 0x3F));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  }
+}
+
+std::size_t find_invalid_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint point = decode_utf8(text, i);
+    if (!point.valid) return i;
+    i += static_cast<std::size_t>(point.bytes);
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace quaver

@@ -1,0 +1,25 @@
+// UTF-8 from bytes that nobody has checked: files, requests, settings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace quaver {
+
+struct CodePoint {
+  std::uint32_t value;
+  int bytes;   // how many bytes it takes; 1 for an invalid byte
+  bool valid;  // false: the byte starts no well-formed sequence (overlong, surrogate, truncated, beyond U+10FFFF)
+};
+
+// The code point at text[position]; position < text.size().
+CodePoint decode_utf8(std::string_view text, std::size_t position);
+
+void append_utf8(std::uint32_t code_point, std::string& out);
+
+// The position of the first invalid byte, or npos where the whole text is well-formed.
+std::size_t find_invalid_utf8(std::string_view text);
+
+}  // namespace quaver
