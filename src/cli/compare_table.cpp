@@ -150,7 +150,7 @@ ordered_json recipe_json(const Comparison& comparison, std::size_t index) {
 
 std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparison, SeedRows seeds) {
   std::vector<std::vector<std::string>> rows{{"recipe", "loss", "gap %", "weights", "activations", "optimizer",
-                                              "≤8 bit %", "ms/step", "tokens/s", "overflows", "skipped"}};
+                                              "≤8 bit %", "ms/step", comparison.speed_unit(), "overflows", "skipped"}};
   for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
     const RecipeMetrics& recipe = comparison.recipes[i];
     rows.push_back(recipe_row(comparison, i));
@@ -163,8 +163,9 @@ std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparis
 std::vector<std::string> comparison_notes(const Comparison& comparison) {
   std::vector<std::string> notes{base_note(comparison)};
   notes.emplace_back(comparison.loss_kind == LossKind::validation
-                         ? "loss: the last validation loss, nats per token"
-                         : "loss: the final training loss (mean over the last twentieth of the steps), nats per token");
+                         ? "loss: the last validation loss, "
+                         : "loss: the final training loss (mean over the last twentieth of the steps), ");
+  notes.back() += comparison.loss_unit();
   if (comparison.seeds > 1) {
     notes.back() += fmt::format("; mean ± σ (n − 1) of {} seeds", comparison.seeds);
     notes.emplace_back(

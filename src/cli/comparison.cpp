@@ -206,6 +206,7 @@ Comparison compare(const std::vector<Contender>& contenders, const std::string& 
   Comparison comparison;
   comparison.loss_kind = kind_of(contenders);
   comparison.is_base_chosen = !base.empty();
+  if (!contenders.empty()) comparison.data = contenders.front().config.data.kind;
   for (const Contender& contender : contenders) {
     comparison.recipes.push_back(recipe_of(contender, comparison.loss_kind));
     comparison.seeds = std::max(comparison.seeds, contender.runs.size());

@@ -83,8 +83,12 @@ struct Comparison {
   LossKind loss_kind = LossKind::training;  // validation where it was evaluated
   bool is_base_chosen = false;              // by the user; else the highest precision
   std::size_t seeds = 0;                    // per recipe
+  DataKind data = DataKind::dataset;
   std::optional<double> best_loss;
   std::vector<RecipeMetrics> recipes;
+
+  const char* loss_unit() const { return has_images(data) ? "nats per image" : "nats per token"; }
+  std::string speed_unit() const { return std::string(unit_of(data)) + "/s"; }
 };
 
 // Weight of the past in the smoothing of training losses.

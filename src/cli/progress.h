@@ -20,6 +20,7 @@ struct ProgressLine {
   double learning_rate = 0;
   double gradient_norm = 0;
   double tokens_per_second = 0;
+  std::string unit = "tok";    // what those are, in short
   double tflops = 0;           // 10^12 floating-point operations per second
   double narrow_percent = 0;   // share of those in formats of 8 bits or fewer
   std::int64_t overflows = 0;  // so far: tensors that overflowed

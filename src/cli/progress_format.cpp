@@ -56,7 +56,7 @@ std::vector<Field> bar_fields(const ProgressLine& line, std::optional<double> se
   fields.push_back({fmt::format("{:>{}}/{}", line.step, steps.size(), steps), 0});
   fields.push_back({fmt::format("loss {:.4f}", line.loss), 1, std::isfinite(line.loss) ? Tint::strong : Tint::bad});
   if (line.validation_loss) fields.push_back({fmt::format("val {:.4f}", *line.validation_loss), 4});
-  fields.push_back({fmt::format("{} tok/s", format_count(line.tokens_per_second)), 3});
+  fields.push_back({fmt::format("{} {}/s", format_count(line.tokens_per_second), line.unit), 3});
   fields.push_back({fmt::format("{} TFLOP/s", format_count(line.tflops)), 6});
   fields.push_back({fmt::format("8-bit {:.0f}%", line.narrow_percent), 7});
   if (line.overflows > 0) fields.push_back({fmt::format("overflow {}", line.overflows), 5, Tint::alarm});
@@ -152,10 +152,10 @@ std::string format_line(const ProgressLine& line, std::optional<double> seconds_
   const std::string steps = fmt::format("{}", line.steps);
   const std::string validation = line.validation_loss ? fmt::format("{:.4f}", *line.validation_loss) : "-";
   return fmt::format(
-      "step {:>{}}/{}  loss {:8.4f}  val {:>8}  lr {:.2e}  norm {:8.3f}  {:>5} tok/s  {:>6} TFLOP/s  8-bit {:5.1f}%  "
+      "step {:>{}}/{}  loss {:8.4f}  val {:>8}  lr {:.2e}  norm {:8.3f}  {:>5} {}/s  {:>6} TFLOP/s  8-bit {:5.1f}%  "
       "overflow {:4}  skipped {:3}  eta {:>6}",
       line.step, steps.size(), steps, line.loss, validation, line.learning_rate, line.gradient_norm,
-      format_count(line.tokens_per_second), format_count(line.tflops), line.narrow_percent, line.overflows,
+      format_count(line.tokens_per_second), line.unit, format_count(line.tflops), line.narrow_percent, line.overflows,
       line.skipped, left_text(seconds_left));
 }
 

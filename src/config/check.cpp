@@ -52,6 +52,13 @@ void check_parametrization(const Config& config) {
   }
 }
 
+void check_family(const Config& config) {
+  if (has_images(config.data.kind)) {
+    throw Error("data.kind names images, and model.family a language model, which reads tokens",
+                "set data.kind = dataset or synthetic");
+  }
+}
+
 void check_context(const Config& config) {
   if (config.train.context > config.model.context) {
     throw Error(
@@ -77,7 +84,18 @@ void check_precision(const PrecisionConfig& precision) {
 
 void check_data(const Config& config, Purpose purpose) {
   const DataConfig& data = config.data;
-  if (data.kind == DataKind::synthetic) {
+  if (data.kind == DataKind::synthetic_images) {
+    if (data.synthetic_classes > data.synthetic_pixels) {
+      throw Error(fmt::format("data.synthetic_classes = {} is more than data.synthetic_pixels = {}",
+                              data.synthetic_classes, data.synthetic_pixels),
+                  "each class has a pattern of its own, orthogonal to the others: choose more pixels");
+    }
+  } else if (data.kind == DataKind::idx) {
+    if (purpose == Purpose::training && data.path.empty()) {
+      throw Error("data.path is empty: there is nothing to train on",
+                  "set it to a folder with the four files of MNIST, or of a data set like it");
+    }
+  } else if (data.kind == DataKind::synthetic) {
     if (config.model.vocab != 0 && config.model.vocab < data.synthetic_vocab) {
       throw Error(fmt::format("model.vocab = {} is smaller than data.synthetic_vocab = {}", config.model.vocab,
                               data.synthetic_vocab),
@@ -110,6 +128,7 @@ void check(const Config& config, Purpose purpose) {
   for (const Key& key : schema()) conform(key, key.get(config), "config");
   check_heads(config.model);
   check_parametrization(config);
+  check_family(config);
   check_context(config);
   check_optim(config.optim);
   check_precision(config.precision);

@@ -201,14 +201,25 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
 void add_data(std::vector<Key>& keys) {
   using D = DataConfig;
   SectionKeys<D> data(keys, "data", &Config::data);
-  data.text("path", &D::path, "A folder written by `quaver data`, or a file of tokens.");
+  data.text("path", &D::path,
+            "A folder written by `quaver data`, or a file of tokens; for idx, a folder of IDX files.");
   data.text("valid_path", &D::valid_path,
             "A file of tokens to validate on; empty: the data set's own validation split.");
   data.text("tokenizer", &D::tokenizer, "For a bare file of tokens: bytes, or the path of a tokenizer.json.");
-  data.choice("kind", &D::kind, {{"dataset", DataKind::dataset}, {"synthetic", DataKind::synthetic}},
-              "dataset: read from path; synthetic: a generated language, for trials without data.");
+  data.choice("kind", &D::kind,
+              {{"dataset", DataKind::dataset},
+               {"synthetic", DataKind::synthetic},
+               {"idx", DataKind::idx},
+               {"synthetic-images", DataKind::synthetic_images}},
+              "dataset: tokens read from path; synthetic: a generated language; idx: images and labels as MNIST has "
+              "them, read from path; synthetic-images: generated images, whose best accuracy is known.");
   data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Vocabulary of the synthetic language.");
-  data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language.");
+  data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language or images.");
+  data.integer("synthetic_classes", &D::synthetic_classes, from(2, 1024), "Classes of the synthetic images.");
+  data.integer("synthetic_pixels", &D::synthetic_pixels, from(2, widest),
+               "Pixels of a synthetic image, at least as many as classes.");
+  data.number("synthetic_strength", &D::synthetic_strength, between(0, 1000),
+              "How far a synthetic image's pattern stands out, in standard deviations of the noise.");
 }
 
 void add_train(std::vector<Key>& keys) {

@@ -37,6 +37,19 @@ void check_shape(const ModelConfig& config) {
 
 }  // namespace
 
+ModelConfig for_data(ModelConfig config, const DataShape& data) {
+  if (data.vocab == 0) {
+    throw Error("the data has no tokens, and this model is a language model",
+                "choose data of another kind, or a classifier");
+  }
+  if (config.vocab == 0) config.vocab = rounded_up(data.vocab, 64);
+  if (config.vocab < data.vocab) {
+    throw Error(fmt::format("model.vocab = {} is smaller than the data's vocabulary of {}", config.vocab, data.vocab),
+                "raise model.vocab, or leave it 0 to take the data's");
+  }
+  return config;
+}
+
 ModelConfig resolved(ModelConfig config) {
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   const bool unit = config.parametrization != Parametrization::standard;

@@ -51,6 +51,17 @@ struct ModelConfig {
   Size base_width = 256;        // µnit: width at which the learning rate was chosen
 };
 
+// What of the data decides a model's shape; 0 where the data has no such thing.
+struct DataShape {
+  Size vocab = 0;     // tokens
+  Size features = 0;  // of one row, such as an image's pixels
+  Size classes = 0;
+};
+
+// The config with what it leaves to the data: a vocabulary that covers it, given or the data's rounded up to a multiple
+// of 64. Throws Error where the given one is too small, and where the model does not take such data.
+ModelConfig for_data(ModelConfig config, const DataShape& data);
+
 // The config with every "0: …" and automatic choice made. Throws Error where it cannot be. vocab must be set.
 ModelConfig resolved(ModelConfig config);
 

@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Config resolve(Config config, int data_vocab) {
-  config = resolve_shape(std::move(config), data_vocab);
+Config resolve(Config config, const DataShape& data) {
+  config = resolve_shape(std::move(config), data);
   // A run is looked at from other folders than the one it was started in.
   for (std::string* path :
        {&config.data.path, &config.data.valid_path, &config.precision.scales, &config.precision.localization}) {
@@ -51,7 +51,7 @@ double peak_learning_rate(const OptimConfig& optim, const Model& model) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice)
-    : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice)) {}
+    : Trainer(resolve(config, data.shape()), model_of, make_batches(data), engine, std::move(notice)) {}
 
 Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
                  Notice notice)
@@ -267,16 +267,25 @@ void Trainer::fill_report(StepReport& report) {
   report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
 }
 
-std::optional<double> Trainer::evaluate(Size batches) {
+std::optional<Validation> Trainer::validate(Size batches) {
   const BatchShape shape = context_.batch_shape();
   batches = batches_->validation_batches(batches, shape);
   if (batches == 0) return std::nullopt;
   BatchStorage storage;
+  Validation result;
   tally_.reset();
   for (Size i = 0; i < batches; ++i) {
-    add_evaluation_loss(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
+    const Batch batch = batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage);
+    add_evaluation_loss(batch, i);
+    result.rows += rows_with_loss(batch);
   }
-  return read_loss_sum() / static_cast<double>(batches * shape.batch * shape.sequence);
+  result.loss = read_loss_sum() / static_cast<double>(result.rows);
+  return result;
+}
+
+std::optional<double> Trainer::evaluate(Size batches) {
+  const std::optional<Validation> result = validate(batches);
+  return result ? std::optional(result->loss) : std::nullopt;
 }
 
 double Trainer::loss_sum(const Batch& batch, Size index) {

@@ -56,6 +56,11 @@ struct LossPoint {
   double loss = 0;
 };
 
+struct Validation {
+  double loss = 0;  // mean over the rows
+  Size rows = 0;    // that had a loss
+};
+
 struct MemoryUse {
   Size weights = 0;
   Size quantized_weights = 0;
@@ -83,8 +88,9 @@ class Trainer {
   bool finished() const { return step_ >= config_.train.steps; }
   Size steps_done() const { return step_; }
 
-  // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
-  std::optional<double> evaluate(Size batches);
+  // Over the validation batches; nothing about the run changes. Empty without validation data.
+  std::optional<Validation> validate(Size batches);
+  std::optional<double> evaluate(Size batches);  // the loss alone
 
   // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an
   // evaluation. Nothing about the run changes.

@@ -122,5 +122,12 @@ TEST(Check, ConfigsMadeByHandKeepEveryLimit) {
   EXPECT_THAT(refused_after([](Config& c) { c.preset = "unheard-of"; }), HasSubstr("preset"));
 }
 
+TEST(Check, LanguageModelsReadNoImages) {
+  for (const DataKind images : {DataKind::idx, DataKind::synthetic_images}) {
+    EXPECT_THAT(refused_after([&](Config& c) { c.data.kind = images, c.data.path = "mnist"; }),
+                AllOf(HasSubstr("data.kind"), HasSubstr("model.family")));
+  }
+}
+
 }  // namespace
 }  // namespace quaver
