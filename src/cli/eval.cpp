@@ -65,13 +65,17 @@ int evaluate_images(OpenedRun& run, const RunArguments& arguments) {
     const nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()},
                                          {"recipe", run.config.precision.recipe},
                                          {"validation_loss", result->loss},
+                                         {"validation_accuracy", result->accuracy.value()},
                                          {"images", result->rows}};
     fmt::print("{}\n", metrics.dump());
     return 0;
   }
-  fmt::print("step {}, {}: validation loss {:.5f} nats per image ({} images)\n", run.trainer->steps_done(),
-             text_of(run.config.precision), result->loss, result->rows);
-  if (run.data.best_loss) fmt::print("best possible: {:.5f}\n", *run.data.best_loss);
+  fmt::print("step {}, {}: validation loss {:.5f} nats per image, accuracy {:.2f}% ({} images)\n",
+             run.trainer->steps_done(), text_of(run.config.precision), result->loss, 100 * result->accuracy.value(),
+             result->rows);
+  if (run.data.best_loss && run.data.best_accuracy) {
+    fmt::print("best possible: {:.5f}, {:.2f}%\n", *run.data.best_loss, 100 * *run.data.best_accuracy);
+  }
   return 0;
 }
 

@@ -55,6 +55,7 @@ void Narrator::step(const StepReport& report, std::optional<double> validation_l
   line_.step = report.step;
   line_.loss = report.loss;
   line_.validation_loss = validation_loss;
+  line_.validation_accuracy = report.validation_accuracy;
   line_.learning_rate = report.learning_rate;
   line_.gradient_norm = report.gradient_norm;
   line_.tokens_per_second = static_cast<double>(report.tokens) / report.seconds;
@@ -74,6 +75,10 @@ void Narrator::conclude(const RunResult& result) {
     text += fmt::format("{} validation loss {:.4f}", result.final_train_loss ? "," : "", *result.final_validation_loss);
   }
   if (result.best_loss) text += fmt::format(" (best possible {:.4f})", *result.best_loss);
+  if (result.final_validation_accuracy) {
+    text += fmt::format(", validation accuracy {:.2f}%", 100 * *result.final_validation_accuracy);
+    if (result.best_accuracy) text += fmt::format(" (best possible {:.2f}%)", 100 * *result.best_accuracy);
+  }
   if (!result.losses.empty()) text += fmt::format(", {} {}/s", format_count(result.tokens_per_second), unit_);
   progress_.message(text);
   if (result.end == RunEnd::interrupted) {

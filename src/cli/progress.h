@@ -16,7 +16,8 @@ struct ProgressLine {
   std::int64_t step = 0;  // finished, of `steps`
   std::int64_t steps = 0;
   double loss = 0;
-  std::optional<double> validation_loss;  // on steps that were validated
+  std::optional<double> validation_loss;      // on steps that were validated
+  std::optional<double> validation_accuracy;  // … of a classifier
   double learning_rate = 0;
   double gradient_norm = 0;
   double tokens_per_second = 0;

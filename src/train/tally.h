@@ -1,4 +1,5 @@
-// What the micro-steps of a step add up in engine memory: the summed loss, and attention's largest logit.
+// What the micro-steps of a step add up in engine memory: the summed loss, attention's largest logit, and the
+// rows whose target was the likeliest.
 #pragma once
 
 #include <cstring>
@@ -14,7 +15,7 @@ class Tally {
   explicit Tally(Engine& engine) : engine_(engine), memory_(engine.device().allocate(sizeof(Sums))) {}
 
   void reset() {
-    sums_ = {0, -std::numeric_limits<float>::infinity()};
+    sums_ = {.max_logit = -std::numeric_limits<float>::infinity()};
     engine_.device().upload(&sums_, memory_.get(), sizeof(sums_));
   }
   // After the device's next synchronize() the sums are those of this moment.
@@ -26,15 +27,18 @@ class Tally {
   // As last read.
   double loss_sum() const { return sums_.loss; }
   float max_logit() const { return sums_.max_logit; }
+  std::uint64_t correct() const { return sums_.correct; }
 
   // In engine memory.
   double* device_loss_sum() const { return &device()->loss; }
   float* device_max_logit() const { return &device()->max_logit; }
+  std::uint64_t* device_correct() const { return &device()->correct; }
 
  private:
   struct Sums {
     double loss = 0;
     float max_logit = 0;
+    std::uint64_t correct = 0;
   };
   Sums* device() const { return reinterpret_cast<Sums*>(memory_.get()); }
 

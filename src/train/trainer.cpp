@@ -280,6 +280,9 @@ std::optional<Validation> Trainer::validate(Size batches) {
     result.rows += rows_with_loss(batch);
   }
   result.loss = read_loss_sum() / static_cast<double>(result.rows);
+  if (dynamic_cast<const LanguageModel*>(model_.get()) == nullptr) {
+    result.accuracy = static_cast<double>(tally_.correct()) / static_cast<double>(result.rows);
+  }
   return result;
 }
 
@@ -297,6 +300,7 @@ double Trainer::loss_sum(const Batch& batch, Size index) {
 void Trainer::add_evaluation_loss(const Batch& batch, Size index) {
   Step step = context_.make_step(Pass::evaluate);
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
+  step.correct = tally_.device_correct();
   model_->loss(step, batch, 1, tally_.device_loss_sum());
 }
 

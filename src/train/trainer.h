@@ -47,6 +47,8 @@ struct StepReport {
   double micro_steps_seconds = 0;
   double optimizer_seconds = 0;
 
+  std::optional<double> validation_accuracy;  // of a classifier, after a step that was validated
+
   bool sampled = false;                                            // full statistics were gathered
   double gradient_snr = std::numeric_limits<double>::quiet_NaN();  // of all gradients, where sampled
 };
@@ -57,8 +59,9 @@ struct LossPoint {
 };
 
 struct Validation {
-  double loss = 0;  // mean over the rows
-  Size rows = 0;    // that had a loss
+  double loss = 0;                      // mean over the rows
+  Size rows = 0;                        // that had a loss
+  std::optional<double> accuracy = {};  // of a classifier: the share of rows whose class was the likeliest
 };
 
 struct MemoryUse {

@@ -39,6 +39,7 @@ TrainingData open_synthetic_images(const DataConfig& config) {
   TrainingData data;
   auto train = std::make_unique<SyntheticImages>(options);
   data.best_loss = train->best_loss();
+  data.best_accuracy = train->best_accuracy();
   data.train_images = std::move(train);
   options.stream = 1;
   data.valid_images = std::make_unique<SyntheticImages>(options);

@@ -21,6 +21,7 @@ struct TrainingData {
   std::unique_ptr<ImageSource> valid_images;  // null: nothing to validate with
   DataIdentity identity;                      // equal for the same data at another path
   std::optional<double> best_loss;            // of a perfect model, where it is known
+  std::optional<double> best_accuracy;
 
   DataShape shape() const;
 };

@@ -1,6 +1,7 @@
 // Runs of the dense classifier: every recipe learns what no linear model can, and a resumed run ends in the same bytes.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,9 +57,12 @@ TEST_P(MlpRun, LearnsWhatNoLinearModelCan) {
   Trainer trainer(config, data, *engine, [](const std::string&) {});
   EXPECT_NEAR(trainer.evaluate(8).value(), std::log(4), 0.1);
   while (!trainer.finished()) trainer.step();
-  const double loss = trainer.evaluate(8).value();
-  EXPECT_LT(loss, 0.6 * std::log(4)) << "a linear model stays at log 4";
-  EXPECT_GT(loss, 0.5 * data.best_loss.value());
+  const Validation end = trainer.validate(8).value();
+  EXPECT_LT(end.loss, 0.6 * std::log(4)) << "a linear model stays at log 4";
+  EXPECT_GT(end.loss, 0.5 * data.best_loss.value());
+  EXPECT_EQ(end.rows, 512);
+  EXPECT_GT(end.accuracy.value(), 0.75) << "a linear model guesses one in four";
+  EXPECT_LT(end.accuracy.value(), data.best_accuracy.value() + 0.02);
 }
 
 TEST_P(MlpRun, AResumedRunEndsInTheSameBytes) {
@@ -96,6 +100,32 @@ TEST(MlpRunRules, AnImageIsASequenceOfOne) {
   EXPECT_EQ(trainer.step().tokens, 64);
   const std::vector<std::int32_t> tokens{1, 2};
   EXPECT_THROW(trainer.next_token_logits(tokens), Error);
+}
+
+TEST(MlpRunRules, ItsAccuracyIsInItsMetricsAndItsResult) {
+  const TemporaryFolder folder;
+  Config config = mlp_config("fp32", folder.path() / "run");
+  config.train.steps = 4;
+  config.train.eval_every = 2;
+  config.run.store.clear();
+  const RunResult result = run_training(config, {});
+  std::vector<nlohmann::json> validated;
+  std::ifstream lines(folder.path() / "run" / "metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto entry = nlohmann::json::parse(line);
+    EXPECT_EQ(entry.contains("validation_accuracy"), entry.contains("validation_loss"));
+    if (entry.contains("validation_accuracy")) validated.push_back(entry);
+  }
+  ASSERT_EQ(validated.size(), 2U);
+  EXPECT_EQ(validated.back()["validation_accuracy"].get<double>(), result.final_validation_accuracy.value());
+  EXPECT_GT(result.best_accuracy.value(), 0.9);
+}
+
+TEST(MlpRunRules, ALanguageModelHasNoAccuracy) {
+  const TemporaryFolder folder;
+  const RunResult result = run_training(miniature_config("fp32", folder.path() / "run"), {});
+  EXPECT_TRUE(result.final_validation_loss);
+  EXPECT_FALSE(result.final_validation_accuracy);
 }
 
 TEST(MlpRunRules, ResumingOnOtherImagesIsRefused) {
