@@ -84,7 +84,7 @@ ModelConfig for_data(ModelConfig config, const DataShape& data) {
 }
 
 ModelConfig resolved(ModelConfig config) {
-  if (config.family == Family::mlp) return resolved_mlp(std::move(config));
+  if (config.family == Family::mlp) return resolved_mlp(config);
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   const bool unit = config.parametrization != Parametrization::standard;
   if (config.vocab <= 0) throw Error("the model's vocabulary is not known", "set model.vocab or give a data set");
