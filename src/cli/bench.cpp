@@ -8,7 +8,6 @@
 
 #include "cli/progress.h"
 #include "config/load.h"
-#include "data/random_tokens.h"
 #include "io/file_io.h"
 #include "models/factory.h"
 #include "quaver/error.h"
@@ -54,7 +53,7 @@ bool lacks_scales(const Config& config) {
       precision.static_gradient_scale != defaults.static_gradient_scale) {
     return false;
   }
-  const Config resolved = resolve_shape(config, static_cast<int>(config.model.vocab));
+  const Config resolved = resolve_shape(config, {.vocab = config.model.vocab});
   const Plan plan = make_plan(precision, make_model(resolved.model)->layers());
   return std::any_of(plan.rows.begin(), plan.rows.end(),
                      [](const PlanRow& row) { return row.spec.rows.policy == ScalePolicy::fixed; });
@@ -181,17 +180,16 @@ Config benchmark_config(const ConfigArguments& arguments) {
   if (arguments.files.empty()) settings = {"preset=gpt-350m", "precision.recipe=fp8-delayed", "train.batch=64"};
   settings.insert(settings.end(), arguments.settings.begin(), arguments.settings.end());
   Config config = load_config({.files = arguments.files, .texts = {}, .flags = settings});
+  if (has_images(config.data.kind)) {
+    throw Error("bench step measures language models, on random tokens, and data.kind names images",
+                "choose a preset of a language model");
+  }
   if (config.model.vocab == 0) config.model.vocab = 256;
   if (config.train.context == 0) config.train.context = config.model.context;
   return config;
 }
 
-TrainingData benchmark_data(const Config& config) {
-  TrainingData data;
-  data.vocab = static_cast<int>(config.model.vocab);
-  data.train = std::make_unique<RandomTokens>(data.vocab, config.train.seed);
-  return data;
-}
+TrainingData benchmark_data(const Config& config) { return stand_in_data(config, config.model.vocab); }
 
 // One trainer after the other: each has the device's memory to itself.
 int bench_step_verb(const BenchArguments& arguments) {

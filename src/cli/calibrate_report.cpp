@@ -169,8 +169,8 @@ void add_drift(report::Page& page, const Drift& drift, const std::string& agains
 }
 
 std::string summary_of(const Calibration& calibration) {
-  return fmt::format("{} · {} batches, {} tokens · for {}", calibration.source, calibration.steps.size(),
-                     format_count(static_cast<double>(calibration.tokens)), calibration.recipe);
+  return fmt::format("{} · {} batches, {} {} · for {}", calibration.source, calibration.steps.size(),
+                     format_count(static_cast<double>(calibration.tokens)), calibration.unit, calibration.recipe);
 }
 
 }  // namespace
@@ -259,7 +259,7 @@ std::string calibration_report(const Calibration& calibration, const std::option
       {"weights", calibration.source},
       {"steps", warmed_up ? fmt::format("{} to {}, trained in between", calibration.first_step, calibration.last_step)
                           : std::to_string(calibration.first_step)},
-      {"batches", fmt::format("{} ({} tokens)", calibration.steps.size(), calibration.tokens)},
+      {"batches", fmt::format("{} ({} {})", calibration.steps.size(), calibration.tokens, calibration.unit)},
       {"loss", fmt::format("{:.4f} first, {:.4f} last batch", calibration.losses.front(), calibration.losses.back())},
       {"scales", fmt::format("for {}: percentile {:g}, 2^{} of headroom", calibration.recipe, calibration.percentile,
                              calibration.margin)},

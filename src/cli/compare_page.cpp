@@ -38,7 +38,7 @@ report::LineChart loss_chart(const Comparison& comparison) {
   report::LineChart chart;
   chart.title = "Training loss";
   chart.x_label = "step";
-  chart.y_label = with_seeds(comparison, "nats per token");
+  chart.y_label = with_seeds(comparison, comparison.loss_unit());
   chart.smoothing = comparison.seeds > 1 ? 0 : loss_smoothing;  // of several seeds each is smoothed already
   for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
     chart.series.push_back(series_of(comparison, i, comparison.recipes[i].train_loss));
@@ -52,7 +52,7 @@ report::LineChart gap_chart(const Comparison& comparison) {
   report::LineChart chart;
   chart.title = "Validation loss against the base";
   chart.x_label = "step";
-  chart.y_label = with_seeds(comparison, "difference in nats per token");
+  chart.y_label = with_seeds(comparison, std::string("difference in ") + comparison.loss_unit());
   for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
     chart.series.push_back(series_of(comparison, i, comparison.recipes[i].validation_gap));
   }
@@ -121,9 +121,9 @@ report::BarChart time_chart(const Comparison& comparison) {
 }
 
 // Layer × operand, colored by format: what the plan of one recipe looks like.
-report::HeatGrid precision_map(const Contender& contender, int vocab) {
-  ModelConfig model = contender.config.model;
-  model.vocab = model.vocab > 0 ? model.vocab : vocab;
+report::HeatGrid precision_map(const Contender& contender) {
+  constexpr Size any_vocab = 64;
+  ModelConfig model = for_data(contender.config.model, stand_in_data(contender.config, any_vocab).shape());
   model.parametrization = Parametrization::automatic;
   model.init = Init::automatic;
   model.tie_head = TieHead::automatic;
@@ -152,7 +152,7 @@ report::Table seed_table(const Comparison& comparison) {
     return value ? fmt::format(fmt::runtime(format), *value) : std::string("–");
   };
   std::vector<std::vector<std::string>> rows{{"run", "status", "final training loss", "validation loss", "gap %",
-                                              "ms/step", "tokens/s", "overflows", "skipped"}};
+                                              "ms/step", comparison.speed_unit(), "overflows", "skipped"}};
   for (const RecipeMetrics& recipe : comparison.recipes) {
     const bool is_base = &comparison.recipes[recipe.base] == &recipe;
     for (const SeedMetrics& seed : recipe.seeds) {
@@ -210,7 +210,7 @@ std::string comparison_report(const std::vector<Contender>& contenders, const Co
                 "A matrix product counts under the higher precision of its operands' formats.");
   for (const Contender& contender : contenders) {
     page.details(contender.label, [&](report::Page& inner) {
-      inner.figure(report::to_svg(precision_map(contender, 64)),
+      inner.figure(report::to_svg(precision_map(contender)),
                    "Fprop reads x and w, dgrad dy and w columnwise, wgrad dy columnwise and x columnwise.");
     });
   }

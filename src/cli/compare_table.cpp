@@ -1,4 +1,5 @@
 // A comparison in words: rows and notes for the terminal and the report, and the JSON.
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,13 @@ std::string mean_text(const std::optional<MeanOverSeeds>& value, int decimals, b
   const std::string mean =
       with_sign ? fmt::format("{:+.{}f}", value->mean, decimals) : fmt::format("{:.{}f}", value->mean, decimals);
   return value->deviation ? fmt::format("{} ± {:.{}f}", mean, *value->deviation, decimals) : mean;
+}
+
+std::string accuracy_text(std::optional<MeanOverSeeds> share) {
+  if (!share) return unknown;
+  share->mean *= 100;
+  if (share->deviation) *share->deviation *= 100;
+  return mean_text(share, 2, false);
 }
 
 std::string gap_of(const Comparison& comparison, std::size_t index) {
@@ -104,6 +112,7 @@ ordered_json seed_json(const SeedMetrics& seed) {
   object["final_loss"] = number(seed.loss);
   object["final_train_loss"] = number(seed.train_loss);
   object["final_validation_loss"] = number(seed.validation_loss);
+  if (seed.accuracy) object["final_validation_accuracy"] = *seed.accuracy;
   object["gap_percent"] = number(seed.gap_percent);
   object["seconds_per_step"] = seed.seconds_per_step;
   object["tokens_per_second"] = seed.tokens_per_second;
@@ -133,6 +142,7 @@ ordered_json recipe_json(const Comparison& comparison, std::size_t index) {
                       {"seconds_per_step", mean_of(recipe.seconds_per_step)},
                       {"seconds_per_step_deviation", deviation_of(recipe.seconds_per_step)},
                       {"tokens_per_second", mean_of(recipe.tokens_per_second)}};
+  if (recipe.accuracy) object["final_validation_accuracy"] = recipe.accuracy->mean;
   if (recipe.example != nullptr) {
     const MemoryUse& memory = recipe.example->memory;
     object["weights_bytes"] = memory.weights + memory.quantized_weights;
@@ -146,25 +156,41 @@ ordered_json recipe_json(const Comparison& comparison, std::size_t index) {
   return object;
 }
 
+// A column of its own for classifiers, behind the gap.
+void add_accuracies(std::vector<std::vector<std::string>>& rows, const std::vector<std::string>& accuracies) {
+  constexpr std::ptrdiff_t column = 3;
+  if (std::ranges::all_of(accuracies, [](const std::string& text) { return text == unknown || text.empty(); })) return;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].insert(rows[i].begin() + column, i == 0 ? "accuracy %" : accuracies[i - 1]);
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparison, SeedRows seeds) {
   std::vector<std::vector<std::string>> rows{{"recipe", "loss", "gap %", "weights", "activations", "optimizer",
-                                              "≤8 bit %", "ms/step", "tokens/s", "overflows", "skipped"}};
+                                              "≤8 bit %", "ms/step", comparison.speed_unit(), "overflows", "skipped"}};
+  std::vector<std::string> accuracies;
   for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
     const RecipeMetrics& recipe = comparison.recipes[i];
     rows.push_back(recipe_row(comparison, i));
+    accuracies.push_back(accuracy_text(recipe.accuracy));
     if (seeds == SeedRows::left_out || recipe.seeds.size() < 2) continue;
-    for (const SeedMetrics& seed : recipe.seeds) rows.push_back(seed_row(seed, recipe.base == i));
+    for (const SeedMetrics& seed : recipe.seeds) {
+      rows.push_back(seed_row(seed, recipe.base == i));
+      accuracies.push_back(seed.accuracy ? fmt::format("{:.2f}", 100 * *seed.accuracy) : "");
+    }
   }
+  add_accuracies(rows, accuracies);
   return rows;
 }
 
 std::vector<std::string> comparison_notes(const Comparison& comparison) {
   std::vector<std::string> notes{base_note(comparison)};
   notes.emplace_back(comparison.loss_kind == LossKind::validation
-                         ? "loss: the last validation loss, nats per token"
-                         : "loss: the final training loss (mean over the last twentieth of the steps), nats per token");
+                         ? "loss: the last validation loss, "
+                         : "loss: the final training loss (mean over the last twentieth of the steps), ");
+  notes.back() += comparison.loss_unit();
   if (comparison.seeds > 1) {
     notes.back() += fmt::format("; mean ± σ (n − 1) of {} seeds", comparison.seeds);
     notes.emplace_back(
@@ -184,6 +210,9 @@ std::vector<std::string> comparison_notes(const Comparison& comparison) {
     }
   }
   if (comparison.best_loss) notes.push_back(fmt::format("best possible loss: {:.4f}", *comparison.best_loss));
+  if (comparison.best_accuracy) {
+    notes.push_back(fmt::format("best possible accuracy: {:.2f} %", 100 * *comparison.best_accuracy));
+  }
   return notes;
 }
 

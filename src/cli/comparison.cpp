@@ -75,6 +75,7 @@ SeedMetrics metrics_of(const SeedRun& run, LossKind kind) {
   metrics.train_loss = finite(run.result.final_train_loss);
   metrics.validation_loss = finite(run.result.final_validation_loss);
   metrics.loss = kind == LossKind::validation ? metrics.validation_loss : metrics.train_loss;
+  metrics.accuracy = run.result.final_validation_accuracy;
   metrics.seconds_per_step = run.result.seconds_per_step;
   metrics.tokens_per_second = run.result.tokens_per_second;
   metrics.overflows = run.result.overflows;
@@ -153,6 +154,7 @@ RecipeMetrics recipe_of(const Contender& contender, LossKind kind) {
     curves.push_back(contender.runs.size() > 1 ? smoothed(run.result.losses) : run.result.losses);
   }
   recipe.loss = mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return each.loss; });
+  recipe.accuracy = mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return each.accuracy; });
   recipe.seconds_per_step =
       mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return std::optional(each.seconds_per_step); });
   recipe.tokens_per_second =
@@ -206,11 +208,13 @@ Comparison compare(const std::vector<Contender>& contenders, const std::string& 
   Comparison comparison;
   comparison.loss_kind = kind_of(contenders);
   comparison.is_base_chosen = !base.empty();
+  if (!contenders.empty()) comparison.data = contenders.front().config.data.kind;
   for (const Contender& contender : contenders) {
     comparison.recipes.push_back(recipe_of(contender, comparison.loss_kind));
     comparison.seeds = std::max(comparison.seeds, contender.runs.size());
     const RunResult* example = comparison.recipes.back().example;
     if (example != nullptr && !comparison.best_loss) comparison.best_loss = example->best_loss;
+    if (example != nullptr && !comparison.best_accuracy) comparison.best_accuracy = example->best_accuracy;
   }
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     RecipeMetrics& recipe = comparison.recipes[i];

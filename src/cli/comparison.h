@@ -52,6 +52,7 @@ struct SeedMetrics {
   std::optional<double> train_loss;       // RunResult::final_train_loss
   std::optional<double> validation_loss;  // the last one
   std::optional<double> loss;             // the one of the two that is compared
+  std::optional<double> accuracy;         // in validation, of a classifier
   std::optional<double> gap_percent;      // to the base at this seed, where both completed
   double seconds_per_step = 0;
   double tokens_per_second = 0;
@@ -67,6 +68,7 @@ struct RecipeMetrics {
   std::vector<SeedMetrics> seeds;
   std::size_t completed = 0;
   std::optional<MeanOverSeeds> loss;
+  std::optional<MeanOverSeeds> accuracy;     // of classifiers
   std::optional<MeanOverSeeds> gap_percent;  // of the gaps seed by seed; zero for a base
   std::optional<MeanOverSeeds> seconds_per_step;
   std::optional<MeanOverSeeds> tokens_per_second;
@@ -83,8 +85,13 @@ struct Comparison {
   LossKind loss_kind = LossKind::training;  // validation where it was evaluated
   bool is_base_chosen = false;              // by the user; else the highest precision
   std::size_t seeds = 0;                    // per recipe
+  DataKind data = DataKind::dataset;
   std::optional<double> best_loss;
+  std::optional<double> best_accuracy;
   std::vector<RecipeMetrics> recipes;
+
+  const char* loss_unit() const { return has_images(data) ? "nats per image" : "nats per token"; }
+  std::string speed_unit() const { return std::string(unit_of(data)) + "/s"; }
 };
 
 // Weight of the past in the smoothing of training losses.

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -50,6 +51,34 @@ Evaluation evaluate_validation_data(OpenedRun& run, const RunArguments& argument
   return {run.trainer->evaluate(batches).value() * static_cast<double>(tokens), tokens, std::nullopt};
 }
 
+// Every validation image once, or of endless ones as many as a run validates with.
+int evaluate_images(OpenedRun& run, const RunArguments& arguments) {
+  if (!arguments.text.empty()) {
+    throw Error(arguments.run + ": it was trained on images, so text has no meaning to it",
+                "leave out --text, or evaluate a run that was trained on text");
+  }
+  const bool endless = run.data.valid_images != nullptr && run.data.valid_images->images() == 0;
+  const Size all = endless ? run.trainer->config().train.eval_batches : std::numeric_limits<Size>::max();
+  const auto result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all);
+  if (!result) throw Error(arguments.run + ": there are no validation images", "put t10k-… files beside the others");
+  if (arguments.output == Output::json) {
+    const nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()},
+                                         {"recipe", run.config.precision.recipe},
+                                         {"validation_loss", result->loss},
+                                         {"validation_accuracy", result->accuracy.value()},
+                                         {"images", result->rows}};
+    fmt::print("{}\n", metrics.dump());
+    return 0;
+  }
+  fmt::print("step {}, {}: validation loss {:.5f} nats per image, accuracy {:.2f}% ({} images)\n",
+             run.trainer->steps_done(), text_of(run.config.precision), result->loss, 100 * result->accuracy.value(),
+             result->rows);
+  if (run.data.best_loss && run.data.best_accuracy) {
+    fmt::print("best possible: {:.5f}, {:.2f}%\n", *run.data.best_loss, 100 * *run.data.best_accuracy);
+  }
+  return 0;
+}
+
 void print_json(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
   const PrecisionConfig& precision = run.config.precision;
   nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
@@ -76,6 +105,7 @@ void print_text(const OpenedRun& run, const RunArguments& arguments, const Evalu
 int eval_verb(const RunArguments& arguments) {
   const auto run = open_run(arguments.run, arguments.settings, arguments.step,
                             [](const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); });
+  if (run->data.train_images != nullptr) return evaluate_images(*run, arguments);
   EvaluationOptions options;
   if (arguments.batches > 0) options.batches = arguments.batches;
   options.tokenizer = run->data.tokenizer.get();

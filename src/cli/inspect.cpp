@@ -16,6 +16,7 @@
 #include "models/factory.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
+#include "train/resolved_config.h"
 #include "train/run.h"
 
 namespace quaver {
@@ -34,11 +35,10 @@ void print_presets() {
 
 void print_plan(const ConfigArguments& arguments) {
   Config config = load_config({.files = arguments.files, .texts = {}, .flags = arguments.settings});
-  if (config.model.vocab == 0) config.model.vocab = 320;  // bytes, rounded up: the shares depend on it a little
-  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
-    config.model.parametrization = Parametrization::umup;
-  }
-  const std::vector<LayerShape> layers = make_model(resolved(config.model))->layers();
+  constexpr Size bytes = 320;  // rounded up: the shares depend on it a little
+  const DataShape data = stand_in_data(config, bytes).shape();
+  config = resolve_shape(std::move(config), data);
+  const std::vector<LayerShape> layers = make_model(config.model)->layers();
   const Plan plan = make_plan(config.precision, layers);
   std::size_t width = 0;
   for (const PlanRow& row : plan.rows) {

@@ -183,9 +183,10 @@ std::string localization_table(const Localization& localization) {
 }
 
 std::string localization_report(const Localization& localization, const std::string& plan) {
-  report::Page page("Localization",
-                    fmt::format("{} · {} · {} batches, {} tokens", localization.source, localization.recipe,
-                                localization.batches, format_count(static_cast<double>(localization.tokens))));
+  report::Page page(
+      "Localization",
+      fmt::format("{} · {} · {} batches, {} {}", localization.source, localization.recipe, localization.batches,
+                  format_count(static_cast<double>(localization.tokens)), localization.unit));
   const PlanTrial& chosen = localization.chosen;
   page.headlines(std::vector<report::Headline>{
       {"in low precision", fmt::format("{:.1f} %", 100 * chosen.low_precision_share),

@@ -14,8 +14,10 @@ ProgressOptions options_for(const Config& config, Output output) {
 
 }  // namespace
 
-Narrator::Narrator(const Config& config, Output output) : output_(output), progress_(options_for(config, output)) {
+Narrator::Narrator(const Config& config, Output output)
+    : output_(output), unit_(unit_of(config.data.kind)), progress_(options_for(config, output)) {
   line_.steps = config.train.steps;
+  line_.unit = has_images(config.data.kind) ? "img" : "tok";
 }
 
 RunObserver Narrator::observer() {
@@ -42,9 +44,9 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const MemoryUse memory = trainer.memory();
   const double parameters = static_cast<double>(memory.gradients) / 4;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {} tokens per step · {} of memory", config.preset, format_count(parameters),
+      "{} · {} parameters · {} · {} {} per step · {} of memory", config.preset, format_count(parameters),
       config.precision.recipe,
-      format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)),
+      format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));
   if (first_step == 0) progress_.message(summary(trainer.plan()));
 }
@@ -53,6 +55,7 @@ void Narrator::step(const StepReport& report, std::optional<double> validation_l
   line_.step = report.step;
   line_.loss = report.loss;
   line_.validation_loss = validation_loss;
+  line_.validation_accuracy = report.validation_accuracy;
   line_.learning_rate = report.learning_rate;
   line_.gradient_norm = report.gradient_norm;
   line_.tokens_per_second = static_cast<double>(report.tokens) / report.seconds;
@@ -72,7 +75,11 @@ void Narrator::conclude(const RunResult& result) {
     text += fmt::format("{} validation loss {:.4f}", result.final_train_loss ? "," : "", *result.final_validation_loss);
   }
   if (result.best_loss) text += fmt::format(" (best possible {:.4f})", *result.best_loss);
-  if (!result.losses.empty()) text += fmt::format(", {} tokens/s", format_count(result.tokens_per_second));
+  if (result.final_validation_accuracy) {
+    text += fmt::format(", validation accuracy {:.2f}%", 100 * *result.final_validation_accuracy);
+    if (result.best_accuracy) text += fmt::format(" (best possible {:.2f}%)", 100 * *result.best_accuracy);
+  }
+  if (!result.losses.empty()) text += fmt::format(", {} {}/s", format_count(result.tokens_per_second), unit_);
   progress_.message(text);
   if (result.end == RunEnd::interrupted) {
     progress_.message(fmt::format("continue with: quaver train --resume {}", result.directory.string()));

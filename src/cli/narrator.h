@@ -22,6 +22,7 @@ class Narrator {
   void step(const StepReport& report, std::optional<double> validation_loss);
 
   Output output_;
+  std::string unit_;  // what a step has so many of
   Progress progress_;
   ProgressLine line_;
   const Trainer* trainer_ = nullptr;

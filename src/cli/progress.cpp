@@ -92,9 +92,11 @@ void Progress::update(const ProgressLine& line) {
     started_at_ = updated_at_;
   }
   const auto known_validation = last_.validation_loss;
+  const auto known_accuracy = last_.validation_accuracy;
   last_ = line;
   if (options_.mode == ProgressMode::bar) {
     if (!last_.validation_loss) last_.validation_loss = known_validation;
+    if (!last_.validation_accuracy) last_.validation_accuracy = known_accuracy;
     bar_is_stale_ = true;
     const bool is_last = line.step >= line.steps;
     if (!bar_is_drawn_ || is_last || updated_at_ - drawn_at_ >= redraw_interval) redraw();

@@ -16,10 +16,12 @@ struct ProgressLine {
   std::int64_t step = 0;  // finished, of `steps`
   std::int64_t steps = 0;
   double loss = 0;
-  std::optional<double> validation_loss;  // on steps that were validated
+  std::optional<double> validation_loss;      // on steps that were validated
+  std::optional<double> validation_accuracy;  // … of a classifier
   double learning_rate = 0;
   double gradient_norm = 0;
   double tokens_per_second = 0;
+  std::string unit = "tok";          // what those are, in short
   double tflops = 0;                 // 10^12 floating-point operations per second
   double low_precision_percent = 0;  // share of those in formats of 8 bits or fewer
   std::int64_t overflows = 0;        // so far: tensors that overflowed

@@ -56,7 +56,8 @@ std::vector<Field> bar_fields(const ProgressLine& line, std::optional<double> se
   fields.push_back({fmt::format("{:>{}}/{}", line.step, steps.size(), steps), 0});
   fields.push_back({fmt::format("loss {:.4f}", line.loss), 1, std::isfinite(line.loss) ? Tint::strong : Tint::bad});
   if (line.validation_loss) fields.push_back({fmt::format("val {:.4f}", *line.validation_loss), 4});
-  fields.push_back({fmt::format("{} tok/s", format_count(line.tokens_per_second)), 3});
+  if (line.validation_accuracy) fields.push_back({fmt::format("accuracy {:.2f}%", 100 * *line.validation_accuracy), 4});
+  fields.push_back({fmt::format("{} {}/s", format_count(line.tokens_per_second), line.unit), 3});
   fields.push_back({fmt::format("{} TFLOP/s", format_count(line.tflops)), 6});
   fields.push_back({fmt::format("8-bit {:.0f}%", line.low_precision_percent), 7});
   if (line.overflows > 0) fields.push_back({fmt::format("overflow {}", line.overflows), 5, Tint::alarm});
@@ -151,12 +152,14 @@ std::string format_bar(const ProgressLine& line, std::optional<double> seconds_l
 std::string format_line(const ProgressLine& line, std::optional<double> seconds_left) {
   const std::string steps = fmt::format("{}", line.steps);
   const std::string validation = line.validation_loss ? fmt::format("{:.4f}", *line.validation_loss) : "-";
+  const std::string accuracy =
+      line.validation_accuracy ? fmt::format("  accuracy {:.2f}%", 100 * *line.validation_accuracy) : "";
   return fmt::format(
-      "step {:>{}}/{}  loss {:8.4f}  val {:>8}  lr {:.2e}  norm {:8.3f}  {:>5} tok/s  {:>6} TFLOP/s  8-bit {:5.1f}%  "
-      "overflow {:4}  skipped {:3}  eta {:>6}",
+      "step {:>{}}/{}  loss {:8.4f}  val {:>8}  lr {:.2e}  norm {:8.3f}  {:>5} {}/s  {:>6} TFLOP/s  8-bit {:5.1f}%  "
+      "overflow {:4}  skipped {:3}  eta {:>6}{}",
       line.step, steps.size(), steps, line.loss, validation, line.learning_rate, line.gradient_norm,
-      format_count(line.tokens_per_second), format_count(line.tflops), line.low_precision_percent, line.overflows,
-      line.skipped, left_text(seconds_left));
+      format_count(line.tokens_per_second), line.unit, format_count(line.tflops), line.low_precision_percent,
+      line.overflows, line.skipped, left_text(seconds_left), accuracy);
 }
 
 std::string format_json(const ProgressLine& line, std::optional<double> seconds_left) {
@@ -166,6 +169,7 @@ std::string format_json(const ProgressLine& line, std::optional<double> seconds_
   object["steps"] = line.steps;
   object["loss"] = line.loss;
   if (line.validation_loss) object["validation_loss"] = *line.validation_loss;
+  if (line.validation_accuracy) object["validation_accuracy"] = *line.validation_accuracy;
   object["learning_rate"] = line.learning_rate;
   object["gradient_norm"] = line.gradient_norm;
   object["tokens_per_second"] = line.tokens_per_second;

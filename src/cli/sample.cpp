@@ -10,6 +10,10 @@ namespace quaver {
 int sample_verb(const SampleArguments& arguments) {
   const auto run = open_run(arguments.run, arguments.settings, arguments.step,
                             [](const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); });
+  if (run->data.train_images != nullptr) {
+    throw Error(arguments.run + ": its model classifies images, so there is no text to sample",
+                "sample a run that was trained on text, or classify with `quaver eval`");
+  }
   if (run->data.tokenizer == nullptr) {
     throw Error(arguments.run + ": its data has no tokenizer, so there is no text to sample",
                 "sample a run that was trained on text, or set data.tokenizer");

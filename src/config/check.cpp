@@ -16,6 +16,7 @@ bool is_unit_scaled(const Config& config) {
 }
 
 void check_heads(const ModelConfig& model) {
+  if (model.family == Family::mlp) return;
   if (model.head_size == 0 && model.width % model.heads != 0) {
     throw Error(fmt::format("model.heads = {} does not divide model.width = {}", model.heads, model.width),
                 "choose heads that divide the width, or set model.head_size");
@@ -34,6 +35,17 @@ void check_heads(const ModelConfig& model) {
 void check_parametrization(const Config& config) {
   const ModelConfig& model = config.model;
   const bool unit_scaled = is_unit_scaled(config);
+  const bool mlp = model.family == Family::mlp;
+  if (mlp && unit_scaled) {
+    throw Error("unit scaling is not available for model.family = mlp",
+                "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
+  }
+  const bool mlp_init = model.init == Init::he || model.init == Init::gpt2;
+  if (model.init != Init::automatic && (mlp ? !mlp_init : model.init == Init::he)) {
+    throw Error(mlp ? "model.init is not for model.family = mlp, which has no residual stream and no unit scaling"
+                    : "model.init = he is for model.family = mlp, which has no residual stream",
+                "leave model.init = auto");
+  }
   if (unit_scaled && model.tie_head == TieHead::yes) {
     throw Error(
         "model.tie_head = yes with a unit-scaled model: the embedding's output is used as it is, the head's is "
@@ -52,7 +64,25 @@ void check_parametrization(const Config& config) {
   }
 }
 
+void check_family(const Config& config) {
+  const bool classifies = config.model.family == Family::mlp;
+  if (has_images(config.data.kind) && !classifies) {
+    throw Error("data.kind names images, and model.family a language model, which reads tokens",
+                "set data.kind = dataset or synthetic, or model.family = mlp");
+  }
+  if (!has_images(config.data.kind) && classifies) {
+    throw Error("model.family = mlp classifies images, and data.kind names text",
+                "set data.kind = idx or synthetic-images");
+  }
+}
+
 void check_context(const Config& config) {
+  if (config.model.family == Family::mlp) {
+    if (config.train.context <= 1) return;
+    throw Error(fmt::format("train.context = {} with model.family = mlp: an image is not a sequence of tokens",
+                            config.train.context),
+                "leave train.context = 0");
+  }
   if (config.train.context > config.model.context) {
     throw Error(
         fmt::format("train.context = {} is longer than model.context = {}", config.train.context, config.model.context),
@@ -77,7 +107,18 @@ void check_precision(const PrecisionConfig& precision) {
 
 void check_data(const Config& config, Purpose purpose) {
   const DataConfig& data = config.data;
-  if (data.kind == DataKind::synthetic) {
+  if (data.kind == DataKind::synthetic_images) {
+    if (data.synthetic_classes > data.synthetic_pixels) {
+      throw Error(fmt::format("data.synthetic_classes = {} is more than data.synthetic_pixels = {}",
+                              data.synthetic_classes, data.synthetic_pixels),
+                  "each class has a pattern of its own, orthogonal to the others: choose more pixels");
+    }
+  } else if (data.kind == DataKind::idx) {
+    if (purpose == Purpose::training && data.path.empty()) {
+      throw Error("data.path is empty: there is nothing to train on",
+                  "set it to a folder with the four files of MNIST, or of a data set like it");
+    }
+  } else if (data.kind == DataKind::synthetic) {
     if (config.model.vocab != 0 && config.model.vocab < data.synthetic_vocab) {
       throw Error(fmt::format("model.vocab = {} is smaller than data.synthetic_vocab = {}", config.model.vocab,
                               data.synthetic_vocab),
@@ -110,6 +151,7 @@ void check(const Config& config, Purpose purpose) {
   for (const Key& key : schema()) conform(key, key.get(config), "config");
   check_heads(config.model);
   check_parametrization(config);
+  check_family(config);
   check_context(config);
   check_optim(config.optim);
   check_precision(config.precision);

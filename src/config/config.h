@@ -12,15 +12,22 @@
 
 namespace quaver {
 
-enum class DataKind : std::uint8_t { dataset, synthetic };
+enum class DataKind : std::uint8_t { dataset, synthetic, idx, synthetic_images };
+
+constexpr bool has_images(DataKind kind) { return kind == DataKind::idx || kind == DataKind::synthetic_images; }
+// What a batch has so many of, as messages call it.
+constexpr const char* unit_of(DataKind kind) { return has_images(kind) ? "images" : "tokens"; }
 
 struct DataConfig {
-  std::string path;        // a folder written by `quaver data`, or a shard file
+  std::string path;        // a folder written by `quaver data`, or a shard file; for idx a folder of IDX files
   std::string valid_path;  // a shard file; empty: the data set's own validation shards
   std::string tokenizer;   // for bare shards: "bytes" or a tokenizer.json
   DataKind kind = DataKind::dataset;
   Size synthetic_vocab = 64;
   std::uint64_t synthetic_seed = 7;
+  Size synthetic_classes = 10;
+  Size synthetic_pixels = 256;
+  double synthetic_strength = 4;
 };
 
 // automatic: a GPU where there is one that this program can use, else the CPU.

@@ -139,9 +139,10 @@ void add_preset(std::vector<Key>& keys) {
 
 void add_model_shape(SectionKeys<ModelConfig>& model) {
   using M = ModelConfig;
-  model.choice(
-      "family", &M::family, {{"gpt", Family::gpt}, {"llama", Family::llama}},
-      "Architecture: gpt (layer norms, GELU, learned positions) or llama (RMS norms, SwiGLU, rotary positions).");
+  model.choice("family", &M::family, {{"gpt", Family::gpt}, {"llama", Family::llama}, {"mlp", Family::mlp}},
+               "Architecture: gpt (layer norms, GELU, learned positions), llama (RMS norms, SwiGLU, rotary positions), "
+               "or mlp (a "
+               "dense classifier of images).");
   model.choice(
       "parametrization", &M::parametrization,
       {{"auto", Parametrization::automatic},
@@ -150,8 +151,8 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
        {"munit", Parametrization::munit}},
       "standard: the family's own; umup (u-µP) and munit (µnit scaling): unit-scaled, so that tensors fit 8 bits "
       "without scales; auto: umup for the recipe fp8-unit, else standard.");
-  model.integer("layers", &M::layers, from(1, 4096), "Number of blocks.");
-  model.integer("width", &M::width, from(1, widest), "Width of the residual stream.");
+  model.integer("layers", &M::layers, from(1, 4096), "Number of blocks; mlp: of hidden layers.");
+  model.integer("width", &M::width, from(1, widest), "Width of the residual stream; mlp: of the hidden layers.");
   model.integer("heads", &M::heads, from(1, 4096), "Attention heads.");
   model.integer("kv_heads", &M::kv_heads, from(0, 4096),
                 "Key and value heads, shared by groups of heads (GQA); 0: as many as heads.");
@@ -161,13 +162,15 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
   model.integer("vocab", &M::vocab, from(0, longest),
                 "Rows of the embedding; 0: the data set's vocabulary rounded up to a multiple of 64.");
   model.integer("context", &M::context, from(1, longest), "Longest sequence the model supports, in tokens.");
+  model.integer("features", &M::features, from(0, widest), "mlp: values in one row, such as pixels; 0: the data's.");
+  model.integer("classes", &M::classes, from(0, widest), "mlp: classes to tell apart; 0: as many as the data has.");
   model.choice("tie_head", &M::tie_head, {{"auto", TieHead::automatic}, {"yes", TieHead::yes}, {"no", TieHead::no}},
                "Whether the output head shares the embedding's weights; auto: for gpt, unless it is unit-scaled.");
   model.boolean("qkv_bias", &M::qkv_bias,
                 "llama: biases on queries, keys and values, as Qwen2 has; gpt has biases unless it is unit-scaled.");
   model.choice("activation", &M::activation,
                {{"auto", MlpActivation::automatic}, {"gelu", MlpActivation::gelu}, {"relu", MlpActivation::relu}},
-               "gpt: activation function of the MLPs; auto: gelu. llama has SwiGLU.");
+               "gpt, mlp: activation function; auto: gelu. llama has SwiGLU.");
   model.boolean("qk_norm", &M::qk_norm,
                 "RMS norm of each query and key head, which keeps attention logits from growing.");
 }
@@ -178,9 +181,11 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
                "Epsilon added to the variance in norms.");
   model.number("rope_theta", &M::rope_theta, at_least(1), "llama: base of the rotary frequencies.");
   model.choice(
-      "init", &M::init, {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}},
+      "init", &M::init,
+      {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}, {"he", Init::he}},
       "Initial weights: gpt2: N(0, init_std); depth: the same, with projections into the residual stream divided "
-      "by √(2·layers); unit: N(0, 1); auto: depth for standard, unit for unit-scaled models.");
+      "by √(2·layers); unit: N(0, 1); he: variance 2/fan_in, and init_std in the head; auto: depth for standard "
+      "language models, he for mlp, unit for unit-scaled models.");
   model.number("init_std", &M::init_std, {.low = 0, .high = 10, .low_end = RangeEnd::open},
                "Standard deviation of initial weights, for gpt2 and depth.");
   model.number("activation_scale", &M::activation_scale, factor, "Factor on the output of every activation function.");
@@ -201,14 +206,25 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
 void add_data(std::vector<Key>& keys) {
   using D = DataConfig;
   SectionKeys<D> data(keys, "data", &Config::data);
-  data.text("path", &D::path, "A folder written by `quaver data`, or a file of tokens.");
+  data.text("path", &D::path,
+            "A folder written by `quaver data`, or a file of tokens; for idx, a folder of IDX files.");
   data.text("valid_path", &D::valid_path,
             "A file of tokens to validate on; empty: the data set's own validation split.");
   data.text("tokenizer", &D::tokenizer, "For a bare file of tokens: bytes, or the path of a tokenizer.json.");
-  data.choice("kind", &D::kind, {{"dataset", DataKind::dataset}, {"synthetic", DataKind::synthetic}},
-              "dataset: read from path; synthetic: a generated language, for trials without data.");
+  data.choice("kind", &D::kind,
+              {{"dataset", DataKind::dataset},
+               {"synthetic", DataKind::synthetic},
+               {"idx", DataKind::idx},
+               {"synthetic-images", DataKind::synthetic_images}},
+              "dataset: tokens read from path; synthetic: a generated language; idx: images and labels as MNIST has "
+              "them, read from path; synthetic-images: generated images, whose best accuracy is known.");
   data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Vocabulary of the synthetic language.");
-  data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language.");
+  data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language or images.");
+  data.integer("synthetic_classes", &D::synthetic_classes, from(2, 1024), "Classes of the synthetic images.");
+  data.integer("synthetic_pixels", &D::synthetic_pixels, from(2, widest),
+               "Pixels of a synthetic image, at least as many as classes.");
+  data.number("synthetic_strength", &D::synthetic_strength, between(0, 1000),
+              "How far a synthetic image's pattern stands out, in standard deviations of the noise.");
 }
 
 void add_train(std::vector<Key>& keys) {

@@ -159,11 +159,27 @@ learning_rate = 3e-4
 warmup = 0.02
 )"};
 
+constexpr Preset mlp_tiny = {"mlp-tiny", "Dense classifier, 3 × 256, of generated images: a run of seconds on a CPU",
+                             R"(
+[model]
+family = "mlp"
+layers = 3
+width = 256
+[data]
+kind = "synthetic-images"
+[train]
+batch = 128
+steps = 600
+eval_batches = 16
+[optim]
+learning_rate = 2e-3
+)"};
+
 }  // namespace
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {tiny,        tiny_llama,           small, gpt_124m, gpt_350m,
-                                          qwen_half_b, qwen_one_and_a_half_b};
+  static const std::vector<Preset> all = {
+      tiny, tiny_llama, small, gpt_124m, gpt_350m, qwen_half_b, qwen_one_and_a_half_b, mlp_tiny};
   return all;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
+#include "data/image_source.h"
 #include "data/loader.h"
 
 namespace quaver {
@@ -37,6 +38,13 @@ DataIdentity identity_of(const TokenSource& train, const TokenSource* valid, std
   }
   if (tokenizer_hash != 0) identity.tokenizer_hash = hexadecimal(tokenizer_hash);
   identity.vocab_size = vocab_size;
+  return identity;
+}
+
+DataIdentity identity_of(const ImageSource& train, const ImageSource* valid) {
+  DataIdentity identity;
+  identity.train_hash = hexadecimal(train.content_hash());
+  if (valid != nullptr) identity.valid_hash = hexadecimal(valid->content_hash());
   return identity;
 }
 

@@ -1,5 +1,5 @@
-// Which data a run trains on, whatever its path: hashes of the token ids, their counts and the tokenizer. A run records
-// it, so that resuming on other data is noticed.
+// Which data a run trains on, whatever its path: hashes of the token ids (or images), their counts and the tokenizer. A
+// run records it, so that resuming on other data is noticed.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 namespace quaver {
 
+class ImageSource;
 class TokenSource;
 
 struct DataIdentity {
@@ -22,6 +23,8 @@ struct DataIdentity {
 // valid may be null; tokenizer_hash 0: none is known.
 DataIdentity identity_of(const TokenSource& train, const TokenSource* valid, std::uint64_t tokenizer_hash,
                          int vocab_size);
+// Of images; their number is in the hashes alone.
+DataIdentity identity_of(const ImageSource& train, const ImageSource* valid);
 
 // The first difference in words, such as "training tokens: 8123 → 9001"; empty if they are equal.
 std::string describe_difference(const DataIdentity& recorded, const DataIdentity& now);

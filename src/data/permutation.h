@@ -42,4 +42,11 @@ class Permutation {
   int half_bits_;
 };
 
+// The row that an endless shuffled pass over `size` rows comes to: every epoch visits each row once, in an order of its
+// own that depends only on seed and epoch.
+inline std::uint64_t shuffled_row(std::uint64_t example, std::uint64_t size, std::uint64_t seed) {
+  const std::uint64_t epoch = example / size;
+  return Permutation(size, mix_bits(seed + 0x9e3779b97f4a7c15) ^ mix_bits(epoch))(example % size);
+}
+
 }  // namespace quaver

@@ -102,12 +102,8 @@ void ShardSource::fill(std::uint64_t batch_index, std::int64_t batch, std::int64
   std::vector<std::int32_t> tokens_read(static_cast<std::size_t>(context) + 1);
   for (std::int64_t row = 0; row < batch; ++row) {
     const std::uint64_t example = batch_index * static_cast<std::uint64_t>(batch) + static_cast<std::uint64_t>(row);
-    const std::uint64_t epoch = example / per_epoch;
-    std::uint64_t window = example % per_epoch;
-    if (order_ == WindowOrder::shuffled) {
-      window = Permutation(per_epoch, mix_bits(seed_ + 0x9e3779b97f4a7c15) ^ mix_bits(epoch))(window);
-    }
-    read_window(window, tokens_read);
+    const bool shuffled = order_ == WindowOrder::shuffled;
+    read_window(shuffled ? shuffled_row(example, per_epoch, seed_) : example % per_epoch, tokens_read);
     std::copy(tokens_read.begin(), tokens_read.end() - 1, inputs + row * context);
     std::copy(tokens_read.begin() + 1, tokens_read.end(), targets + row * context);
   }

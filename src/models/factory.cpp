@@ -1,10 +1,12 @@
 #include "models/factory.h"
 
+#include "models/mlp.h"
 #include "models/transformer.h"
 
 namespace quaver {
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const ScaleRules& rules) {
+  if (config.family == Family::mlp) return std::make_unique<Mlp>(config, rules);
   return std::make_unique<Transformer>(config, rules);
 }
 

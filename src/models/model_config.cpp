@@ -24,6 +24,9 @@ void check_shape(const ModelConfig& config) {
     throw Error("model.activation is GPT's choice: a Llama model's MLPs are SwiGLU",
                 "leave model.activation = \"auto\", or set model.family = \"gpt\"");
   }
+  if (config.init == Init::he) {
+    throw Error("model.init = \"he\" is for a model without a residual stream", "leave model.init = \"auto\"");
+  }
   const bool unit = config.parametrization != Parametrization::standard;
   if (unit && config.tie_head == TieHead::yes) {
     throw Error("a unit-scaled model cannot tie its head to the embedding: the two need different scale factors",
@@ -35,9 +38,53 @@ void check_shape(const ModelConfig& config) {
   }
 }
 
+ModelConfig resolved_mlp(ModelConfig config) {
+  if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
+  if (config.parametrization != Parametrization::standard) {
+    throw Error("unit scaling is not available for model.family = \"mlp\"",
+                "set model.parametrization = \"standard\", and a recipe other than fp8-unit");
+  }
+  if (config.init == Init::automatic) config.init = Init::he;
+  if (config.init != Init::he && config.init != Init::gpt2) {
+    throw Error("a model of family \"mlp\" has no residual stream, and no unit scaling",
+                "set model.init = \"he\" or \"gpt2\"");
+  }
+  if (config.features <= 0 || config.classes <= 0) {
+    throw Error("the model's features and classes are not known", "give it images: set data.kind");
+  }
+  config.context = 1;
+  return config;
+}
+
 }  // namespace
 
+ModelConfig for_data(ModelConfig config, const DataShape& data) {
+  if (config.family == Family::mlp) {
+    if (data.features == 0) {
+      throw Error("the data is text, and model.family = \"mlp\" classifies images",
+                  "set data.kind = \"idx\" or \"synthetic-images\"");
+    }
+    if (config.features == 0) config.features = data.features;
+    if (config.classes == 0) config.classes = data.classes;
+    if (config.features == data.features && config.classes >= data.classes) return config;
+    throw Error(fmt::format("the data has {} features in {} classes, and the model reads {} in {}", data.features,
+                            data.classes, config.features, config.classes),
+                "leave model.features and model.classes 0 to take the data's");
+  }
+  if (data.vocab == 0) {
+    throw Error("the data has no tokens, and this model is a language model",
+                "set data.kind = \"dataset\", or model.family = \"mlp\"");
+  }
+  if (config.vocab == 0) config.vocab = rounded_up(data.vocab, 64);
+  if (config.vocab < data.vocab) {
+    throw Error(fmt::format("model.vocab = {} is smaller than the data's vocabulary of {}", config.vocab, data.vocab),
+                "raise model.vocab, or leave it 0 to take the data's");
+  }
+  return config;
+}
+
 ModelConfig resolved(ModelConfig config) {
+  if (config.family == Family::mlp) return resolved_mlp(config);
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   const bool unit = config.parametrization != Parametrization::standard;
   if (config.vocab <= 0) throw Error("the model's vocabulary is not known", "set model.vocab or give a data set");

@@ -8,19 +8,20 @@
 
 namespace quaver {
 
-enum class Family : std::uint8_t { gpt, llama };
+enum class Family : std::uint8_t { gpt, llama, mlp };
 
 // standard: GPT-2's or Llama's own. umup and munit: unit-scaled, so that tensors need no scale to fit 8 bits.
 // automatic: umup for the recipe fp8-unit, standard for the others.
 enum class Parametrization : std::uint8_t { automatic, standard, umup, munit };
 
 // gpt2: N(0, init_std). depth: as gpt2, and projections into the residual stream divided by √(2·layers).
-// unit: N(0, 1), which the unit-scaled parametrizations need. automatic: depth for standard, unit for the others.
-enum class Init : std::uint8_t { automatic, gpt2, depth, unit };
+// unit: N(0, 1), which the unit-scaled parametrizations need. he: variance 2/fan_in in hidden layers of a classifier.
+// automatic: depth for standard language models, he for mlp, unit for unit-scaled models.
+enum class Init : std::uint8_t { automatic, gpt2, depth, unit, he };
 
 enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied for gpt unless unit-scaled, else not
 
-// Of GPT's MLPs; automatic: gelu. Llama's are SwiGLU.
+// Of GPT's MLPs and of mlp; automatic: gelu. Llama's are SwiGLU.
 enum class MlpActivation : std::uint8_t { automatic, gelu, relu };
 
 struct ModelConfig {
@@ -33,7 +34,9 @@ struct ModelConfig {
   Size head_size = 0;  // 0: width / heads
   Size ffn = 0;        // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
   Size vocab = 0;      // 0: the data set's, rounded up to a multiple of 64
-  Size context = 256;  // longest sequence
+  Size context = 256;  // longest sequence; mlp: 1
+  Size features = 0;   // mlp: of one row; 0: the data's
+  Size classes = 0;    // mlp; 0: the data's
   TieHead tie_head = TieHead::automatic;
   bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
   MlpActivation activation = MlpActivation::automatic;
@@ -51,7 +54,20 @@ struct ModelConfig {
   Size base_width = 256;        // µnit: width at which the learning rate was chosen
 };
 
-// The config with every "0: …" and automatic choice made. Throws Error where it cannot be. vocab must be set.
+// What of the data decides a model's shape; 0 where the data has no such thing.
+struct DataShape {
+  Size vocab = 0;     // tokens
+  Size features = 0;  // of one row, such as an image's pixels
+  Size classes = 0;
+};
+
+// The config with what it leaves to the data: features and classes, or a vocabulary, the data's rounded up to a
+// multiple of 64. Throws Error where what is given does not cover the data, and where the model does not take such
+// data.
+ModelConfig for_data(ModelConfig config, const DataShape& data);
+
+// The config with every "0: …" and automatic choice made. Throws Error where it cannot be. What comes from the data
+// must be set.
 ModelConfig resolved(ModelConfig config);
 
 }  // namespace quaver

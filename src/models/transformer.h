@@ -45,8 +45,6 @@ class Transformer final : public LanguageModel {
   ResidualFactors residual(Size branch) const;
   float join_factor(std::size_t branch) const { return static_cast<float>(stream_ratio_ / input_ratios_[branch]); }
 
-  class OutputGradients;
-
   void check_length(Size sequence) const;
   void check_tokens(std::span<const std::int32_t> tokens) const;
   Size count_targets(std::span<const std::int32_t> targets) const;

@@ -1,8 +1,6 @@
 // The backward pass through the stack: joins, branches, embedding.
-#include <algorithm>
-#include <array>
-
 #include "models/transformer.h"
+#include "nn/output_gradients.h"
 
 namespace quaver {
 
@@ -27,60 +25,10 @@ void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
   if (step.pass == Pass::calibrate) propagate_ratios(step);
 }
 
-// Two buffers that alternate: the gradient of a branch's output is still read while the join before that branch writes
-// the next one's.
-class Transformer::OutputGradients {
- public:
-  // stream: the gradient of the residual stream, which is the branch's own where nothing is cast.
-  OutputGradients(Step& step, View stream, std::span<const std::unique_ptr<Branch>> branches)
-      : step_(step), stream_(stream), branches_(branches) {
-    std::size_t most = 0;
-    for (std::size_t i = 0; i < branches.size(); ++i) {
-      if (is_stream(i)) continue;
-      std::size_t bytes = 0;
-      place(i, [&](std::size_t piece) {
-        bytes += aligned(piece);
-        return static_cast<std::byte*>(nullptr);
-      });
-      most = std::max(most, bytes);
-    }
-    for (std::byte*& memory : memory_) memory = step.arena.take_scratch(most);
-  }
-
-  QuantizedTensor& of(std::size_t branch) {
-    Linear& layer = branches_[branch]->last();
-    if (is_stream(branch)) {
-      return layer.output_gradient(QuantizedTensor(layer.sites().dy, stream_, step_.one));
-    }
-    std::byte* next = memory_[branch % 2];
-    return layer.output_gradient(place(branch, [&](std::size_t piece) {
-      std::byte* const taken = next;
-      next += aligned(piece);
-      return taken;
-    }));
-  }
-
- private:
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
-  bool is_stream(std::size_t branch) const {
-    return step_.can_skip_cast(branches_[branch]->last().sites().dy, stream_);
-  }
-
-  template <class Take>
-  QuantizedTensor place(std::size_t branch, Take take) const {
-    Linear& layer = branches_[branch]->last();
-    return {layer.sites().dy, step_.tokens(), layer.shape().out, Copies::both, step_.engine.sharing(), take};
-  }
-
-  Step& step_;
-  View stream_;
-  std::span<const std::unique_ptr<Branch>> branches_;
-  std::array<std::byte*, 2> memory_{};
-};
-
 void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
-  OutputGradients output_gradients(step, gradient, branches_);
+  std::vector<Linear*> last_layers;
+  for (const auto& branch : branches_) last_layers.push_back(&branch->last());
+  OutputGradients output_gradients(step, std::move(last_layers), gradient);
   for (std::size_t i = branches_.size() + 1; i-- > 0;) {
     const Arena::Scope branch_scope(step.arena);
     const bool at_end = i == branches_.size();

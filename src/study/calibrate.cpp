@@ -170,6 +170,7 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.margin = options.margin;
   calibration.first_step = trainer.steps_done();
   calibration.tokens = options.batches * subject.tokens_per_batch();
+  calibration.unit = unit_of(subject.config.data.kind);
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
   std::vector<SiteSpec> specs = specs_of(high_precision_plan(plan, {}));
   const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());

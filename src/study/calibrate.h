@@ -45,12 +45,13 @@ struct SiteRange {
 };
 
 struct Calibration {
-  std::string recipe;       // that the scales are for
-  std::string source;       // whose weights
-  std::string hash;         // of the config
-  Size first_step = 0;      // of the weights, before …
-  Size last_step = 0;       // … and after the warm-up
-  Size tokens = 0;          // seen
+  std::string recipe;   // that the scales are for
+  std::string source;   // whose weights
+  std::string hash;     // of the config
+  Size first_step = 0;  // of the weights, before …
+  Size last_step = 0;   // … and after the warm-up
+  Size tokens = 0;      // seen; images where there are no tokens
+  std::string unit = "tokens";
   std::vector<Size> steps;  // at which each batch was measured
   std::vector<double> losses;
   double percentile = 100;

@@ -45,16 +45,16 @@ struct Target {
   }
 };
 
-// As many tokens as the data has, where it can be opened; without data a vocabulary is assumed and said so.
-int vocabulary_of(const Config& config, std::vector<std::string>& notes) {
+// That of the data, where it can be opened; without data a vocabulary is assumed and said so.
+DataShape data_shape_of(const Config& config, std::vector<std::string>& notes) {
   if (config.data.kind == DataKind::dataset && config.data.path.empty()) {
-    if (config.model.vocab > 0) return static_cast<int>(config.model.vocab);
-    constexpr int bytes = 257;
+    if (config.model.vocab > 0) return {.vocab = config.model.vocab};
+    constexpr Size bytes = 257;
     notes.push_back("no data.path and no model.vocab: a vocabulary of bytes is assumed");
-    return bytes;
+    return {.vocab = bytes};
   }
   const Size context = config.train.context > 0 ? config.train.context : config.model.context;
-  return open_training_data(config.data, config.train.seed, context).vocab;
+  return open_training_data(config.data, config.train.seed, context).shape();
 }
 
 bool wants_gpu(const Config& config, const EstimateOptions& options) {
@@ -320,7 +320,7 @@ ProcessMemory process_memory() {
 Estimate estimate(const Config& config, const EstimateOptions& options) {
   const Size program = process_memory().now;
   Estimate result;
-  result.config = resolve_shape(config, vocabulary_of(config, result.notes));
+  result.config = resolve_shape(config, data_shape_of(config, result.notes));
   const Target target = make_target(result.config, options, result.notes);
   result.device = target.device;
   result.kind = target.hardware.kind;

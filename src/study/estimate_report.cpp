@@ -80,9 +80,8 @@ std::string time_text(const Estimate& estimate) {
   const TimeEstimate& time = *estimate.time;
   const double tokens = static_cast<double>(estimate.tokens_per_step) / time.seconds_per_step;
   std::string text = fmt::format("\ntime, {}\n", origin_name(time.origin));
-  text +=
-      fmt::format("  {:<22}{:>12}   {} tokens/s, {:.3g} TFLOP/s\n", "per step", duration_text(time.seconds_per_step),
-                  count_text(tokens), tokens * estimate.flops_per_token / 1e12);
+  text += fmt::format("  {:<22}{:>12}   {} {}/s, {:.3g} TFLOP/s\n", "per step", duration_text(time.seconds_per_step),
+                      count_text(tokens), unit_of(estimate.config.data.kind), tokens * estimate.flops_per_token / 1e12);
   const auto steps = static_cast<double>(estimate.config.train.steps);
   text += fmt::format("  {:<22}{:>12}   without validation and checkpoints\n", "the run",
                       duration_text(time.seconds_per_step * steps));
@@ -129,11 +128,13 @@ std::string estimate_text(const Estimate& estimate) {
                         bytes_text(estimate.host_needed));
   }
   text += "\nwork\n";
-  text += fmt::format("  {:<22}{:>12}   {} micro-batches of {} × {}\n", "tokens per step",
+  const char* unit = unit_of(config.data.kind);
+  text += fmt::format("  {:<22}{:>12}   {} micro-batches of {} × {}\n", fmt::format("{} per step", unit),
                       count_text(static_cast<double>(estimate.tokens_per_step)), train.accumulation, train.batch,
                       train.context);
-  text += fmt::format("  {:<22}{:>12}   {} tokens\n", "steps", train.steps,
-                      count_text(static_cast<double>(estimate.tokens_per_step) * static_cast<double>(train.steps)));
+  text +=
+      fmt::format("  {:<22}{:>12}   {} {}\n", "steps", train.steps,
+                  count_text(static_cast<double>(estimate.tokens_per_step) * static_cast<double>(train.steps)), unit);
   text += fmt::format("  {:<22}{:>12}   {:.1f} % of the matrix products in 8 bits or fewer\n", "FLOPs",
                       fmt::format("{:.3g}", estimate.total_flops()), 100 * estimate.low_precision_share);
   text += time_text(estimate);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <fmt/format.h>
 
-#include "data/random_tokens.h"
 #include "engine/tensor_cores.h"
 #include "engine/timed_engine.h"
 #include "precision/recipe.h"
@@ -40,9 +39,7 @@ Config shallow(Config config, Size layers, Size batch) {
 ShallowStep run_probe(const Config& config, Engine& engine) {
   const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
   TimedEngine timed(engine);
-  TrainingData data;
-  data.vocab = static_cast<int>(config.model.vocab);
-  data.train = std::make_unique<RandomTokens>(data.vocab, config.train.seed);
+  const TrainingData data = stand_in_data(config, config.model.vocab);
   Trainer trainer(config, data, timed, [](const std::string&) {});
   const auto one_step = [&] {
     timed.reset();
@@ -109,9 +106,10 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
   TimeEstimate time;
   time.origin = Origin::measured;
   time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
-  time.how = fmt::format("steps of {} on {}, {} × {} tokens per micro-batch, scaled to {} layers and {} × {} tokens",
+  time.how = fmt::format("steps of {} on {}, {} × {} {} per micro-batch, scaled to {} layers and {} × {} {}",
                          layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
-                         layers, config.train.accumulation * config.train.batch, config.train.context);
+                         unit_of(config.data.kind), layers, config.train.accumulation * config.train.batch,
+                         config.train.context, unit_of(config.data.kind));
   return time;
 }
 

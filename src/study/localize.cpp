@@ -122,6 +122,7 @@ class Search {
     result.step = subject_.trainer().steps_done();
     result.batches = options_.batches;
     result.tokens = options_.batches * subject_.tokens_per_batch();
+    result.unit = unit_of(subject_.config.data.kind);
     result.grouping = options_.grouping;
     result.budget = options_.budget;
     result.baseline_loss = baseline.loss();

@@ -66,7 +66,8 @@ struct Localization {
   std::string hash;  // of the config
   Size step = 0;     // of the weights
   Size batches = 0;
-  Size tokens = 0;
+  Size tokens = 0;  // images where there are no tokens
+  std::string unit = "tokens";
   Grouping grouping = Grouping::site;
   double budget = 0;
   double baseline_loss = 0;

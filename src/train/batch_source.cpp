@@ -14,6 +14,18 @@ Batch filled(const TokenSource& source, std::uint64_t index, const BatchShape& s
   return TokenBatch{storage.inputs, storage.targets};
 }
 
+Batch filled(const ImageSource& source, std::uint64_t index, const BatchShape& shape, BatchStorage& storage) {
+  storage.features.resize(static_cast<std::size_t>(shape.batch * source.pixels()));
+  storage.targets.resize(static_cast<std::size_t>(shape.batch));
+  source.fill(index, shape.batch, storage.features.data(), storage.targets.data());
+  return FeatureBatch{storage.features, storage.targets};
+}
+
+// Of `most`, as many as hold all rows; none of endless data counts.
+Size batches_of(std::uint64_t rows, Size most, Size batch) {
+  return rows > 0 ? std::min(most, (static_cast<Size>(rows) + batch - 1) / batch) : most;
+}
+
 }  // namespace
 
 void TokenBatches::start(const BatchOrder& order, const BatchShape& shape) {
@@ -32,12 +44,40 @@ Batch TokenBatches::training_batch(std::uint64_t index, const BatchShape& shape,
 
 Size TokenBatches::validation_batches(Size most, const BatchShape& shape) const {
   if (data_.valid == nullptr) return 0;
-  const auto windows = static_cast<Size>(data_.valid->windows(shape.sequence));
-  return windows > 0 ? std::min(most, (windows + shape.batch - 1) / shape.batch) : most;
+  return batches_of(data_.valid->windows(shape.sequence), most, shape.batch);
 }
 
 Batch TokenBatches::validation_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const {
   return filled(*data_.valid, index, shape, storage);
+}
+
+void ImageBatches::start(const BatchOrder& order, const BatchShape& shape) {
+  order_ = order;
+  next_ = 0;
+  shape_ = shape;
+}
+
+Batch ImageBatches::training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const {
+  return filled(*data_.train_images, index, shape, storage);
+}
+
+Size ImageBatches::validation_batches(Size most, const BatchShape& shape) const {
+  return data_.valid_images != nullptr ? batches_of(data_.valid_images->images(), most, shape.batch) : 0;
+}
+
+Batch ImageBatches::validation_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const {
+  return filled(*data_.valid_images, index, shape, storage);
+}
+
+std::unique_ptr<BatchSource> make_batches(const TrainingData& data) {
+  if (data.train_images != nullptr) return std::make_unique<ImageBatches>(data);
+  return std::make_unique<TokenBatches>(data);
+}
+
+Size rows_with_loss(const Batch& batch) {
+  const auto* rows = std::get_if<FeatureBatch>(&batch);
+  const auto targets = rows != nullptr ? rows->classes : std::get<TokenBatch>(batch).targets;
+  return std::count_if(targets.begin(), targets.end(), [](std::int32_t target) { return target >= 0; });
 }
 
 }  // namespace quaver

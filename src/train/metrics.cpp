@@ -156,6 +156,7 @@ void MetricsLog::step(const StepReport& report, std::optional<double> validation
   if (report.loss_scale != 1) line["loss_scale"] = report.loss_scale;
   if (report.skipped) line["skipped"] = true;
   if (validation_loss) line["validation_loss"] = number(*validation_loss);
+  if (report.validation_accuracy) line["validation_accuracy"] = *report.validation_accuracy;
   write(line.dump());
 }
 

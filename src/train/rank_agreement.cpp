@@ -1,6 +1,7 @@
 #include "train/rank_agreement.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "comm/agreement.h"
 
@@ -41,6 +42,11 @@ std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, S
   std::vector<double> values;
   for (std::size_t i = 0; i < static_cast<std::size_t>(total); ++i) values.push_back(all[i % size * each + i / size]);
   return values;
+}
+
+Size sum_of_ranks(Communicator& ranks, Size mine) {
+  const std::vector<Size> all = gathered(ranks, mine);
+  return std::accumulate(all.begin(), all.end(), Size{0});
 }
 
 void share_tally(Communicator& ranks, Tally& tally) {

@@ -16,6 +16,8 @@ namespace quaver {
 // Values that the ranks computed in turn, value i by rank i mod ranks: all `total` of them.
 std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total);
 
+Size sum_of_ranks(Communicator& ranks, Size mine);
+
 // The losses of all groups in their order, and the largest logit of all.
 void share_tally(Communicator& ranks, Tally& tally);
 

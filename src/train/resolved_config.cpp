@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "train/training_data.h"
-
 namespace quaver {
 
 Config resolve_parametrization(Config config) {
@@ -13,9 +11,9 @@ Config resolve_parametrization(Config config) {
   return config;
 }
 
-Config resolve_shape(Config config, int data_vocab) {
+Config resolve_shape(Config config, const DataShape& data) {
   config = resolve_parametrization(std::move(config));
-  config.model = resolved(with_vocabulary(config.model, data_vocab));
+  config.model = resolved(for_data(config.model, data));
   if (config.train.context == 0) config.train.context = config.model.context;
   return config;
 }

@@ -11,8 +11,8 @@ namespace quaver {
 // The config with the parametrization that its recipe asks for, where it names none.
 Config resolve_parametrization(Config config);
 
-// The config with vocabulary, parametrization and context chosen.
-Config resolve_shape(Config config, int data_vocab);
+// The config with what follows from the data, parametrization and context chosen.
+Config resolve_shape(Config config, const DataShape& data);
 
 // What each GEMM accumulates in: as the config says, or as the engine prefers.
 Accumulators accumulators_for(AccumulatorChoice choice, const Engine& engine);

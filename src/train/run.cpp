@@ -231,7 +231,7 @@ class Run {
 
   void one_step() {
     StepExtras extras;
-    const StepReport report = saving_on_failure([&] {
+    StepReport report = saving_on_failure([&] {
       if (verifier_) verifier_->rethrow_if_failed();
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
@@ -251,12 +251,12 @@ class Run {
   }
 
   // Evaluation, log, sample and checkpoint, as they are due.
-  void end_step(const StepReport& report, StepExtras& extras) {
+  void end_step(StepReport& report, StepExtras& extras) {
     const TrainConfig& train = trainer_.config().train;
     const bool last = trainer_.finished();
     if (last || is_due(train.eval_every, report.step)) {
       try {
-        extras.evaluation_seconds = seconds_of([&] { extras.validation_loss = evaluate(report.step); });
+        extras.evaluation_seconds = seconds_of([&] { evaluate(report, extras); });
       } catch (const Error&) {  // the step itself is done
         log_.step(report, extras);
         throw;
@@ -274,10 +274,12 @@ class Run {
     extras.shadow_seconds = seconds_of([&] { extras.shadow = trainer_.shadow_check(); });
   }
 
-  std::optional<double> evaluate(Size step) {
-    const auto loss = saving_on_failure([&] { return trainer_.evaluate(trainer_.config().train.eval_batches); });
-    if (loss) history_.add_validation(step, *loss);
-    return loss;
+  void evaluate(StepReport& report, StepExtras& extras) {
+    const auto found = saving_on_failure([&] { return trainer_.validate(trainer_.config().train.eval_batches); });
+    if (!found) return;
+    history_.add_validation(report.step, *found);
+    extras.validation_loss = found->loss;
+    report.validation_accuracy = found->accuracy;
   }
 
   void rewind(const StepReport& report) {
@@ -338,7 +340,12 @@ class Run {
 
   RunResult finish() {
     if (verifier_) await_verification();
-    if (history_.is_empty()) evaluate(trainer_.steps_done());
+    if (history_.is_empty()) {
+      StepReport report;
+      report.step = trainer_.steps_done();
+      StepExtras extras;
+      evaluate(report, extras);
+    }
     checkpoints_.save_surely();
     if (leads()) write_file_atomically(directory_ / "scales.json", trainer_.book().to_json());
     write_sample(trainer_.steps_done());
@@ -352,6 +359,7 @@ class Run {
     result_.steps = trainer_.steps_done();
     history_.write_to(result_);
     result_.best_loss = data_.best_loss;
+    result_.best_accuracy = data_.best_accuracy;
     const TrainConfig& train = trainer_.config().train;
     const auto tokens = static_cast<double>(train.accumulation * train.batch * train.context);
     result_.tokens_per_second = result_.seconds_per_step > 0 ? tokens / result_.seconds_per_step : 0;

@@ -52,8 +52,10 @@ struct RunResult {
   // place calls the final training loss. Absent where none of them trained.
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
-  std::optional<double> best_loss;  // of a perfect model, where it is known
-  std::vector<LossPoint> losses;    // of this session's steps
+  std::optional<double> final_validation_accuracy;  // of a classifier
+  std::optional<double> best_loss;                  // of a perfect model, where it is known
+  std::optional<double> best_accuracy;
+  std::vector<LossPoint> losses;  // of this session's steps
   std::vector<LossPoint> validation;
   double seconds_per_step = 0;  // median
   double tokens_per_second = 0;

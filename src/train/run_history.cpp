@@ -56,6 +56,7 @@ void RunHistory::write_to(RunResult& result) const {
   result.validation = validation_;
   result.final_train_loss = final_train_loss();
   if (!validation_.empty()) result.final_validation_loss = validation_.back().loss;
+  result.final_validation_accuracy = accuracy_;
   result.seconds_per_step = median(seconds_);
   result.skipped = 0;
   result.overflows = 0;

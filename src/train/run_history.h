@@ -11,7 +11,10 @@ class RunHistory {
   void continue_from(Size last_step, std::vector<LossPoint> losses);
 
   void add(const StepReport& report);
-  void add_validation(Size step, double loss) { validation_.push_back({step, loss}); }
+  void add_validation(Size step, const Validation& found) {
+    validation_.push_back({step, found.loss});
+    accuracy_ = found.accuracy;
+  }
 
   // Forgets the steps behind this one; the time they took was spent all the same.
   void rewind(Size last_step);
@@ -35,7 +38,8 @@ class RunHistory {
   std::vector<LossPoint> earlier_;  // of the sessions before this one
   std::vector<LossPoint> losses_;
   std::vector<LossPoint> validation_;
-  std::vector<Trouble> troubles_;  // of the steps that had any
+  std::optional<double> accuracy_;  // of the latest validation: the last step of a run is validated
+  std::vector<Trouble> troubles_;   // of the steps that had any
   std::vector<double> seconds_;
 };
 

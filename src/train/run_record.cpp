@@ -156,6 +156,7 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
   add("time", unix_seconds());
   add("loss", report.loss);
   if (extras.validation_loss) add("validation_loss", *extras.validation_loss);
+  if (report.validation_accuracy) add("validation_accuracy", *report.validation_accuracy);
   add("learning_rate", report.learning_rate);
   add("gradient_norm", report.gradient_norm);
   if (report.loss_scale != 1) add("loss_scale", report.loss_scale);

@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Config resolve(Config config, int data_vocab) {
-  config = resolve_shape(std::move(config), data_vocab);
+Config resolve(Config config, const DataShape& data) {
+  config = resolve_shape(std::move(config), data);
   // A run is looked at from other folders than the one it was started in.
   for (std::string* path :
        {&config.data.path, &config.data.valid_path, &config.precision.scales, &config.precision.localization}) {
@@ -59,8 +59,7 @@ double peak_learning_rate(const OptimConfig& optim, const Model& model) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice, Communicator& ranks)
-    : Trainer(resolve(config, data.vocab), model_of, std::make_unique<TokenBatches>(data), engine, std::move(notice),
-              ranks) {}
+    : Trainer(resolve(config, data.shape()), model_of, make_batches(data), engine, std::move(notice), ranks) {}
 
 Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
                  Notice notice, Communicator& ranks)
@@ -292,18 +291,32 @@ void Trainer::fill_report(StepReport& report) {
 }
 
 // The ranks take the batches in turn; their losses are added in the order of the batches.
-std::optional<double> Trainer::evaluate(Size batches) {
+std::optional<Validation> Trainer::validate(Size batches) {
   const BatchShape shape = context_.batch_shape();
   batches = batches_->validation_batches(batches, shape);
   if (batches == 0) return std::nullopt;
   BatchStorage storage;
+  Validation result;
   tally_.reset();
   for (Size i = ranks_.rank(); i < batches; i += ranks_.size()) {
-    enqueue_evaluation(batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage), i);
+    const Batch batch = batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage);
+    enqueue_evaluation(batch, i);
+    result.rows += rows_with_loss(batch);
   }
   engine_.device().synchronize();
   tally_.take(interleaved(ranks_, tally_.losses(), batches), tally_.max_logit());
-  return tally_.loss_sum() / static_cast<double>(batches * shape.batch * shape.sequence);
+  result.rows = sum_of_ranks(ranks_, result.rows);
+  const Size correct = sum_of_ranks(ranks_, static_cast<Size>(tally_.correct()));
+  result.loss = tally_.loss_sum() / static_cast<double>(result.rows);
+  if (dynamic_cast<const LanguageModel*>(model_.get()) == nullptr) {
+    result.accuracy = static_cast<double>(correct) / static_cast<double>(result.rows);
+  }
+  return result;
+}
+
+std::optional<double> Trainer::evaluate(Size batches) {
+  const std::optional<Validation> result = validate(batches);
+  return result ? std::optional(result->loss) : std::nullopt;
 }
 
 double Trainer::loss_sum(const Batch& batch, Size index) {
@@ -316,6 +329,7 @@ double Trainer::loss_sum(const Batch& batch, Size index) {
 void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
   Step step = context_.make_step(Pass::evaluate);
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
+  step.correct = tally_.device_correct();
   tally_.begin_group();
   model_->loss(step, batch, 1, tally_.device_loss_sum());
   tally_.end_group();

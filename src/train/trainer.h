@@ -52,6 +52,8 @@ struct StepReport {
   double micro_steps_seconds = 0;
   double optimizer_seconds = 0;
 
+  std::optional<double> validation_accuracy;  // of a classifier, after a step that was validated
+
   bool sampled = false;                                            // full statistics were gathered
   double gradient_snr = std::numeric_limits<double>::quiet_NaN();  // of all gradients, where sampled
 };
@@ -59,6 +61,12 @@ struct StepReport {
 struct LossPoint {
   Size step = 0;
   double loss = 0;
+};
+
+struct Validation {
+  double loss = 0;                      // mean over the rows
+  Size rows = 0;                        // that had a loss
+  std::optional<double> accuracy = {};  // of a classifier: the share of rows whose class was the likeliest
 };
 
 struct MemoryUse {
@@ -89,8 +97,9 @@ class Trainer {
   bool finished() const { return step_ >= config_.train.steps; }
   Size steps_done() const { return step_; }
 
-  // Mean loss over the validation batches; nothing about the run changes. Empty without validation data.
-  std::optional<double> evaluate(Size batches);
+  // Over the validation batches; nothing about the run changes. Empty without validation data.
+  std::optional<Validation> validate(Size batches);
+  std::optional<double> evaluate(Size batches);  // the loss alone
 
   // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an
   // evaluation. Nothing about the run changes.

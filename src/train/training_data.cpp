@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include "data/dataset.h"
+#include "data/idx_images.h"
+#include "data/random_tokens.h"
 #include "data/synthetic.h"
+#include "data/synthetic_images.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -24,6 +27,43 @@ TrainingData open_synthetic(const DataConfig& config, Size context) {
   options.stream = 1;
   data.valid = std::make_unique<SyntheticSource>(options);
   data.identity = identity_of(*data.train, data.valid.get(), 0, data.vocab);
+  return data;
+}
+
+TrainingData open_synthetic_images(const DataConfig& config) {
+  SyntheticImagesOptions options{.classes = static_cast<int>(config.synthetic_classes),
+                                 .pixels = config.synthetic_pixels,
+                                 .strength = config.synthetic_strength,
+                                 .seed = config.synthetic_seed,
+                                 .stream = 0};
+  TrainingData data;
+  auto train = std::make_unique<SyntheticImages>(options);
+  data.best_loss = train->best_loss();
+  data.best_accuracy = train->best_accuracy();
+  data.train_images = std::move(train);
+  options.stream = 1;
+  data.valid_images = std::make_unique<SyntheticImages>(options);
+  data.identity = identity_of(*data.train_images, data.valid_images.get());
+  return data;
+}
+
+// Validation images are normalized as those of training are.
+TrainingData open_idx(const DataConfig& config, std::uint64_t seed) {
+  const IdxFolder files = find_idx_files(config.path);
+  TrainingData data;
+  auto train = std::make_unique<IdxImages>(files.train, IdxOptions{.order = ImageOrder::shuffled, .seed = seed});
+  if (files.valid) {
+    const IdxOptions options{
+        .order = ImageOrder::once, .normalization = train->normalization(), .classes = train->classes()};
+    data.valid_images = std::make_unique<IdxImages>(*files.valid, options);
+    if (data.valid_images->pixels() != train->pixels()) {
+      throw Error(fmt::format("{} has images of {} pixels, and {} of {}", files.valid->images.string(),
+                              data.valid_images->pixels(), files.train.images.string(), train->pixels()),
+                  "use validation images of the size of the training images");
+    }
+  }
+  data.train_images = std::move(train);
+  data.identity = identity_of(*data.train_images, data.valid_images.get());
   return data;
 }
 
@@ -91,21 +131,29 @@ TrainingData open_prepared(const DataConfig& config, std::uint64_t seed, Size co
 
 TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context) {
   if (config.kind == DataKind::synthetic) return open_synthetic(config, context);
+  if (config.kind == DataKind::synthetic_images) return open_synthetic_images(config);
   if (config.path.empty()) {
     throw Error("no data to train on",
-                "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
+                config.kind == DataKind::idx
+                    ? "set data.path to a folder of IDX files, or data.kind = \"synthetic-images\""
+                    : "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
   }
+  if (config.kind == DataKind::idx) return open_idx(config, seed);
   return std::filesystem::is_directory(config.path) ? open_prepared(config, seed, context)
                                                     : open_shard_file(config, seed, context);
 }
 
-ModelConfig with_vocabulary(ModelConfig model, int data_vocab) {
-  if (model.vocab == 0) model.vocab = (static_cast<Size>(data_vocab) + 63) / 64 * 64;
-  if (model.vocab < data_vocab) {
-    throw Error(fmt::format("model.vocab = {} is smaller than the data's vocabulary of {}", model.vocab, data_vocab),
-                "raise model.vocab, or leave it 0 to take the data's");
-  }
-  return model;
+DataShape TrainingData::shape() const {
+  if (train_images == nullptr) return {.vocab = vocab};
+  return {.features = train_images->pixels(), .classes = train_images->classes()};
+}
+
+TrainingData stand_in_data(const Config& config, Size vocab) {
+  if (has_images(config.data.kind)) return open_training_data(config.data, config.train.seed, 1);
+  TrainingData data;
+  data.vocab = static_cast<int>(config.model.vocab > 0 ? config.model.vocab : vocab);
+  data.train = std::make_unique<RandomTokens>(data.vocab, config.train.seed);
+  return data;
 }
 
 }  // namespace quaver

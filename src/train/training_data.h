@@ -1,4 +1,4 @@
-// The text a run trains on and is judged by, opened from the config.
+// What a run trains on and is judged by, opened from the config: text or images.
 #pragma once
 
 #include <memory>
@@ -6,24 +6,30 @@
 
 #include "config/config.h"
 #include "data/identity.h"
+#include "data/image_source.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
 
 namespace quaver {
 
 struct TrainingData {
-  std::unique_ptr<TokenSource> train;
+  std::unique_ptr<TokenSource> train;          // null: images
   std::unique_ptr<TokenSource> valid;          // null: nothing to validate with
-  std::shared_ptr<const Tokenizer> tokenizer;  // null for synthetic text
+  std::shared_ptr<const Tokenizer> tokenizer;  // null for synthetic text, and for images
   int vocab = 0;
-  DataIdentity identity;            // equal for the same data at another path
-  std::optional<double> best_loss;  // of a perfect model, where it is known
+  std::unique_ptr<ImageSource> train_images;  // null: text
+  std::unique_ptr<ImageSource> valid_images;  // null: nothing to validate with
+  DataIdentity identity;                      // equal for the same data at another path
+  std::optional<double> best_loss;            // of a perfect model, where it is known
+  std::optional<double> best_accuracy;
+
+  DataShape shape() const;
 };
 
 TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context);
 
-// The model's config with a vocabulary that covers the data: given, or the data's rounded up to a multiple of 64.
-// Throws Error when the given one is too small.
-ModelConfig with_vocabulary(ModelConfig model, int data_vocab);
+// What plans and measurements use that need no text of the config's: random tokens, the model's vocabulary or the given
+// one of them; or the images that the config names.
+TrainingData stand_in_data(const Config& config, Size vocab);
 
 }  // namespace quaver

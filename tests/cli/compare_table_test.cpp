@@ -251,5 +251,29 @@ TEST(ComparisonReport, SaysWhatWasCompared) {
   EXPECT_THAT(page_of({contender}), HasSubstr("small · 77 steps of 24 sequences · 2 seeds"));
 }
 
+TEST(ComparisonTable, ClassifiersHaveAColumnOfAccuracies) {
+  std::vector<Contender> contenders;
+  for (const char* recipe : {"fp32", "fp8-block"}) {
+    SeedRun first = made_up(1, 0.5);
+    SeedRun second = made_up(2, 0.5);
+    first.result.final_validation_accuracy = 0.75;
+    second.result.final_validation_accuracy = 0.875;
+    first.result.best_accuracy = 0.96875;
+    contenders.push_back(contender_of(recipe, {first, second}));
+    contenders.back().config.model.family = Family::mlp;
+    contenders.back().config.data.kind = DataKind::synthetic_images;
+  }
+  const std::string table = table_of(contenders);
+  EXPECT_EQ(cells_of(table, 0).at(3), "accuracy %");
+  EXPECT_EQ(cells_of(table, 1).at(3), "81.25 ± 8.84");
+  EXPECT_EQ(cells_of(table, 2).at(3), "75.00") << "the first seed";
+  EXPECT_THAT(table,
+              AllOf(HasSubstr("nats per image"), HasSubstr("images/s"), HasSubstr("best possible accuracy: 96.88 %")));
+  EXPECT_EQ(json_of(contenders)[1]["final_validation_accuracy"], 0.8125);
+  EXPECT_EQ(json_of(contenders)[1]["seeds"][1]["final_validation_accuracy"], 0.875);
+  EXPECT_THAT(page_of(contenders), AllOf(HasSubstr("accuracy %"), HasSubstr("blocks.0.linear")));
+  EXPECT_THAT(table_of({contender_of("fp32", 2.0)}), Not(HasSubstr("accuracy")));
+}
+
 }  // namespace
 }  // namespace quaver

@@ -11,6 +11,7 @@
 namespace quaver::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
@@ -99,6 +100,31 @@ TEST(Narrator, IntroducesTheModelByItsSize) {
     narrator.observer().started(own.trainer, 0);
   }
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("fp8-delayed · 256 tokens"));
+}
+
+TEST(Narrator, TellsAClassifiersAccuracyInPercent) {
+  Config config = narrated_config();
+  config.data.kind = DataKind::synthetic_images;
+  RunResult result;
+  result.directory = "runs/x";
+  result.losses = {{1, 2.5}};
+  result.final_validation_loss = 0.5;
+  result.best_loss = 0.25;
+  result.final_validation_accuracy = 0.875;
+  result.best_accuracy = 0.96875;
+  result.tokens_per_second = 1000;
+  ::testing::internal::CaptureStdout();
+  {
+    Narrator narrator(config, Output::human);
+    StepReport report = step_of(1, 0.5);
+    report.validation_accuracy = 0.75;
+    narrator.observer().stepped(report, 1.5);
+    narrator.conclude(result);
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("512 img/s"), HasSubstr("accuracy 75.00%\n"),
+                    HasSubstr("validation loss 0.5000 (best possible 0.2500), validation accuracy 87.50% (best "
+                              "possible 96.88%), 1.00k images/s")));
 }
 
 }  // namespace

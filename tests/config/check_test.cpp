@@ -122,5 +122,33 @@ TEST(Check, ConfigsMadeByHandKeepEveryLimit) {
   EXPECT_THAT(refused_after([](Config& c) { c.preset = "unheard-of"; }), HasSubstr("preset"));
 }
 
+TEST(Check, LanguageModelsReadNoImages) {
+  for (const DataKind images : {DataKind::idx, DataKind::synthetic_images}) {
+    EXPECT_THAT(refused_after([&](Config& c) { c.data.kind = images, c.data.path = "mnist"; }),
+                AllOf(HasSubstr("data.kind"), HasSubstr("model.family")));
+  }
+}
+
+TEST(Check, AnMlpClassifiesImages) {
+  const auto mlp = [](Config& c) {
+    c.model.family = Family::mlp;
+    c.data.kind = DataKind::synthetic_images;
+    c.model.heads = 3;  // which it has not
+  };
+  accepted_after(mlp);
+  const auto refused = [&](const std::function<void(Config&)>& change) {
+    return refused_after([&](Config& c) { mlp(c), change(c); });
+  };
+  EXPECT_THAT(refused([](Config& c) { c.data.kind = DataKind::synthetic; }), HasSubstr("synthetic-images"));
+  EXPECT_THAT(refused([](Config& c) { c.data.kind = DataKind::dataset; }), HasSubstr("data.kind"));
+  EXPECT_THAT(refused([](Config& c) { c.data.kind = DataKind::idx; }), HasSubstr("data.path"));
+  EXPECT_THAT(refused([](Config& c) { c.data.synthetic_pixels = 9; }), HasSubstr("data.synthetic_pixels = 9"));
+  EXPECT_THAT(refused([](Config& c) { c.train.context = 2; }), HasSubstr("train.context = 2"));
+  EXPECT_THAT(refused([](Config& c) { c.precision.recipe = "fp8-unit"; }), HasSubstr("unit scaling"));
+  EXPECT_THAT(refused([](Config& c) { c.model.parametrization = Parametrization::munit; }), HasSubstr("unit scaling"));
+  EXPECT_THAT(refused([](Config& c) { c.model.init = Init::depth; }), HasSubstr("model.init"));
+  EXPECT_THAT(refused_after([](Config& c) { c.model.init = Init::he; }), HasSubstr("model.family = mlp"));
+}
+
 }  // namespace
 }  // namespace quaver

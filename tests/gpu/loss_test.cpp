@@ -148,6 +148,50 @@ TEST_P(LossTest, NothingButIgnoredTargets) {
   compare("all ignored", recipe, problems[2], ignored, true, limit_of(recipe));
 }
 
+// Small whole numbers, which both engines compute without rounding, with many logits alike.
+TEST_P(LossTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
+  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  for (const Problem& problem : {Problem{300, 10, 32}, Problem{300, 2000, 32}}) {
+    Matrix one_hot(problem.tokens, problem.width, 0);
+    Matrix small(problem.vocab, problem.width, 0);
+    for (Size t = 0; t < problem.tokens; ++t) one_hot.values[index(t * problem.width + t % problem.width)] = 1;
+    for (std::size_t i = 0; i < small.values.size(); ++i) {
+      small.values[i] = static_cast<float>(random_word({8, 0, 0}, i) % static_cast<std::uint32_t>(problem.vocab / 2));
+    }
+    Twin x(pair(), one_hot);
+    Twin w(pair(), small, Kept::f32);
+    TwinTensor tx(pair(), recipe.x, problem.tokens, problem.width, Copies::both, {0, "head/x"});
+    TwinTensor tw(pair(), recipe.w, problem.vocab, problem.width, Copies::both, {0, "head/w"});
+    store(pair(), x, tx);
+    store(pair(), w, tw);
+    std::vector<std::int32_t> likeliest = targets_of(problem, {.ignore_every = 3});
+    for (std::size_t t = 0; t < likeliest.size(); t += 4) {  // the first of the largest, or the one behind it
+      const Size column = static_cast<Size>(t) % problem.width;
+      Size best = 0;
+      for (Size v = 1; v < problem.vocab; ++v) {
+        if (small.values[index(v * problem.width + column)] > small.values[index(best * problem.width + column)])
+          best = v;
+      }
+      likeliest[t] = static_cast<std::int32_t>(t % 8 == 0 ? best : (best + 1) % problem.vocab);
+    }
+    Cells<std::int32_t> targets(pair(), likeliest);
+    Cells<double> loss(pair(), {0});
+    Cells<std::uint64_t> correct(pair(), {5});
+    const auto run = [&](Engine& engine, auto pick) {
+      engine.run(CrossEntropy{.x = pick(tx.cpu(), tx.gpu()),
+                              .w = pick(tw.cpu(), tw.gpu()),
+                              .targets = pick(targets.cpu_span(), targets.gpu_span()),
+                              .loss_sum = pick(loss.cpu(), loss.gpu()),
+                              .correct = pick(correct.cpu(), correct.gpu()),
+                              .casting = casting});
+    };
+    run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
+    run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
+    EXPECT_EQ(correct.from_gpu()[0], correct.from_cpu()[0]) << text_of(problem);
+    EXPECT_GE(correct.from_cpu()[0], 5U + 38U);
+  }
+}
+
 TEST_P(LossTest, HugeLogitsStayFinite) {
   const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
   const Factors huge{.logit = 3000};

@@ -188,6 +188,7 @@ Run products(Workbench& bench, const Recipe& recipe) {
   const View bias = bench.input(1, out, Format::f32);
   const auto targets = bench.tokens(tokens, out);
   double* loss = bench.figure(0.0);
+  auto* correct = bench.figure(std::uint64_t{0});
   float* scale = bench.figure(2.0F);
   const View head_dx = bench.output(tokens, in);
   const auto casting = casting_of(bench);
@@ -206,6 +207,7 @@ Run products(Workbench& bench, const Recipe& recipe) {
                             .gradient_scale = scale,
                             .z_loss = 0.01F,
                             .loss_sum = loss,
+                            .correct = correct,
                             .x_gradient = head_dx,
                             .weight_gradient = dw,
                             .casting = *casting});

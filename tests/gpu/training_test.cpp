@@ -238,6 +238,21 @@ TEST_F(OtherModelsTest, GroupedHeadsFollowTheCpu) {
   }
 }
 
+// Rows of features in FP32, and as many pixels and classes as no tensor core likes.
+TEST_F(OtherModelsTest, ClassifiersFollowTheCpu) {
+  for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
+    Config config = config_of(recipe);
+    config.model.family = Family::mlp;
+    config.model.width = 64;
+    config.data.kind = DataKind::synthetic_images;
+    config.data.synthetic_classes = 5;
+    config.data.synthetic_pixels = 27;
+    config.data.synthetic_strength = 20;
+    config.train.batch = 64;
+    expect_same_curve("mlp " + recipe, cpu_run(config), run_of(*gpu_session(config)), bound_of(recipe));
+  }
+}
+
 TEST_F(OtherModelsTest, UnitScaledModelsFollowTheCpu) {
   for (const Parametrization parametrization : {Parametrization::umup, Parametrization::munit}) {
     Config config = config_of("fp8-unit");

@@ -104,7 +104,7 @@ TEST(MemoryPlanTest, AgreesWithMeasuredPeaksOfAGpu) {
                      .flags = {std::string("preset=") + peak.preset, std::string("precision.recipe=") + peak.recipe,
                                "train.batch=" + std::to_string(peak.batch), "train.context=1024",
                                std::string("train.memory=") + peak.memory, "train.statistics_every=0"}});
-    const MemoryPlan plan = plan_memory(resolve_shape(config, static_cast<int>(config.model.vocab)),
+    const MemoryPlan plan = plan_memory(resolve_shape(config, {.vocab = config.model.vocab}),
                                         {.kind = HardwareKind::gpu, .architecture = 90});
     const double gib = static_cast<double>(plan.engine_total()) / 0x1p30;
     EXPECT_NEAR(gib, peak.gib, 0.02 * peak.gib);
@@ -113,7 +113,7 @@ TEST(MemoryPlanTest, AgreesWithMeasuredPeaksOfAGpu) {
 
 // What is decoded before it is multiplied needs room that native products do not.
 TEST(MemoryPlanTest, CountsDecodedOperandsOfGpusWithoutFp8) {
-  const Config config = resolve_shape(config_of({"preset=gpt-124m", "precision.recipe=fp8-delayed"}), 50304);
+  const Config config = resolve_shape(config_of({"preset=gpt-124m", "precision.recipe=fp8-delayed"}), {.vocab = 50304});
   const MemoryPlan hopper = plan_memory(config, {.kind = HardwareKind::gpu, .architecture = 90});
   const MemoryPlan ampere = plan_memory(config, {.kind = HardwareKind::gpu, .architecture = 80});
   const Size largest = 2 * config.train.batch * config.train.context * 4 * config.model.width;  // BF16, into the MLP
@@ -185,7 +185,8 @@ TEST(MemoryPlanTest, SmallKeepsNoHiddenMatrix) {
   const auto kept = [](const std::string& recipe, const std::string& memory) {
     const Config config =
         config_of({"preset=gpt-350m", "train.batch=4", "precision.recipe=" + recipe, "train.memory=" + memory});
-    const MemoryPlan plan = plan_memory(resolve_shape(config, 50304), {.kind = HardwareKind::gpu, .architecture = 90});
+    const MemoryPlan plan =
+        plan_memory(resolve_shape(config, {.vocab = 50304}), {.kind = HardwareKind::gpu, .architecture = 90});
     return static_cast<double>(plan.activations);
   };
   constexpr Size tokens = 4 * 1024;

@@ -82,7 +82,7 @@ TEST(PlannedMemory, OfARunThatSwitchesIsThatOfTheLargerRecipe) {
   const auto needed = [](const std::string& recipe, const std::string& later) {
     Config config = small_config(recipe, "unused");
     config.precision.switch_to = later;
-    return plan_memory(resolve_shape(config, 32), make_cpu_engine(1)->device().hardware()).engine_total();
+    return plan_memory(resolve_shape(config, {.vocab = 32}), make_cpu_engine(1)->device().hardware()).engine_total();
   };
   const Size small = std::min(needed("fp8-delayed", ""), needed("fp32", ""));
   const Size large = std::max(needed("fp8-delayed", ""), needed("fp32", ""));

@@ -175,14 +175,14 @@ TEST(ResolvedConfig, ChoosesWhatIsAutomaticAndNothingElse) {
 
   config.model.context = 48;
   config.train.context = 0;
-  EXPECT_EQ(resolve_shape(config, 100).train.context, 48);
-  EXPECT_EQ(resolve_shape(config, 100).model.vocab, 128);
+  EXPECT_EQ(resolve_shape(config, {.vocab = 100}).train.context, 48);
+  EXPECT_EQ(resolve_shape(config, {.vocab = 100}).model.vocab, 128);
   config.train.context = 16;
-  EXPECT_EQ(resolve_shape(config, 100).train.context, 16);
-  EXPECT_EQ(resolve_shape(config, 128).model.vocab, 128) << "already a multiple of 64";
+  EXPECT_EQ(resolve_shape(config, {.vocab = 100}).train.context, 16);
+  EXPECT_EQ(resolve_shape(config, {.vocab = 128}).model.vocab, 128) << "already a multiple of 64";
   config.model.vocab = 128;
-  EXPECT_EQ(resolve_shape(config, 128).model.vocab, 128) << "exactly enough";
-  EXPECT_THROW(resolve_shape(config, 129), Error);
+  EXPECT_EQ(resolve_shape(config, {.vocab = 128}).model.vocab, 128) << "exactly enough";
+  EXPECT_THROW(resolve_shape(config, {.vocab = 129}), Error);
 }
 
 TEST(ResolvedConfig, AnAccumulatorIsThatOfAllProducts) {

@@ -32,7 +32,7 @@ TEST(RunHistory, IsEmptyUntilAStepIsTrainedOrValidated) {
   skipped.skipped = true;
   history.add(skipped);
   EXPECT_TRUE(history.is_empty()) << "a skipped step trains nothing";
-  history.add_validation(1, 3);
+  history.add_validation(1, {.loss = 3});
   EXPECT_FALSE(history.is_empty());
   RunHistory trained;
   trained.add(step_of(1, 9, 1));
@@ -47,8 +47,8 @@ TEST(RunHistory, GivesLossesTimesAndTroubles) {
     report.overflows = step == 4 ? 3 : 0;
     history.add(report);
   }
-  history.add_validation(2, 4.5);
-  history.add_validation(5, 4.25);
+  history.add_validation(2, {.loss = 4.5});
+  history.add_validation(5, {.loss = 4.25});
   const RunResult result = result_of(history);
   EXPECT_THAT(result.losses, ElementsAre(at_step(1), at_step(3), at_step(4), at_step(5)));
   EXPECT_THAT(result.validation, ElementsAre(at_step(2), at_step(5)));
@@ -66,7 +66,7 @@ TEST(RunHistory, ARewindForgetsEverythingOfLaterStepsButTheirTime) {
     report.skipped = step == 2 || step == 4;
     report.overflows = 1;
     history.add(report);
-    history.add_validation(step, 5);
+    history.add_validation(step, {.loss = 5});
   }
   history.rewind(2);
   EXPECT_THAT(result_of(history).losses, ElementsAre(at_step(1)));

@@ -305,7 +305,7 @@ TEST(PlannedMemory, OfShadowChecksIsThatOfStatistics) {
     Config config = miniature_config("bf16");
     config.train.statistics_every = statistics_every;
     config.train.shadow_every = shadow_every;
-    return plan_memory(resolve_shape(config, 32), make_cpu_engine(1)->device().hardware()).arena();
+    return plan_memory(resolve_shape(config, {.vocab = 32}), make_cpu_engine(1)->device().hardware()).arena();
   };
   EXPECT_EQ(arena(0, 3), arena(3, 0));
   EXPECT_GE(arena(3, 0), arena(0, 0));
@@ -318,7 +318,7 @@ TEST(MemoryThatIsMissing, IsSaidWithTheBatchThatFits) {
   const auto needed = [&](Size batch) {
     Config smaller = config;
     smaller.train.batch = batch;
-    return plan_memory(resolve_shape(smaller, 32), make_cpu_engine(1)->device().hardware()).engine_total();
+    return plan_memory(resolve_shape(smaller, {.vocab = 32}), make_cpu_engine(1)->device().hardware()).engine_total();
   };
   config.train.memory_limit_mb = needed(128) / (1024 * 1024) + 1;
   ASSERT_GT(needed(192), config.train.memory_limit_mb * 1024 * 1024);

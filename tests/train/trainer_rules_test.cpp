@@ -413,7 +413,7 @@ TEST(PlannedMemory, OfShadowChecksHasRoomForCopiesOfWideOperands) {
     config.train.statistics_every = statistics_every;
     config.train.shadow_every = shadow_every;
     const Hardware hopper{.kind = HardwareKind::gpu, .threads = 0, .architecture = 90};
-    return plan_memory(resolve_shape(config, 32), hopper).arena();
+    return plan_memory(resolve_shape(config, {.vocab = 32}), hopper).arena();
   };
   for (const char* recipe : {"bf16", "fp32"}) {
     EXPECT_GT(arena(recipe, 3, 0), arena(recipe, 0, 0)) << recipe;

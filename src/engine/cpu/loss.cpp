@@ -1,8 +1,8 @@
 // The output head and the cross-entropy loss, forward and backward, a chunk of rows at a time.
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/cpu/cpu_engine.h"
@@ -35,29 +35,31 @@ QUAVER_SIMD void scaled_softmax(const float* x, Size n, float log_sum, float fac
 }
 
 struct RowLoss {
-  float log_sum;
-  double loss;
+  float log_sum = 0;
+  double loss = 0;
+  bool correct = false;
 };
 
 RowLoss row_loss(const float* logits, Size vocab, std::int32_t target, float z_loss) {
   const float top = largest_of(logits, vocab);
   const float log_sum = top + std::log(sum_of_exponentials(logits, vocab, top));
   const double z = z_loss * static_cast<double>(log_sum) * log_sum;
-  return {log_sum, static_cast<double>(log_sum) - logits[target] + z};
+  const bool correct = logits[target] == top && std::find(logits, logits + target, top) == logits + target;
+  return {log_sum, static_cast<double>(log_sum) - logits[target] + z, correct};
 }
 
 // Rows of tokens whose logits exist at once.
 struct Chunk {
   Size first;
   const float* logits;
-  std::vector<float> log_sums;  // one per row
+  std::span<const RowLoss> losses;  // one per row
   Operand x_columns;
   std::vector<std::byte>& codes;  // memory for those of dlogits
 };
 
 // One chunk's gradients: dlogits into its site, then both GEMMs.
 void chunk_backward(CpuOperations& engine, Workspace& workspace, const CrossEntropy& op, const Chunk& chunk) {
-  const auto rows = static_cast<Size>(chunk.log_sums.size());
+  const auto rows = static_cast<Size>(chunk.losses.size());
   const Size first = chunk.first;
   const Size vocab = op.w.rows_count();
   std::size_t used = 0;
@@ -78,7 +80,7 @@ void chunk_backward(CpuOperations& engine, Workspace& workspace, const CrossEntr
         std::fill_n(out, vocab, 0.0F);
         continue;
       }
-      const float log_sum = chunk.log_sums[static_cast<std::size_t>(start + r)];
+      const float log_sum = chunk.losses[static_cast<std::size_t>(start + r)].log_sum;
       const float factor = gradient_factor * (1 + 2 * op.z_loss * log_sum);
       scaled_softmax(chunk.logits + (start + r) * vocab, vocab, log_sum, factor, out);
       out[target] -= gradient_factor;
@@ -116,20 +118,20 @@ void CpuOperations::run(const CrossEntropy& op) {
              .out = {logits, Format::f32, rows, vocab},
              .alpha = op.logit_factor,
              .accumulator = op.accumulators.fprop});
-    std::vector<float> log_sums(static_cast<std::size_t>(rows));
-    std::vector<double> losses(static_cast<std::size_t>(rows), 0.0);
+    std::vector<RowLoss> losses(static_cast<std::size_t>(rows));
 #pragma omp parallel for schedule(static)
     for (Size r = 0; r < rows; ++r) {
       const std::int32_t target = op.targets[static_cast<std::size_t>(first + r)];
       if (target < 0) continue;
-      const RowLoss row = row_loss(logits + r * vocab, vocab, target, op.z_loss);
-      log_sums[static_cast<std::size_t>(r)] = row.log_sum;
-      losses[static_cast<std::size_t>(r)] = row.loss;
+      losses[static_cast<std::size_t>(r)] = row_loss(logits + r * vocab, vocab, target, op.z_loss);
     }
-    for (const double loss : losses) *op.loss_sum += loss;
+    for (const RowLoss& row : losses) {
+      *op.loss_sum += row.loss;
+      if (op.correct != nullptr && row.correct) ++*op.correct;
+    }
     if (!train) continue;
     const Operand x_columns = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true};
-    chunk_backward(*this, workspace_, op, {first, logits, std::move(log_sums), x_columns, codes});
+    chunk_backward(*this, workspace_, op, {first, logits, losses, x_columns, codes});
   }
 }
 

@@ -284,7 +284,8 @@ void CudaEngine::run(const CrossEntropy& op) {
                         .gradient_factor = op.gradient_factor,
                         .gradient_scale = op.gradient_scale,
                         .z_loss = op.z_loss,
-                        .loss_sum = op.loss_sum});
+                        .loss_sum = op.loss_sum,
+                        .correct = op.correct});
     if (!train) continue;
     const bool apart = op.x.has_own_columns();
     chunk_backward(

@@ -214,6 +214,35 @@ TEST_F(CrossEntropyTest, LossOnlyTouchesNoGradient) {
   }
 }
 
+// Row t of x is the t-th unit vector, so that its logits are the t-th column of w.
+TEST_F(CrossEntropyTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
+  Matrix x(4, 4, 0);
+  for (std::size_t t = 0; t < 4; ++t) x.values[4 * t + t] = 1;
+  Matrix w(3, 4, 0);
+  w.values = {1, 5, -1, 3,   //
+              2, 5, -1, 4,   //
+              0, 6, -1, 2};  // largest: the second, the third, the first of equal ones, the second
+  Stored sx(both({}), 4, 4);
+  Stored sw(both({}), 3, 4);
+  engine->run(Quantize{x.view(), sx.tensor, casting});
+  engine->run(Quantize{w.view(), sw.tensor, casting});
+  const auto counted = [&](std::vector<std::int32_t> targets) {
+    double loss = 0;
+    std::uint64_t correct = 10;  // added to
+    engine->run(CrossEntropy{.x = sx.tensor,
+                             .w = sw.tensor,
+                             .targets = targets,
+                             .loss_sum = &loss,
+                             .correct = &correct,
+                             .casting = casting});
+    return correct - 10;
+  };
+  EXPECT_EQ(counted({1, 2, 0, 1}), 4U);
+  EXPECT_EQ(counted({1, 2, 1, 1}), 3U) << "as large as the first, but not the first";
+  EXPECT_EQ(counted({0, 0, 2, 0}), 0U);
+  EXPECT_EQ(counted({1, -1, -1, 0}), 1U) << "ignored rows are not counted";
+}
+
 // Equal logits and equal rows of w: what the target takes away from the input's gradient, all others together give
 // back. One by one they are too small for a short sum that holds the target's already.
 TEST_F(CrossEntropyTest, ShortSumsLoseTheSoftmaxBesideTheTarget) {

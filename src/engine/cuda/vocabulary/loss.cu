@@ -65,9 +65,14 @@ struct RunningSum {
   }
 };
 
-// log Σ exp over the block's sums.
+struct Softmax {
+  float top;      // the largest logit
+  float log_sum;  // log Σ exp
+};
+
+// Over the block's sums.
 template <int threads>
-__device__ float log_sum_of(RunningSum seen) {
+__device__ Softmax softmax_of(RunningSum seen) {
   __shared__ float tops[threads / warp_size];
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const float top_of_warp = warp_max(seen.top);
@@ -75,7 +80,7 @@ __device__ float log_sum_of(RunningSum seen) {
   __syncthreads();
   const float top = warp_max(tops[lane % (threads / warp_size)]);
   seen.raise(top);
-  return top + logf(block_sum<threads>(seen.sum));
+  return {top, top + logf(block_sum<threads>(seen.sum))};
 }
 
 struct LossRows {
@@ -86,6 +91,7 @@ struct LossRows {
   float z_loss;
   int cached;      // leading groups of a row that stay in shared memory between the passes
   double* losses;  // one per row
+  unsigned long long* correct;
 };
 
 // Reads the row once: the sum of its exponentials, and its leading groups into the cache.
@@ -149,6 +155,14 @@ __device__ void second_pass(const Row<T>& row, const Group<T>* cache, int cached
   }
 }
 
+// Whether a logit before the target's is as large as the largest: then that one is the first of them.
+template <int threads, class T>
+__device__ bool any_earlier(const Row<T>& row, int target, float top) {
+  bool found = false;
+  for (int c = threadIdx.x; c < target; c += threads) found = found || to_float(row.data[c]) == top;
+  return __syncthreads_or(found ? 1 : 0) != 0;
+}
+
 template <int threads, class T>
 __device__ void clear(const Row<T>& row) {
   const float zero[group_size] = {};
@@ -167,9 +181,11 @@ __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(LossRows 
     if constexpr (gradient == LossGradient::in_place) clear<threads>(row);
     return;
   }
-  float of_target = 0;
-  if (threadIdx.x == 0) of_target = to_float(row.data[target]);
-  const float log_sum = log_sum_of<threads>(first_pass<threads>(row, cache, rows.cached));
+  const float of_target = to_float(row.data[target]);
+  const auto [top, log_sum] = softmax_of<threads>(first_pass<threads>(row, cache, rows.cached));
+  if (rows.correct != nullptr && of_target == top && !any_earlier<threads>(row, target, top) && threadIdx.x == 0) {
+    atomicAdd(rows.correct, 1ULL);  // of integers: the order does not matter
+  }
   if (threadIdx.x == 0) {
     const double l = log_sum;
     rows.losses[blockIdx.x] = l - of_target + rows.z_loss * l * l;
@@ -248,7 +264,8 @@ void softmax_loss(Gpu& gpu, const LossChunk& chunk) {
                       chunk.gradient_scale,
                       chunk.z_loss,
                       0,
-                      losses};
+                      losses,
+                      reinterpret_cast<unsigned long long*>(chunk.correct)};
   with_high_precision(chunk.logits.format, [&]<class T>(T) {
     auto* logits = static_cast<T*>(chunk.logits.data);
     if (chunk.gradient == LossGradient::in_place) return launch_with_gradient(gpu, rows, count, logits);

@@ -22,7 +22,8 @@ struct LossChunk {
   float gradient_factor = 1;
   const float* gradient_scale = nullptr;  // on the device; null: 1
   float z_loss = 0;
-  double* loss_sum = nullptr;  // on the device
+  double* loss_sum = nullptr;        // on the device
+  std::uint64_t* correct = nullptr;  // on the device, += the rows whose target has the largest logit; null: not counted
 };
 
 void softmax_loss(Gpu& gpu, const LossChunk& chunk);
