@@ -60,7 +60,7 @@ class Tally {
     float max_logit = 0;
     std::uint64_t correct = 0;
   };
-  static constexpr Sums nothing{.max_logit = -std::numeric_limits<float>::infinity()};
+  static constexpr Sums nothing{0, -std::numeric_limits<float>::infinity(), 0};
 
   Sums* device() const { return reinterpret_cast<Sums*>(memory_.get()); }
 

@@ -30,7 +30,7 @@ Words tiny_classifier(const Words& more = {}) {
 }
 
 TEST(Images, AClassifierIsTrainedEvaluatedAndInspected) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Outcome trained = quaver(folder, tiny_classifier());
   ASSERT_EQ(trained.status, 0) << trained.error;
   EXPECT_THAT(trained.out, AllOf(HasSubstr("16 images per step"), HasSubstr("validation accuracy "),
@@ -47,7 +47,7 @@ TEST(Images, AClassifierIsTrainedEvaluatedAndInspected) {
 }
 
 TEST(Images, WhatNeedsTokensSaysSo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_classifier()).status, 0);
   const Outcome sampled = quaver(folder, {"sample", "run"});
   EXPECT_EQ(sampled.status, 1);
@@ -61,7 +61,7 @@ TEST(Images, WhatNeedsTokensSaysSo) {
 }
 
 TEST(Images, IdxFilesAreReadAndDamagedOnesNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string sizes("\0\0\0\x20\0\0\0\2\0\0\0\2", 12);  // 32 images of 2 × 2
   std::string pixels;
   std::string labels;

@@ -6,8 +6,9 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "support/temporary_folder.h"
+
 #include "data/expect_error.h"
-#include "data/temp_folder.h"
 
 namespace quaver::test {
 namespace {
@@ -45,7 +46,7 @@ class IdxImagesTest : public testing::Test {
   void write_images(const std::string& bytes) { images = folder.write("images", bytes); }
   void write_labels(const std::string& bytes) { labels = folder.write("labels", bytes); }
 
-  TempFolder folder;
+  TemporaryFolder folder;
   std::filesystem::path images;
   std::filesystem::path labels;
 };
@@ -110,7 +111,7 @@ TEST_F(IdxImagesTest, AShuffledEpochVisitsEveryImageOnce) {
 TEST_F(IdxImagesTest, TheHashIsThatOfTheContent) {
   const std::uint64_t hash = open().content_hash();
   EXPECT_EQ(open({.seed = 9, .normalization = Normalization{}}).content_hash(), hash);
-  std::string bytes = contents_of(images);
+  std::string bytes = contents(images);
   bytes.back() = static_cast<char>(bytes.back() + 1);
   write_images(bytes);
   EXPECT_NE(open().content_hash(), hash);
@@ -119,16 +120,16 @@ TEST_F(IdxImagesTest, TheHashIsThatOfTheContent) {
 TEST_F(IdxImagesTest, FindsTheFilesOfAFolder) {
   EXPECT_EQ(find_idx_files(folder.path()).train.images, images);
   EXPECT_FALSE(find_idx_files(folder.path()).valid);
-  const auto valid = folder.write("t10k-images.idx3-ubyte", contents_of(images));
+  const auto valid = folder.write("t10k-images.idx3-ubyte", contents(images));
   expect_error([this] { find_idx_files(folder.path()); }, "no labels");
-  folder.write("t10k-labels-idx1-ubyte", contents_of(labels));
+  folder.write("t10k-labels-idx1-ubyte", contents(labels));
   EXPECT_EQ(find_idx_files(folder.path()).valid->images, valid);
-  const TempFolder empty;
+  const TemporaryFolder empty;
   expect_error([&] { find_idx_files(empty.path()); }, "no train-images-idx3-ubyte");
 }
 
 TEST_F(IdxImagesTest, RefusesHeadersThatTheFileDoesNotBearOut) {
-  const std::string good = contents_of(images);
+  const std::string good = contents(images);
   for (const std::size_t length : {0U, 3U, 7U, 15U}) {
     write_images(good.substr(0, length));
     EXPECT_THROW(open(), Error) << length;
@@ -156,7 +157,7 @@ TEST_F(IdxImagesTest, RefusesOtherKindsOfFile) {
   expect_refused("does not begin");
   write_images(header(0x0D, {count, 2, 3}) + bytes_of(42, 1));
   expect_refused("type 0x0d");
-  write_images(contents_of(labels));
+  write_images(contents(labels));
   expect_refused("1 dimensions");
   write_images(header(8, {count, 2, 3}) + std::string(42, 'a'));
   expect_refused("all pixels are the same");

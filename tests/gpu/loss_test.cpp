@@ -177,16 +177,14 @@ TEST_P(LossTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
     Cells<std::int32_t> targets(pair(), likeliest);
     Cells<double> loss(pair(), {0});
     Cells<std::uint64_t> correct(pair(), {5});
-    const auto run = [&](Engine& engine, auto pick) {
-      engine.run(CrossEntropy{.x = pick(tx.cpu(), tx.gpu()),
-                              .w = pick(tw.cpu(), tw.gpu()),
-                              .targets = pick(targets.cpu_span(), targets.gpu_span()),
-                              .loss_sum = pick(loss.cpu(), loss.gpu()),
-                              .correct = pick(correct.cpu(), correct.gpu()),
-                              .casting = casting});
-    };
-    run(*pair().cpu, [](auto&& cpu, auto&&) -> decltype(auto) { return std::forward<decltype(cpu)>(cpu); });
-    run(*pair().gpu, [](auto&&, auto&& gpu) -> decltype(auto) { return std::forward<decltype(gpu)>(gpu); });
+    pair().run([&](On on) {
+      return CrossEntropy{.x = tx.on(on),
+                          .w = tw.on(on),
+                          .targets = targets.span(on),
+                          .loss_sum = loss.on(on),
+                          .correct = correct.on(on),
+                          .casting = casting};
+    });
     EXPECT_EQ(correct.from_gpu()[0], correct.from_cpu()[0]) << text_of(problem);
     EXPECT_GE(correct.from_cpu()[0], 5U + 38U);
   }

@@ -69,7 +69,7 @@ TEST(ImageBatches, AnyOrderGivesTheSameBatches) {
   const TrainingData data = open_training_data(synthetic_images(), 1, 1);
   const auto batches = make_batches(data);
   const BatchShape shape{4, 1};
-  batches->start(6, shape);
+  batches->start({.first = 6}, shape);
   batches->next();
   const auto second = std::get<FeatureBatch>(batches->next());
   BatchStorage storage;
