@@ -18,10 +18,14 @@ std::unique_ptr<Communicator> connect(const Launch& launch) {
   return make_nccl_communicator({.launch = launch, .device = gpu_of_rank(launch.local_rank)});
 }
 
-[[noreturn]] void end_all(Communicator& ranks, const std::string& what, const std::string& remedy) {
-  std::string text = fmt::format("quaver: {}: {}\n", ranks.name_of(ranks.rank()), what);
+void tell(const std::string& what, const std::string& remedy) {
+  std::string text = fmt::format("quaver: {}\n", what);
   if (!remedy.empty()) text += fmt::format("  → {}\n", remedy);
   std::cerr << text << std::flush;
+}
+
+[[noreturn]] void end_all(Communicator& ranks, const std::string& what, const std::string& remedy) {
+  tell(fmt::format("{}: {}", ranks.name_of(ranks.rank()), what), remedy);
   ranks.abort();
   std::_Exit(lost_rank_status);
 }
@@ -34,8 +38,9 @@ int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
   const std::unique_ptr<Communicator> ranks = connect(launch);
   try {
     return verb(*ranks, launch);
-  } catch (const AgreedError&) {
-    if (ranks->is_first()) throw;
+  } catch (const AgreedError& error) {
+    // Told before any rank ends: mpirun ends the others when the first one does.
+    if (ranks->is_first()) tell(error.what(), error.remedy());
     return 1;
   } catch (const Error& error) {
     end_all(*ranks, error.what(), error.remedy());
@@ -46,12 +51,12 @@ int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
   }
 }
 
-void refuse_ranks(const std::string& verb) {
-  const Launch launch = launch_of_this_process();
-  if (launch.size == 1) return;
-  if (launch.rank > 0) std::exit(1);  // the first one tells it
-  throw Error(fmt::format("`quaver {}` runs in one process, and {} were started", verb, launch.size),
-              "start it without mpirun; `quaver train` runs on several");
+int in_one_process(const std::string& verb, const std::function<int()>& act) {
+  return on_ranks([&](Communicator& ranks, const Launch&) {
+    if (ranks.is_alone()) return act();
+    throw AgreedError(fmt::format("`quaver {}` runs in one process, and {} were started", verb, ranks.size()),
+                      "start it without mpirun; `quaver train` runs on several");
+  });
 }
 
 }  // namespace quaver

@@ -11,7 +11,7 @@ namespace quaver {
 // ends them all and is told with the rank's name.
 int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb);
 
-// Throws Error where several ranks were started for a verb that runs in one process.
-void refuse_ranks(const std::string& verb);
+// A verb that does not: refused where several were started.
+int in_one_process(const std::string& verb, const std::function<int()>& act);
 
 }  // namespace quaver

@@ -356,7 +356,7 @@ MemoryUse Trainer::memory() const {
   use.weights = parameters.weight_bytes();
   use.quantized_weights = parameters.quantized_bytes();
   use.gradients =
-      parameters.gradients().bytes() +
+      parameters.count() * 4 +
       GradientExchange::planned_bytes(parameters.gradients().count(), ranks_.size(), micro_batches_.rounds());
   use.optimizer = optimizer_->planned_bytes();
   use.activations = memory_.saved();
