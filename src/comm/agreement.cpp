@@ -18,6 +18,10 @@ std::vector<std::string> gathered(Communicator& ranks, const std::string& mine) 
   return texts;
 }
 
+std::vector<std::string> rank_names(Communicator& ranks) {
+  return gathered(ranks, fmt::format("rank {} on {}", ranks.rank(), host_name()));
+}
+
 bool any_of_ranks(Communicator& ranks, bool mine) {
   if (ranks.is_alone()) return mine;
   const std::vector<char> all = gathered(ranks, static_cast<char>(mine ? 1 : 0));

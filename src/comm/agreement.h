@@ -42,6 +42,9 @@ std::vector<T> gathered(Communicator& ranks, const std::vector<T>& mine) {
 
 std::vector<std::string> gathered(Communicator& ranks, const std::string& mine);
 
+// "rank 3 on node-7", of each.
+std::vector<std::string> rank_names(Communicator& ranks);
+
 bool any_of_ranks(Communicator& ranks, bool mine);
 
 // The first rank's value.

@@ -82,8 +82,8 @@ class Engine : public Runs<Operations> {
   // on the host alone, which must then compute them before the next cast.
   virtual bool advance_scales(const AdvanceScales&) { return false; }
 
-  // The kernels that an engine chose by measuring them, as text; empty where it measures none. Given the text of another
-  // engine it chooses the same, and measures nothing any more: what ranks need to compute the same bits.
+  // The kernels that an engine chose by measuring them, as text; empty where it measures none. Given the text of
+  // another engine it chooses the same, and measures nothing any more: what ranks need to compute the same bits.
   virtual std::string tuning() const { return {}; }
   virtual void fix_tuning(const std::string&) {}
 

@@ -61,8 +61,8 @@ void share_statistics(Communicator& ranks, std::span<Site* const> sites) {
   std::vector<Site*> shared;
   std::copy_if(sites.begin(), sites.end(), std::back_inserter(shared),
                [](Site* site) { return site->role != Role::w; });
-  std::vector<CastCounts> mine;
-  for (const Site* site : shared) mine.push_back(counts_of(site->seen));
+  std::vector<CastCounts> mine(shared.size());
+  std::transform(shared.begin(), shared.end(), mine.begin(), [](const Site* site) { return counts_of(site->seen); });
   const std::vector<CastCounts> all = gathered(ranks, mine);
   for (int rank = 0; rank < ranks.size(); ++rank) {
     if (rank == ranks.rank()) continue;

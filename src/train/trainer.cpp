@@ -355,9 +355,8 @@ MemoryUse Trainer::memory() const {
   const Parameters& parameters = model_->parameters();
   use.weights = parameters.weight_bytes();
   use.quantized_weights = parameters.quantized_bytes();
-  use.gradients =
-      parameters.count() * 4 +
-      GradientExchange::planned_bytes(parameters.gradients().count(), ranks_.size(), micro_batches_.rounds());
+  use.gradients = parameters.count() * 4 + GradientExchange::planned_bytes(parameters.gradients().count(),
+                                                                           ranks_.size(), micro_batches_.rounds());
   use.optimizer = optimizer_->planned_bytes();
   use.activations = memory_.saved();
   use.scratch = memory_.capacity() - memory_.saved();

@@ -2,16 +2,15 @@
 // of GPU engines say to each other.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <mpi.h>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "comm/launch.h"
 
 #include "quaver/error.h"
@@ -146,7 +145,7 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(ranks_, &rank_);
     MPI_Comm_size(ranks_, &size_);
-    gather_names();
+    names_ = rank_names(*this);
     heartbeat_ = std::make_unique<Heartbeat>(beats_, names_);
   }
 
@@ -193,15 +192,6 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  void gather_names() {
-    constexpr std::size_t length = 64;
-    std::vector<char> all(length * static_cast<std::size_t>(size_));
-    const std::string mine = "rank " + std::to_string(rank_) + " on " + host_name();
-    std::memcpy(all.data() + static_cast<std::size_t>(rank_) * length, mine.c_str(), std::min(mine.size(), length - 1));
-    all_gather_host(all.data(), length);
-    for (int i = 0; i < size_; ++i) names_.emplace_back(all.data() + static_cast<std::size_t>(i) * length);
-  }
-
   void transfer(std::span<const Message> sent, std::span<const Message> received) {
     std::vector<MPI_Request> requests;
     const auto start = [&](const Message& message, auto begin) {

@@ -1,10 +1,9 @@
 // Ranks on GPUs over NCCL. Collectives of device memory go on the stream of the engine that is attached, behind its
 // operations; what hosts say to each other goes over MPI where mpirun started them, else through device memory too.
-#include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
+
+#include "comm/agreement.h"
 
 #include "engine/cuda/comm/nccl_library.h"
 #include "engine/cuda/runtime/gpu.h"
@@ -26,7 +25,7 @@ class NcclCommunicator final : public Communicator {
     check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
     stream_ = own_stream_;
     nccl_.check(nccl_.init_rank(&ranks_, size_, id_of(options), rank_), "connecting the ranks");
-    gather_names();
+    names_ = rank_names(*this);
   }
 
   ~NcclCommunicator() override {
@@ -96,15 +95,6 @@ class NcclCommunicator final : public Communicator {
     if (rank_ == 0) nccl_.check(nccl_.get_unique_id(ids.data()), "starting");
     hosts_->all_gather_host(ids.data(), sizeof(NcclId));
     return ids[0];
-  }
-
-  void gather_names() {
-    constexpr std::size_t length = 64;
-    std::vector<char> all(length * static_cast<std::size_t>(size_));
-    const std::string mine = "rank " + std::to_string(rank_) + " on " + host_name();
-    std::memcpy(all.data() + static_cast<std::size_t>(rank_) * length, mine.c_str(), std::min(mine.size(), length - 1));
-    all_gather_host(all.data(), length);
-    for (int i = 0; i < size_; ++i) names_.emplace_back(all.data() + static_cast<std::size_t>(i) * length);
   }
 
   void gather(void* all, std::size_t bytes, cudaStream_t stream) {
