@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "comm/communicator.h"
-
 #include "config/load.h"
 #include "quaver/error.h"
 #include "train/run_folder.h"
@@ -30,7 +29,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr std::chrono::seconds time_to_end{60};  // for a checkpoint, once a rank is asked to end
+constexpr std::chrono::seconds time_to_end{20};  // once a rank has failed: the others may wait for it in a collective
+constexpr int interrupted_status = 130;
 constexpr std::chrono::milliseconds between_looks{20};
 
 std::atomic<int> signal_to_pass{0};
@@ -69,8 +69,8 @@ Child start(const Words& words, const Words& environment, const std::string& nam
   pointers.push_back(nullptr);
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("{} cannot be started: {}", name, std::strerror(errno)), "start fewer ranks");
+  ::setpgid(pid, pid);  // by both, since either may come first
   if (pid > 0) return {pid, name};
-  ::setpgid(0, 0);
   for (const std::string& variable : environment) ::putenv(const_cast<char*>(variable.c_str()));
   ::execvp(pointers[0], pointers.data());
   std::cerr << fmt::format("quaver: {} cannot be started: {}\n", words[0], std::strerror(errno));
@@ -92,7 +92,8 @@ void send_to(const std::vector<Child>& children, int number) {
   }
 }
 
-// Waits for all of them; one that fails ends the others. Returns the status of the first that failed, or 0.
+// Waits for all of them; one that fails ends the others. Those that were interrupted end by themselves, the first rank
+// when its checkpoint is written. Returns the status of the first that did not end well, or 0.
 int wait_for(std::vector<Child>& children, int stop_signal) {
   int status = 0;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
@@ -100,12 +101,13 @@ int wait_for(std::vector<Child>& children, int stop_signal) {
     look_after(children);
     const auto runs = [](const Child& child) { return child.runs(); };
     for (const Child& child : children) {
-      if (child.runs() || child.status == 0 || status != 0) continue;
+      if (child.runs() || child.status == 0 || (status != 0 && status != interrupted_status)) continue;
       status = child.status;
+      if (status == interrupted_status) continue;
       if (child.killed) {
         std::cerr << fmt::format("quaver: {} was ended by signal {}\n", child.name, child.status - 128);
       }
-      if (std::any_of(children.begin(), children.end(), runs) && child.status != 130) send_to(children, SIGTERM);
+      send_to(children, SIGTERM);
       deadline = std::chrono::steady_clock::now() + time_to_end;
     }
     if (std::none_of(children.begin(), children.end(), runs)) return status;
@@ -151,7 +153,7 @@ int run_with_gpus(const Words& words, int ranks) {
   return wait_for(children, SIGINT);
 }
 
-bool is_lost_rank(int status) { return status == lost_rank_status || (status > 128 && status != 130); }
+bool is_lost_rank(int status) { return status == lost_rank_status || (status > 128 && status != interrupted_status); }
 
 std::string program() { return fs::read_symlink("/proc/self/exe").string(); }
 
@@ -192,7 +194,7 @@ int launch_ranks(const TrainArguments& arguments) {
     std::cerr << fmt::format("quaver: a rank was lost; restart {} of {}\n", restart, arguments.restarts);
     status = run(resuming_words(arguments, run_directory(config)));
   }
-  return status > 128 && status != 130 ? 1 : status;
+  return status > 128 && status != interrupted_status ? 1 : status;
 }
 
 }  // namespace quaver

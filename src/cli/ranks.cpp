@@ -6,7 +6,6 @@
 #include <new>
 
 #include "comm/agreement.h"
-
 #include "engine/cuda_module.h"
 
 namespace quaver {
@@ -39,8 +38,9 @@ int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
   try {
     return verb(*ranks, launch);
   } catch (const AgreedError& error) {
-    // Told before any rank ends: mpirun ends the others when the first one does.
+    // Told before any rank ends: whoever started them ends the others when the first one does.
     if (ranks->is_first()) tell(error.what(), error.remedy());
+    any_of_ranks(*ranks, true);
     return 1;
   } catch (const Error& error) {
     end_all(*ranks, error.what(), error.remedy());

@@ -1,10 +1,9 @@
-#include "comm/agreement.h"
-
 #include "cli/interrupt.h"
 #include "cli/launcher.h"
 #include "cli/narrator.h"
 #include "cli/ranks.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
 #include "config/load.h"
 #include "quaver/error.h"
 #include "train/run.h"

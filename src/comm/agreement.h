@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-
 #include "quaver/error.h"
 
 namespace quaver {

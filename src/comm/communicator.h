@@ -52,15 +52,6 @@ class Communicator {
 
   bool is_first() const { return rank() == 0; }
   bool is_alone() const { return size() == 1; }
-
-  // Of device memory that this rank sent to others, so far.
-  std::size_t bytes_sent() const { return bytes_sent_; }
-
- protected:
-  void count_sent(std::size_t bytes) { bytes_sent_ += bytes; }
-
- private:
-  std::size_t bytes_sent_ = 0;
 };
 
 // A process by itself.

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "comm/shared_module.h"
-
 #include "quaver/error.h"
 
 namespace quaver {

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include "comm/shared_module.h"
-
 #include "quaver/error.h"
 
 namespace quaver {

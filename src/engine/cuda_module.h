@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/launch.h"
-
 #include "engine/engine.h"
 
 namespace quaver {

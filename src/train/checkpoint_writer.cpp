@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "comm/agreement.h"
-
 #include "io/file_io.h"
 #include "quaver/error.h"
 

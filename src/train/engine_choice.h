@@ -6,7 +6,6 @@
 #include <string>
 
 #include "comm/launch.h"
-
 #include "config/config.h"
 #include "engine/engine.h"
 

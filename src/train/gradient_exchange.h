@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-
 #include "nn/parameter.h"
 
 namespace quaver {

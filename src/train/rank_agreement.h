@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-
 #include "precision/scale_book.h"
 #include "train/gradient_noise.h"
 #include "train/tally.h"

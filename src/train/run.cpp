@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "comm/agreement.h"
-
 #include "config/check.h"
 #include "config/dump.h"
 #include "data/verifier.h"

@@ -10,7 +10,6 @@
 
 #include "comm/agreement.h"
 #include "comm/launch.h"
-
 #include "config/config.h"
 #include "quaver/error.h"
 #include "train/run_folder.h"

@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "comm/agreement.h"
-
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/rank_agreement.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-
 #include "config/config.h"
 #include "numerics/statistics.h"
 #include "optim/optimizer.h"

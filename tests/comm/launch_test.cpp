@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
-#include "comm/agreement.h"
 #include "support/variable.h"
 
+#include "comm/agreement.h"
 #include "quaver/error.h"
 
 namespace quaver::test {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "comm/communicator.h"
-
 #include "engine/engine.h"
 #include "quaver/error.h"
 #include "train/gradient_exchange.h"

@@ -12,7 +12,6 @@
 
 #include "comm/agreement.h"
 #include "comm/launch.h"
-
 #include "quaver/error.h"
 
 namespace quaver {
@@ -161,15 +160,9 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
-  void exchange(std::span<const Message> sent, std::span<const Message> received) override {
-    transfer(sent, received);
-    for (const Message& message : sent) count_sent(message.bytes);
-  }
+  void exchange(std::span<const Message> sent, std::span<const Message> received) override { transfer(sent, received); }
 
-  void all_gather(void* all, std::size_t bytes) override {
-    all_gather_host(all, bytes);
-    count_sent(bytes * static_cast<std::size_t>(size_ - 1));
-  }
+  void all_gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
 
   void all_gather_host(void* all, std::size_t bytes) override {
     std::vector<Message> sent;

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "comm/agreement.h"
-
 #include "engine/cuda/comm/nccl_library.h"
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/cuda/runtime/stream_device.h"
@@ -48,7 +47,6 @@ class NcclCommunicator final : public Communicator {
     for (const Message& message : sent) {
       nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
                   "sending");
-      count_sent(message.bytes);
     }
     for (const Message& message : received) {
       nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
@@ -57,10 +55,7 @@ class NcclCommunicator final : public Communicator {
     nccl_.check(nccl_.group_end(), "an exchange");
   }
 
-  void all_gather(void* all, std::size_t bytes) override {
-    gather(all, bytes, stream_);
-    count_sent(bytes * static_cast<std::size_t>(size_ - 1));
-  }
+  void all_gather(void* all, std::size_t bytes) override { gather(all, bytes, stream_); }
 
   void all_gather_host(void* all, std::size_t bytes) override {
     if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);

@@ -27,7 +27,6 @@ NcclLibrary::NcclLibrary() {
   find(library, "ncclCommInitRank", init_rank);
   find(library, "ncclCommDestroy", destroy);
   find(library, "ncclCommAbort", abort);
-  find(library, "ncclCommGetAsyncError", async_error);
   find(library, "ncclGroupStart", group_start);
   find(library, "ncclGroupEnd", group_end);
   find(library, "ncclSend", send);
