@@ -47,11 +47,11 @@ test('an empty folder says how to start', async (t) => {
 
 test('where a large store takes its time a coarser picture comes first, then the whole', async (t) => {
   if (!dash.mock) return t.skip('needs the mock server');
-  dash.mock.state.wholeAfter = 4000;
+  dash.mock.state.wholeAfter = 12000;
   const { page, close } = await dash.open(`#/run/${dash.recorded}/numerics?statistic=amax&role=x&site=${encodeURIComponent('blocks.0.attention.qkv/x')}`);
   const columns = () => page.evaluate(() => JSON.parse(document.querySelector('.heat-surface')?.dataset.layout ?? '{}').columns);
-  await page.waitForSelector('.heat-surface', { timeout: 3500 });
-  await page.waitForSelector('.panel .u-over', { timeout: 3500 });
+  await page.waitForSelector('.heat-surface', { timeout: 11000 });
+  await page.waitForSelector('.panel .u-over', { timeout: 11000 });
   const coarse = await columns();
   assert.ok(coarse <= 160, `${coarse} columns`);
   await page.waitForFunction((before) => JSON.parse(document.querySelector('.heat-surface').dataset.layout).columns > before, coarse);

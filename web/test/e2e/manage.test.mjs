@@ -73,7 +73,9 @@ test('a hidden run is left out of the list and of compare until it is asked for'
   await rowOf(page, id).locator('.remark:has-text("hidden")').waitFor();
   assert.match(page.url(), /show=hidden/);
   await (await openForm(page, id)).getByRole('button', { name: 'Show in lists' }).click();
-  await page.getByLabel(/^Show hidden/).uncheck();
+  await rowOf(page, id).locator('.remark:has-text("hidden")').waitFor({ state: 'detached' });
+  await page.getByLabel(/^Show hidden/).click(); // not uncheck(): with none hidden the box goes too
+  await page.waitForFunction(() => !location.hash.includes('show='));
   await rowOf(page, id).waitFor();
   await close();
 });
@@ -94,8 +96,9 @@ test('a deleted run comes back by Undo, and from the deleted ones', async () => 
   await page.getByLabel(/^Show deleted/).check();
   await rowOf(page, id).locator('.remark:has-text("deleted")').waitFor();
   await (await openForm(page, id)).getByRole('button', { name: 'Restore' }).click();
-  await page.getByLabel(/^Show deleted/).waitFor();
-  await page.getByLabel(/^Show deleted/).uncheck();
+  await rowOf(page, id).locator('.remark:has-text("deleted")').waitFor({ state: 'detached' });
+  await page.getByLabel(/^Show deleted/).click(); // not uncheck(): with none deleted the box goes too
+  await page.waitForFunction(() => !location.hash.includes('show='));
   await rowOf(page, id).waitFor();
   await close();
 });
