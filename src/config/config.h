@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/model_config.h"
+#include "nn/shard_mode.h"
 #include "nn/step.h"
 #include "numerics/alerts.h"
 #include "optim/optim_config.h"
@@ -35,8 +36,9 @@ enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda };
 
 struct TrainConfig {
   Size steps = 1000;
-  Size batch = 8;             // sequences per micro-batch
-  Size accumulation = 1;      // micro-batches per step
+  Size batch = 8;                          // sequences per micro-batch
+  Size accumulation = 1;                   // micro-batches per step
+  ShardMode shard = ShardMode::optimizer;  // what ranks share out
   Size reduction_groups = 0;  // of micro-batches, whose gradients are summed one after the other; 0: as many as ranks
   Size context = 0;           // tokens per sequence; 0: the model's
   std::uint64_t seed = 1;

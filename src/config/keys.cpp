@@ -236,6 +236,14 @@ void add_train(std::vector<Key>& keys) {
   train.integer("reduction_groups", &T::reduction_groups, from(0, 65536),
                 "Groups of a step's micro-batches that ranks share out. Gradients are summed group by group in one "
                 "order, so that any number of ranks that divides this gives the same bits; 0: as many as ranks.");
+  train.choice("shard", &T::shard,
+               {{"none", ShardMode::none},
+                {"optimizer", ShardMode::optimizer},
+                {"gradients", ShardMode::gradients},
+                {"weights", ShardMode::weights}},
+               "What each rank has of its own parameters alone (ZeRO 0 to 3): nothing; master weights and optimizer "
+               "state; their gradients too; their codes too. It changes memory and what travels, no result; "
+               "gradients and weights need a group for each micro-batch.");
   train.integer("context", &T::context, from(0, longest), "Tokens per sequence; 0: the model's context.");
   train.integer("seed", &T::seed, {.low = 0}, "Seed of initial weights, data order and stochastic rounding.");
   train.integer("eval_every", &T::eval_every, from(0, many), "Steps between validations; 0: only at the end.");

@@ -25,7 +25,8 @@ class Device {
   virtual Hardware hardware() const = 0;
 
   // Device memory, aligned for any use, cleared to zero. Views and every pointer and span in an operation point into
-  // such memory (but for the lists of MeasureGradients); the host reaches it through upload, read and download alone.
+  // such memory (but for the lists of MeasureGradients and ClipGradients); the host reaches it through upload, read and
+  // download alone.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   // The host's bytes are copied before it returns.

@@ -330,11 +330,25 @@ struct GradientSummary {
   std::uint64_t skip = 0;  // not 0: the optimizer must not update anything in this step
 };
 
-// The norm of the gradients, and for each the factor that unscales and clips it.
+// Of one gradient.
+struct GradientMeasure {
+  double square = 0;  // its norm, squared, before it is unscaled
+  std::uint64_t nonfinite = 0;
+};
+
 struct MeasureGradients {
   static constexpr OperationKind operation_kind = OperationKind::optimizer;
   std::span<const View> gradients;
-  std::span<const float> ratios;  // stored gradient over true gradient, for the norm: unit-scaled models differ from 1
+  std::span<const float> ratios;  // stored gradient over true gradient: unit-scaled models differ from 1
+  GradientMeasure* measures;      // one per gradient
+};
+
+// The norm of all gradients together, and for each the factor that unscales and clips it. Ranks have measured them:
+// gradient i at places[i], so that the sum does not depend on who did.
+struct ClipGradients {
+  static constexpr OperationKind operation_kind = OperationKind::optimizer;
+  const GradientMeasure* measures;
+  std::span<const Size> places;
   float unscale = 1;
   Clip clip = Clip::global_norm;
   float limit = 1;
@@ -383,7 +397,7 @@ struct OperationList {};
 using Operations =
     OperationList<FillZero, Quantize, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward, NormAdd,
                   NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
-                  Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, AdamW>;
+                  Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

@@ -141,6 +141,32 @@ std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t pr
   return ~crc;
 }
 
+namespace {
+
+// The product of two polynomials modulo CRC-32C's, bits reflected as in the checksum.
+std::uint32_t crc_product(std::uint32_t a, std::uint32_t b) {
+  constexpr std::uint32_t polynomial = 0x82F63B78U;
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1U) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b >> 1U) ^ ((b & 1U) != 0 ? polynomial : 0U);
+  }
+  return product;
+}
+
+}  // namespace
+
+// A checksum moves past n bytes by a factor of x^(8n).
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+  std::uint32_t factor = 0x80000000U;  // 1
+  std::uint32_t square = 0x00800000U;  // x⁸
+  for (std::uint64_t n = second_bytes; n != 0; n >>= 1U) {
+    if ((n & 1U) != 0) factor = crc_product(factor, square);
+    square = crc_product(square, square);
+  }
+  return crc_product(first, factor) ^ second;
+}
+
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
 #if defined(__x86_64__) && defined(__GNUC__)
   if (has_sse42()) return crc32c_sse42(bytes, previous);
@@ -221,6 +247,38 @@ FileDigest AtomicFile::commit() {
   temporary_.clear();
   sync_directory(directory_of(target_));
   return digest_;
+}
+
+void SharedFile::create(const fs::path& path, std::uint64_t size) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor < 0) throw system_error("cannot create", path, errno);
+  int error_number = ::posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+  if (error_number == EOPNOTSUPP || error_number == EINVAL) {  // a file system that gives room as it is written to
+    error_number = ::ftruncate(descriptor, static_cast<off_t>(size)) == 0 ? 0 : errno;
+  }
+  ::close(descriptor);
+  if (error_number != 0) throw system_error("cannot write", path, error_number);
+}
+
+SharedFile::SharedFile(fs::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw system_error("cannot open", path_, errno);
+}
+
+SharedFile::~SharedFile() { ::close(descriptor_); }
+
+void SharedFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw system_error("cannot write", path_, count < 0 ? errno : ENOSPC);
+    offset += static_cast<std::uint64_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void SharedFile::sync() {
+  if (::fsync(descriptor_) != 0) throw system_error("cannot sync", path_, errno);
 }
 
 FileDigest write_file_atomically(const fs::path& target, std::string_view text) {

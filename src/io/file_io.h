@@ -21,6 +21,8 @@ Error system_error(std::string_view action, const std::filesystem::path& path, i
 // instruction where the processor has it, else crc32c_portable, which gives the same value.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous = 0);
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t previous = 0);
+// Of two pieces one behind the other, from the checksum of each and the length of the second.
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
 struct FileDigest {
   std::uint64_t size = 0;
@@ -60,6 +62,25 @@ class AtomicFile {
   int descriptor_ = -1;
   std::vector<std::byte> buffer_;
   FileDigest digest_;
+};
+
+// A file of known size that several writers fill, each its own part. It is in place from the start: what belongs
+// together is put into a folder that is renamed when all of them are done.
+class SharedFile {
+ public:
+  static void create(const std::filesystem::path& path, std::uint64_t size);  // of zeros, with room on the disk
+
+  explicit SharedFile(std::filesystem::path path);  // one that was created
+  ~SharedFile();
+  SharedFile(const SharedFile&) = delete;
+  SharedFile& operator=(const SharedFile&) = delete;
+
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  void sync();  // last
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
 };
 
 FileDigest write_file_atomically(const std::filesystem::path& target, std::string_view text);

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -288,7 +289,8 @@ void check_for_writing(const fs::path& path, std::span<const TensorEntry> tensor
                   "use a type of the format, such as F32, BF16 or U8");
     }
     const auto bytes = byte_count(tensor.shape, *element_bytes);
-    if (!bytes || *bytes != tensor.data.size()) {
+    const bool has_data = tensor.data.data() != nullptr;  // else another writer has it
+    if (!bytes || (has_data && *bytes != tensor.data.size())) {
       throw Error(fmt::format("{} has {} bytes, which its type and shape do not give", where, tensor.data.size()),
                   "pass the whole tensor, with its own type and shape");
     }
@@ -302,7 +304,7 @@ std::string render_header(const fs::path& path, std::span<const TensorEntry* con
   for (const auto& [key, value] : metadata) pairs[key] = value;
   std::uint64_t offset = 0;
   for (const TensorEntry* tensor : ordered) {
-    const std::uint64_t end = offset + tensor->data.size();
+    const std::uint64_t end = offset + tensor_bytes(*tensor);
     // push_back, not operator[]: an ordered object looks a key up by walking it, and the names are known to differ.
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
         {tensor->name, {{"dtype", tensor->dtype}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}}});
@@ -391,21 +393,39 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
               "check that the file belongs to this model");
 }
 
-FileDigest write_safetensors(const fs::path& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
-  check_for_writing(path, tensors);
-  std::vector<const TensorEntry*> ordered;
-  ordered.reserve(tensors.size());
-  for (const TensorEntry& tensor : tensors) ordered.push_back(&tensor);
-  std::stable_sort(ordered.begin(), ordered.end(), [](const TensorEntry* a, const TensorEntry* b) {
-    return *safetensors_element_bytes(a->dtype) > *safetensors_element_bytes(b->dtype);
-  });
+std::uint64_t tensor_bytes(const TensorEntry& tensor) {
+  return *byte_count(tensor.shape, *safetensors_element_bytes(tensor.dtype));
+}
 
+SafetensorsLayout safetensors_layout(const fs::path& path, std::span<const TensorEntry> tensors,
+                                     const Metadata& metadata) {
+  check_for_writing(path, tensors);
+  SafetensorsLayout layout;
+  layout.order.resize(tensors.size());
+  std::iota(layout.order.begin(), layout.order.end(), std::size_t{0});
+  std::stable_sort(layout.order.begin(), layout.order.end(), [&](std::size_t a, std::size_t b) {
+    return *safetensors_element_bytes(tensors[a].dtype) > *safetensors_element_bytes(tensors[b].dtype);
+  });
+  std::vector<const TensorEntry*> ordered;
+  for (const std::size_t i : layout.order) ordered.push_back(&tensors[i]);
   const std::string header = render_header(path, ordered, metadata);
   const auto length = std::uint64_t{header.size()};
+  layout.head.assign(reinterpret_cast<const char*>(&length), sizeof(length));
+  layout.head += header;
+  layout.size = layout.head.size();
+  layout.offsets.resize(tensors.size());
+  for (const std::size_t i : layout.order) {
+    layout.offsets[i] = layout.size;
+    layout.size += tensor_bytes(tensors[i]);
+  }
+  return layout;
+}
+
+FileDigest write_safetensors(const fs::path& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
+  const SafetensorsLayout layout = safetensors_layout(path, tensors, metadata);
   AtomicFile file(path);
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(header);
-  for (const TensorEntry* tensor : ordered) file.write(tensor->data);
+  file.write(layout.head);
+  for (const std::size_t i : layout.order) file.write(tensors[i].data);
   return file.commit();
 }
 

@@ -59,6 +59,18 @@ class SafetensorsFile {
   std::vector<std::size_t> by_name_;  // indices of content_.tensors, sorted by name
 };
 
+std::uint64_t tensor_bytes(const TensorEntry& tensor);  // by its type and shape
+
+// A file as it will be, before its tensors' bytes are there: for those who write it together.
+struct SafetensorsLayout {
+  std::string head;                    // what comes before the tensors
+  std::vector<std::size_t> order;      // of the tensors in the file
+  std::vector<std::uint64_t> offsets;  // in the file, of each tensor as given
+  std::uint64_t size = 0;
+};
+SafetensorsLayout safetensors_layout(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
+                                     const Metadata& metadata = {});
+
 // Writes the tensors, wider types first so that every tensor is aligned to its element, otherwise in the order given.
 // "format": "pt" is added to the metadata unless it is given: some loaders refuse a file without it.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,

@@ -28,7 +28,8 @@ Mlp::Mlp(const ModelConfig& config, const ScaleRules& rules)
       config_(config),
       activation_(config.activation == MlpActivation::relu ? ActivationKind::relu : ActivationKind::gelu),
       hidden_(static_cast<std::size_t>(config.layers)) {
-  for (Size i = 0; i < config.layers; ++i) {
+  for (Size i = 0; i < config.layers; ++i) {  // a section each
+    if (i > 0) parameters().begin_section();
     const Size in = i == 0 ? config.features : config.width;
     layers_.push_back(std::make_unique<Linear>(registry(), LinearShape{.name = fmt::format("blocks.{}.linear", i),
                                                                        .in = in,
@@ -37,6 +38,7 @@ Mlp::Mlp(const ModelConfig& config, const ScaleRules& rules)
                                                                        .bias = true,
                                                                        .init_std = hidden_std(config, in)}));
   }
+  parameters().begin_section();
   head_ = std::make_unique<Head>(
       registry(),
       HeadShape{.in = config.width, .classes = config.classes, .init_std = static_cast<float>(config.init_std)});
@@ -86,6 +88,7 @@ void Mlp::forward(Step& step, View features) {
       activate(step, hidden_[i - 1], layers_[i]->input(step, Linear::Producer::can_requantize));
     }
     hidden_[i] = step.pass == Pass::evaluate ? passing[i % 2] : step.saved(config_.width);
+    step.use(static_cast<Size>(i));
     layers_[i]->forward(step, hidden_[i]);
   }
   activate(step, hidden_.back(), head_->input(step));
@@ -108,13 +111,22 @@ void Mlp::backward(Step& step, View features, View gradient) {
                                        .in_gradient = output_gradients.of(i),
                                        .out = next != nullptr ? next->requantized_input(step) : nullptr,
                                        .casting = step.casting});
-    if (next != nullptr) next->wgrad(step);
-    if (i > 0) layers[i]->dgrad(step, gradient);
+    if (next != nullptr) wgrad(step, i + 1);
+    if (i > 0) {
+      step.use(static_cast<Size>(i));
+      layers[i]->dgrad(step, gradient);
+    }
   }
   if (QuantizedTensor* requantized = layers.front()->requantized_input(step)) {
     step.engine.run(Quantize{features, *requantized, step.casting.unobserved()});
   }
-  layers.front()->wgrad(step);
+  wgrad(step, 0);
+}
+
+void Mlp::wgrad(Step& step, std::size_t layer) {
+  step.begin_gradients(static_cast<Size>(layer));
+  layers_[layer]->wgrad(step);
+  step.end_gradients(static_cast<Size>(layer));
 }
 
 void Mlp::run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) {
@@ -123,7 +135,11 @@ void Mlp::run(Step& step, const Batch& batch, const float* gradient_scale, doubl
   forward(step, features);
   const bool train = step.pass != Pass::evaluate;
   const View gradient = train ? step.scratch(config_.width) : View{};
+  const auto section = static_cast<Size>(layers_.size());
+  step.use(section);
+  if (train) step.begin_gradients(section);
   head_->loss(step, rows.classes, gradient_scale, loss_sum, gradient);
+  if (train) step.end_gradients(section);
   if (train) backward(step, features, gradient);
 }
 

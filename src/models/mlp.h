@@ -25,6 +25,7 @@ class Mlp final : public Model {
  private:
   void forward(Step& step, View features);
   void backward(Step& step, View features, View gradient);
+  void wgrad(Step& step, std::size_t layer);
   void activate(Step& step, View hidden, QuantizedTensor& out) const;
 
   ModelConfig config_;

@@ -28,6 +28,7 @@ std::uint64_t replay_key(const Step& step) {
   mix(static_cast<std::uint64_t>(step.pass));
   mix(static_cast<std::uint64_t>(step.casting.detail));
   mix(step.casting.observe ? 1 : 0);
+  mix(step.first_round ? 1 : 0);
   return key;
 }
 
@@ -40,8 +41,12 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
   const StepVariables* variables = step.begin({step.micro_step, loss_scale / static_cast<float>(counted)});
   const Batch on_device = uploaded(step, batch);
   prepare(step);
-  const auto pass = [&] { run(step, on_device, &variables->gradient_scale, loss_sum); };
-  if (step.pass == Pass::calibrate) return pass();
+  const auto pass = [&] {
+    if (step.sections != nullptr) step.sections->begin_pass();
+    run(step, on_device, &variables->gradient_scale, loss_sum);
+  };
+  const bool measures = step.sections != nullptr && step.casting.detail == Detail::full;
+  if (step.pass == Pass::calibrate || measures) return pass();
   step.engine.device().replay(replay_key(step), pass);
 }
 

@@ -74,7 +74,7 @@ class Model {
   // Before a pass, outside of what a CUDA graph captures.
   virtual void prepare(Step&) {}
   // The pass, over a batch in engine memory: forward, loss and, unless it evaluates, backward. Calls operations of the
-  // engine only, so that they can be captured and replayed.
+  // engine only, so that they can be captured and replayed; says which section of the parameters it is at.
   virtual void run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) = 0;
 
   Registry& registry() { return registry_; }

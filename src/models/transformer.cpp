@@ -120,11 +120,14 @@ Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
   }
   for (Size block = 0; block < config.layers; ++block) {
     const std::string prefix = fmt::format("blocks.{}.", block);
+    parameters().begin_section();
     norms_.push_back(std::make_unique<Norm>(registry(), norm_shape(config, prefix + "norm1", rates)));
     branches_.push_back(std::make_unique<AttentionBranch>(registry(), attention_shape(config, block, rates)));
+    parameters().begin_section();
     norms_.push_back(std::make_unique<Norm>(registry(), norm_shape(config, prefix + "norm2", rates)));
     branches_.push_back(std::make_unique<MlpBranch>(registry(), mlp_shape(config, block, rates)));
   }
+  parameters().begin_section();
   final_norm_ = std::make_unique<Norm>(registry(), norm_shape(config, "norm", rates));
   head_ = std::make_unique<Head>(registry(), HeadShape{.in = config.width,
                                                        .classes = config.vocab,
@@ -190,6 +193,7 @@ void Transformer::check_length(Size sequence) const {
 
 void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
   streams_[0] = step.saved(config_.width);
+  step.use(embedding_section);
   step.engine.run(Embed{.tokens = tokens,
                         .sequence = step.sequence,
                         .table = table_.weight,
@@ -224,6 +228,7 @@ void Transformer::forward_norms_before(Step& step) {
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     const Arena::Scope branch_scope(step.arena);
     add_norm(i, *norms_[i], branches_[i]->first().input(step, Linear::Producer::can_requantize));
+    step.use(section_of(i));
     branches_[i]->forward(step, out);
     branch_out = out;
     joined = residual(static_cast<Size>(i));
@@ -236,6 +241,7 @@ void Transformer::forward_norms_after(Step& step) {
   step.engine.run(Quantize{stream, branches_[0]->first().input(step), step.casting});
   for (std::size_t i = 0; i < branches_.size(); ++i) {
     branch_outputs_[i] = step.saved(config_.width);
+    step.use(section_of(i));
     branches_[i]->forward(step, branch_outputs_[i]);
     const ResidualFactors joined = residual(static_cast<Size>(i));
     const bool last = i + 1 == branches_.size();
@@ -286,6 +292,8 @@ void Transformer::run(Step& step, const Batch& batch, const float* gradient_scal
   if (step.pass == Pass::calibrate) propagate_ratios(step);
   const bool train = step.pass != Pass::evaluate;
   const View dx = train ? step.scratch(config_.width) : View{};
+  step.use(head_section());
+  if (train) step.begin_gradients(head_section());
   head_->loss(step, tokens.targets, gradient_scale, loss_sum, dx);
   if (train) backward(step, tokens.inputs, dx);
 }
@@ -336,7 +344,9 @@ void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> to
   check_tokens(tokens);
   step.arena.reset();
   step.begin({step.micro_step, 1});
+  if (step.sections != nullptr) step.sections->begin_pass();
   forward(step, step.uploaded(tokens));
+  step.use(head_section());
   head_->last_logits(step, logits);
 }
 

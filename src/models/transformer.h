@@ -51,6 +51,11 @@ class Transformer final : public LanguageModel {
   void forward(Step& step, std::span<const std::int32_t> tokens);
   void forward_norms_before(Step& step);
   void forward_norms_after(Step& step);
+  // Sections of the parameters: the embedding, each branch with its norm, the head with the final norm.
+  static constexpr Size embedding_section = 0;
+  static Size section_of(std::size_t branch) { return static_cast<Size>(branch) + 1; }
+  Size head_section() const { return section_of(branches_.size()); }
+
   void backward(Step& step, std::span<const std::int32_t> tokens, View head_gradient);
   void backward_branch(std::size_t i, Step& step, View dx);
   void backward_norms_before(Step& step, View gradient, View dx);

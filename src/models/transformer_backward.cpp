@@ -12,15 +12,19 @@ void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, Vie
     backward_norms_before(step, gradient, head_gradient);
   }
   const float unit = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
+  step.begin_gradients(embedding_section);
   step.engine.run(EmbedBackward{.tokens = tokens,
                                 .sequence = step.sequence,
                                 .gradient = gradient,
                                 .factor = unit,
                                 .table_gradient = table_.gradient,
                                 .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+  step.end_gradients(embedding_section);
 }
 
 void Transformer::backward_branch(std::size_t i, Step& step, View dx) {
+  step.use(section_of(i));
+  step.begin_gradients(section_of(i));
   branches_[i]->backward(step, dx);
   if (step.pass == Pass::calibrate) propagate_ratios(step);
 }
@@ -47,6 +51,7 @@ void Transformer::backward_norms_before(Step& step, View gradient, View dx) {
                                     .gradients = norm.gradients(step.tokens()),
                                     .casting = step.casting});
     if (!at_end) branches_[i]->first().wgrad(step);
+    step.end_gradients(section_of(i));
   }
 }
 
@@ -59,6 +64,7 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
                                   .gradient = dx,
                                   .gradients = final_norm_->gradients(step.tokens()),
                                   .casting = step.casting});
+  step.end_gradients(head_section());
   for (std::size_t i = branches_.size(); i-- > 0;) {
     const bool at_end = i + 1 == branches_.size();
     step.arena.rewind(mark);
@@ -85,6 +91,7 @@ void Transformer::backward_norms_after(Step& step, View gradient, View dx) {
     }
     backward_branch(i, step, dx);
     branches_[i]->first().wgrad(step);
+    step.end_gradients(section_of(i));
   }
   step.arena.rewind(mark);
   step.engine.run(Combine{.x = gradient, .y = dx, .keep = residual(0).keep, .add = join_factor(0), .out = gradient});

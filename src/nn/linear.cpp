@@ -20,6 +20,8 @@ Linear::Linear(Registry& registry, const LinearShape& shape)
       sites_(registry.add({shape.name, shape.in, shape.out, shape.block, shape.high_precision})),
       weight_(shape.tied != nullptr ? *shape.tied : own_weight(registry.parameters(), shape)) {
   weight_.site = &sites_.w;
+  weight_.code_section = registry.parameters().section();
+  weight_.tied = shape.tied != nullptr;
   if (shape.bias) {
     bias_ = &registry.parameters().add(
         {.name = shape.name + ".bias", .kind = ParameterKind::vector, .rows = 1, .cols = shape.out});

@@ -1,7 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "quaver/error.h"
 
@@ -13,22 +13,7 @@ constexpr Size alignment = 256;
 
 Size aligned(Size bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-Format format_of(const Parameter& parameter, Format matrices) {
-  return parameter.kind == ParameterKind::vector ? Format::f32 : matrices;
-}
-
-Size weight_bytes_of(const Parameter& parameter, Format matrices) {
-  return aligned(parameter.count() * info(format_of(parameter, matrices)).storage_bits / 8);
-}
-
 Size gradient_bytes_of(const Parameter& parameter) { return aligned(parameter.count() * 4); }
-
-// A high-precision site of the weight's own format needs no codes beside the weight.
-bool is_own_codes(const Parameter& parameter) {
-  const SiteSpec& spec = parameter.site->spec;
-  return spec.rows.format == parameter.weight.format && columns_share_rows(spec.rows, spec.columns) &&
-         !is_low_precision(spec.rows.format);
-}
 
 Size quantized_size(Parameter& parameter, Sharing sharing) {
   Size total = 0;
@@ -38,6 +23,22 @@ Size quantized_size(Parameter& parameter, Sharing sharing) {
   };
   const QuantizedTensor measured(*parameter.site, parameter.rows, parameter.cols, Copies::both, sharing, measure);
   return total;
+}
+
+QuantizedTensor laid_out(Parameter& parameter, Sharing sharing, std::byte* memory) {
+  const auto take = [&](std::size_t bytes) {
+    return std::exchange(memory, memory + aligned(static_cast<Size>(bytes)));
+  };
+  return {*parameter.site, parameter.rows, parameter.cols, Copies::both, sharing, take};
+}
+
+// Codes and scales of a weight lie together, the rows' codes first.
+std::byte* memory_of(const QuantizedTensor& codes) { return codes.rows_matrix().codes; }
+
+// High precision of the format that the weight has already.
+bool stores_uncast(const Site& site, Format master) {
+  const QuantSpec& rows = site.spec.rows;
+  return rows.format == master && columns_share_rows(rows, site.spec.columns) && !is_low_precision(rows.format);
 }
 
 constexpr Size initialized_at_once = 16384;
@@ -52,13 +53,16 @@ void initialize_piece(const Parameter& parameter, std::uint64_t seed, Size piece
     random_normals(key, static_cast<std::uint64_t>(first), values.data(), count);
     for (float& value : values) value = parameter.init_mean + parameter.init_std * value;
   }
-  const Format format = parameter.weight.format;
+  const Format format = parameter.master.format;
   encode_array(format, values.data(), 1.0F, count, codes + first * info(format).storage_bits / 8);
 }
 
 }  // namespace
 
+bool Parameter::is_cast() const { return site != nullptr && !stores_uncast(*site, master.format); }
+
 Parameter& Parameters::add(Parameter parameter) {
+  parameter.section = parameter.code_section = section_;
   list_.push_back(std::move(parameter));
   return list_.back();
 }
@@ -76,85 +80,208 @@ Size Parameters::count() const {
   return total;
 }
 
-void Parameters::allocate(Engine& engine, Format matrices, Size gradient_granule) {
-  Size weights = 0;
-  Size gradients = 0;
-  for (const Parameter& parameter : list_) {
-    weights += weight_bytes_of(parameter, matrices);
-    gradients += gradient_bytes_of(parameter);
+std::vector<Parameter*> Parameters::by_owner() {
+  std::vector<Parameter*> sorted;
+  for (Parameter& parameter : list_) sorted.push_back(&parameter);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Parameter* a, const Parameter* b) { return a->owner < b->owner; });
+  return sorted;
+}
+
+// The largest first, each to the rank that has the least so far.
+void Parameters::deal_out(const ShardPlace& place) {
+  place_ = place;
+  std::vector<Parameter*> by_size;
+  for (Parameter& parameter : list_) by_size.push_back(&parameter);
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [](const Parameter* a, const Parameter* b) { return a->count() > b->count(); });
+  std::vector<Size> loads(static_cast<std::size_t>(place.ranks));
+  for (Parameter* parameter : by_size) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    parameter->owner = static_cast<int>(least - loads.begin());
+    parameter->kept = !place.has(ShardMode::optimizer) || parameter->owner == place.rank;
+    *least += parameter->count();
   }
-  weights_ = engine.device().allocate(static_cast<std::size_t>(weights));
-  gradients = (gradients + 4 * gradient_granule - 1) / (4 * gradient_granule) * 4 * gradient_granule;
-  gradients_ = engine.device().allocate(static_cast<std::size_t>(gradients));
-  gradient_view_ = {gradients_.get(), Format::f32, 1, gradients / 4};
+}
+
+void Parameters::allocate(Engine& engine, Format matrices) {
+  matrices_ = matrices;
+  sharing_ = engine.sharing();
   one_ = engine.device().allocate(sizeof(float) * 4);
   const float one = 1;
   engine.device().upload(&one, one_.get(), sizeof(one));
-  Size weight_offset = 0;
-  Size gradient_offset = 0;
+  codes_.assign(list_.size(), {});
+  place_weights(engine);
+  place_gradients(engine);
+}
+
+Size Parameters::weight_bytes_of(const Parameter& parameter) const {
+  const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
+  return parameter.count() * info(format).storage_bits / 8;
+}
+
+// A rank that does not keep a weight needs it only where passes read it, and all the time only if they always do.
+void Parameters::place_weights(Engine& engine) {
+  const auto stays = [this](const Parameter& parameter) {
+    return parameter.kept || parameter.kind == ParameterKind::vector ||
+           (parameter.is_read_whole() && !moves_by_section());
+  };
+  weight_bytes_ = 0;
+  for (const Parameter& parameter : list_) weight_bytes_ += stays(parameter) ? aligned(weight_bytes_of(parameter)) : 0;
+  weights_ = engine.device().allocate(static_cast<std::size_t>(weight_bytes_));
+  std::byte* next = weights_.get();
   for (Parameter& parameter : list_) {
-    parameter.weight = {weights_.get() + weight_offset, format_of(parameter, matrices), parameter.rows, parameter.cols};
-    parameter.gradient = {gradients_.get() + gradient_offset, Format::f32, parameter.rows, parameter.cols};
-    weight_offset += weight_bytes_of(parameter, matrices);
-    gradient_offset += gradient_bytes_of(parameter);
+    const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
+    parameter.weight = {stays(parameter) ? next : nullptr, format, parameter.rows, parameter.cols};
+    parameter.master = parameter.kept ? parameter.weight : View{};
+    if (stays(parameter)) next += aligned(weight_bytes_of(parameter));
   }
-  quantized_.assign(list_.size(), {});
+}
+
+bool Parameters::lasts(const Parameter& parameter) const {
+  return !place_.has(ShardMode::gradients) || parameter.tied || parameter.kind == ParameterKind::vector;
+}
+
+// Those that last, one behind the other; then the memory that the sections' others share.
+void Parameters::place_gradients(Engine& engine) {
+  Size lasting = 0;
+  std::vector<Size> sections(static_cast<std::size_t>(section_ + 1));
+  for (const Parameter& parameter : list_) {
+    Size& part = lasts(parameter) ? lasting : sections[static_cast<std::size_t>(parameter.section)];
+    part += gradient_bytes_of(parameter);
+  }
+  gradient_bytes_ = lasting + *std::max_element(sections.begin(), sections.end());
+  gradients_ = engine.device().allocate(static_cast<std::size_t>(gradient_bytes_));
+  Size next = 0;
+  std::fill(sections.begin(), sections.end(), lasting);
+  for (Parameter* each : by_owner()) {
+    Parameter& parameter = *each;
+    Size& offset = lasts(parameter) ? next : sections[static_cast<std::size_t>(parameter.section)];
+    parameter.gradient = {gradients_.get() + offset, Format::f32, parameter.rows, parameter.cols};
+    parameter.gradient_sum = parameter.gradient;
+    offset += gradient_bytes_of(parameter);
+  }
 }
 
 void Parameters::initialize(Engine& engine, std::uint64_t seed) {
   for (const Parameter& parameter : list_) {
-    std::vector<std::byte> codes(static_cast<std::size_t>(parameter.weight.bytes()));
+    if (!parameter.kept) continue;
+    std::vector<std::byte> codes(static_cast<std::size_t>(parameter.master.bytes()));
     const Size pieces = (parameter.count() + initialized_at_once - 1) / initialized_at_once;
 #pragma omp parallel for schedule(dynamic) if (pieces > 1)
     for (Size piece = 0; piece < pieces; ++piece) initialize_piece(parameter, seed, piece, codes.data());
-    engine.device().upload(codes.data(), parameter.weight.data, codes.size());
+    engine.device().upload(codes.data(), parameter.master.data, codes.size());
   }
+}
+
+// A site of high precision in the master's own format needs no codes beside the weight, where every rank has it.
+bool Parameters::is_own_codes(const Parameter& parameter) const {
+  const bool everywhere = !place_.has(ShardMode::optimizer) || (parameter.is_read_whole() && !moves_by_section());
+  return everywhere && stores_uncast(*parameter.site, matrices_);
+}
+
+void Parameters::reserve(Engine& engine, CodeStorage& storage, Size bytes) {
+  if (bytes <= storage.bytes) return;
+  storage = {engine.device().allocate(static_cast<std::size_t>(bytes)), bytes};
+  ++storage_moves_;
+}
+
+// Codes as the sites' specs are now: where GEMMs read them, or where the owner keeps them.
+void Parameters::place_codes(Engine& engine) {
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    Parameter& parameter = list_[i];
+    if (parameter.site == nullptr) continue;
+    if (is_own_codes(parameter)) {
+      parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
+      continue;
+    }
+    if (moves_by_section() && !parameter.kept) continue;
+    reserve(engine, codes_[i], quantized_size(parameter, sharing_));
+    QuantizedTensor& codes = moves_by_section() ? parameter.kept_codes : parameter.quantized;
+    codes = laid_out(parameter, sharing_, codes_[i].memory.get());
+  }
+  if (moves_by_section()) place_sections(engine);
+}
+
+// Embeddings and codes of a section, in memory that the sections share.
+void Parameters::place_sections(Engine& engine) {
+  std::vector<Size> ends(static_cast<std::size_t>(section_ + 1));
+  const auto take = [&](Size section, Size bytes) {
+    return std::exchange(ends[static_cast<std::size_t>(section)], ends[static_cast<std::size_t>(section)] + bytes);
+  };
+  const auto for_each_place = [&](const auto& embedding, const auto& codes) {
+    std::fill(ends.begin(), ends.end(), 0);
+    for (Parameter& parameter : list_) {
+      if (parameter.kind == ParameterKind::embedding) {
+        embedding(parameter, take(parameter.section, aligned(weight_bytes_of(parameter))));
+      }
+      if (parameter.site == nullptr) continue;
+      codes(parameter, take(parameter.code_section, quantized_size(parameter, sharing_)));
+    }
+  };
+  const auto ignore = [](const Parameter&, Size) {};
+  for_each_place(ignore, ignore);
+  reserve(engine, section_memory_, *std::max_element(ends.begin(), ends.end()));
+  std::byte* memory = section_memory_.memory.get();
+  for_each_place(
+      [&](Parameter& parameter, Size offset) { parameter.weight.data = memory + offset; },
+      [&](Parameter& parameter, Size offset) { parameter.quantized = laid_out(parameter, sharing_, memory + offset); });
+}
+
+void Parameters::cast(Parameter& parameter, Engine& engine, const Casting& casting) {
+  if (parameter.site == nullptr || !parameter.kept || is_own_codes(parameter)) return;
+  engine.run(Quantize{parameter.master, parameter.cast_target(), parameter.is_cast() ? casting : casting.unobserved()});
 }
 
 void Parameters::quantize(Parameter& parameter, Engine& engine, const Casting& casting) {
-  if (parameter.site == nullptr) return;
-  std::size_t index = 0;
-  while (&list_[index] != &parameter) ++index;
-  if (is_own_codes(parameter)) {
-    parameter.quantized = QuantizedTensor(*parameter.site, parameter.weight, reinterpret_cast<float*>(one_.get()));
-    return;
-  }
-  CodeStorage& storage = quantized_[index];
-  const Size needed = quantized_size(parameter, engine.sharing());
-  if (needed > storage.bytes) {
-    storage = {engine.device().allocate(static_cast<std::size_t>(needed)), needed};
-    ++storage_moves_;
-  }
-  Size offset = 0;
-  const auto take = [&](std::size_t bytes) {
-    std::byte* place = storage.memory.get() + offset;
-    offset += aligned(static_cast<Size>(bytes));
-    return place;
-  };
-  parameter.quantized =
-      QuantizedTensor(*parameter.site, parameter.rows, parameter.cols, Copies::both, engine.sharing(), take);
-  engine.run(Quantize{parameter.weight, parameter.quantized, casting});
+  place_codes(engine);
+  cast(parameter, engine, casting);
 }
 
 void Parameters::quantize_all(Engine& engine, const Casting& casting) {
-  for (Parameter& parameter : list_) quantize(parameter, engine, casting);
+  place_codes(engine);
+  for (Parameter& parameter : list_) cast(parameter, engine, casting);
+}
+
+std::vector<SharedPiece> Parameters::shared_pieces() {
+  std::vector<SharedPiece> pieces;
+  const bool moves = moves_by_section();
+  for (Parameter& parameter : list_) {
+    if (parameter.is_read_whole()) {
+      const bool stays = !moves || parameter.kind == ParameterKind::vector;
+      pieces.push_back({&parameter, stays ? SharedPiece::before_sections : parameter.section,
+                        static_cast<std::byte*>(parameter.master.data), static_cast<std::byte*>(parameter.weight.data),
+                        weight_bytes_of(parameter)});
+    }
+    if (!parameter.quantized.valid() || parameter.quantized.is_own_codes()) continue;
+    pieces.push_back({&parameter, moves ? parameter.code_section : SharedPiece::before_sections,
+                      parameter.kept ? memory_of(parameter.cast_target()) : nullptr, memory_of(parameter.quantized),
+                      quantized_size(parameter, sharing_)});
+  }
+  return pieces;
 }
 
 void Parameters::clear_gradients(Engine& engine) {
-  for (Parameter& parameter : list_) engine.run(FillZero{parameter.gradient});
+  for (Parameter& parameter : list_) {
+    if (lasts(parameter)) engine.run(FillZero{parameter.gradient});
+  }
 }
 
-Size Parameters::weight_bytes() const {
+void Parameters::clear_gradients(Engine& engine, Size section) {
+  for (Parameter& parameter : list_) {
+    if (parameter.section == section && !lasts(parameter)) engine.run(FillZero{parameter.gradient});
+  }
+}
+
+Size Parameters::master_bytes() const {
   Size total = 0;
-  for (const Parameter& parameter : list_) total += parameter.weight.bytes();
+  for (const Parameter& parameter : list_) total += parameter.kept ? parameter.master.bytes() : 0;
   return total;
 }
 
 Size Parameters::quantized_bytes() const {
-  Size total = 0;
-  for (const Parameter& parameter : list_) {
-    if (parameter.quantized.valid() && !parameter.quantized.is_own_codes()) total += parameter.quantized.bytes();
-  }
+  Size total = section_memory_.bytes;
+  for (const CodeStorage& storage : codes_) total += storage.bytes;
   return total;
 }
 

@@ -1,12 +1,15 @@
-// Parameters: a model's weights with their gradients, and for those that GEMMs read, the site of their codes.
+// Parameters: a model's weights with their gradients, and for those that GEMMs read, the site of their codes. Several
+// ranks may share them out (nn/shard_mode.h): then each has the memory of what it owns, and of what its passes read.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "nn/shard_mode.h"
 
 namespace quaver {
 
@@ -21,58 +24,111 @@ struct Parameter {
   float init_std = 0;
   float learning_rate_factor = 1;
   float gradient_ratio = 1;  // stored gradient over the true gradient of the mean loss
+  Size section = 0;          // of the model: what reads it, and computes its gradient
+  Size code_section = 0;     // the one whose GEMMs read it
+  bool tied = false;         // these two differ: both add to its gradient
+  int owner = 0;             // the rank that adds up its gradient, and updates it where optimizer state is sharded
+  bool kept = true;          // this rank has its master weight and optimizer state
 
-  View weight = {};    // FP32, or BF16 where master weights are
-  View gradient = {};  // FP32
+  View master = {};        // what the optimizer updates: FP32 or BF16; empty where it is not kept
+  View weight = {};        // what passes read that do not read codes: embeddings and vectors; else the master weight
+  View gradient = {};      // of this rank's micro-batches, FP32
+  View gradient_sum = {};  // of all ranks' micro-batches, where this rank has it: what the optimizer reads
   Site* site = nullptr;
-  QuantizedTensor quantized = {};  // the weight as GEMMs read it
+  QuantizedTensor quantized = {};   // the weight as GEMMs read it
+  QuantizedTensor kept_codes = {};  // the same where the owner keeps it, when GEMMs read it elsewhere
 
   Size count() const { return rows * cols; }
+  bool is_read_whole() const { return kind != ParameterKind::matrix; }  // in the master's format
+  // Whether its site stores it otherwise than the optimizer does: else nobody needs to see the cast.
+  bool is_cast() const;
+  QuantizedTensor& cast_target() { return kept_codes.valid() ? kept_codes : quantized; }
+};
+
+// What the owner of a parameter has and the passes of all ranks read.
+struct SharedPiece {
+  Parameter* parameter = nullptr;
+  Size section = 0;           // that reads it; before_sections: it stays where it is
+  std::byte* kept = nullptr;  // by the owner; null on other ranks
+  std::byte* read = nullptr;  // by passes: the same memory where it is not moved for each section
+  Size bytes = 0;
+
+  static constexpr Size before_sections = -1;
 };
 
 class Parameters {
  public:
   // References stay good as more are added.
   Parameter& add(Parameter parameter);
+  // What is added from now on belongs to the next section. A model runs its sections one after the other.
+  void begin_section() { ++section_; }
+  Size section() const { return section_; }  // the latest
 
   std::deque<Parameter>& all() { return list_; }
   const std::deque<Parameter>& all() const { return list_; }
   Parameter& find(const std::string& name);  // throws Error
   Size count() const;
+  std::vector<Parameter*> by_owner();  // in the order of their owners: as gradients lie in memory
 
-  // Memory for weights, gradients and quantized copies. Vectors stay FP32 whatever the matrices are stored in. There is
-  // memory for a multiple of `gradient_granule` gradients.
-  void allocate(Engine& engine, Format matrices, Size gradient_granule = 1);
+  // Names the owners, by size, so that each rank has about the same number of weights. Before allocate().
+  void deal_out(const ShardPlace& place);
+  const ShardPlace& place() const { return place_; }
 
-  // Those of all parameters, with gaps of zeros between them.
-  View gradients() const { return gradient_view_; }
+  // Memory for weights and gradients. Vectors stay FP32 whatever the matrices are stored in.
+  void allocate(Engine& engine, Format matrices);
 
-  // Weights from the seed and each parameter's own name, so that adding a parameter changes no other.
+  // Master weights from the seed and each parameter's own name, so that adding a parameter changes no other.
   void initialize(Engine& engine, std::uint64_t seed);
 
-  // Casts every weight into its site: after initialization, loading, or a change of a site's spec. The codes stay where
-  // they are unless a spec needs more memory than any before: storage_moves() counts that, for those who captured a
-  // graph that reads them.
+  // Casts every weight that is kept into its site: after initialization, loading, or a change of a site's spec. The
+  // codes stay where they are unless a spec needs more memory than any before: storage_moves() counts that, for those
+  // who captured a graph that reads them.
   void quantize_all(Engine& engine, const Casting& casting);
   void quantize(Parameter& parameter, Engine& engine, const Casting& casting);
 
   std::size_t storage_moves() const { return storage_moves_; }
 
-  void clear_gradients(Engine& engine);
+  // Of all parameters, the same on every rank.
+  std::vector<SharedPiece> shared_pieces();
 
-  Size weight_bytes() const;
-  Size quantized_bytes() const;
+  void clear_gradients(Engine& engine);
+  // Where gradients of a section share memory with those of others: before its backward pass.
+  void clear_gradients(Engine& engine, Size section);
+  // Whether the gradient is there after the whole backward pass, not after its section's alone.
+  bool lasts(const Parameter& parameter) const;
+
+  Size weight_bytes() const { return weight_bytes_; }  // of master weights, and of what passes read beside codes
+  Size master_bytes() const;                           // of the master weights that are kept
+  Size quantized_bytes() const;                        // of codes and scales
+  Size gradient_bytes() const { return gradient_bytes_; }
 
  private:
-  std::deque<Parameter> list_;
-  std::shared_ptr<std::byte> weights_;
-  std::shared_ptr<std::byte> gradients_;
-  View gradient_view_;
   struct CodeStorage {
     std::shared_ptr<std::byte> memory;
     Size bytes = 0;
   };
-  std::vector<CodeStorage> quantized_;  // one per parameter
+
+  bool moves_by_section() const { return place_.has(ShardMode::weights); }
+  bool is_own_codes(const Parameter& parameter) const;
+  Size weight_bytes_of(const Parameter& parameter) const;
+  void place_weights(Engine& engine);
+  void place_gradients(Engine& engine);
+  void place_codes(Engine& engine);
+  void place_sections(Engine& engine);
+  void reserve(Engine& engine, CodeStorage& storage, Size bytes);
+  void cast(Parameter& parameter, Engine& engine, const Casting& casting);
+
+  std::deque<Parameter> list_;
+  Size section_ = 0;
+  ShardPlace place_;
+  Format matrices_ = Format::f32;  // what the master weights of matrices are stored in
+  Sharing sharing_ = Sharing::where_exact;
+  std::shared_ptr<std::byte> weights_;
+  std::shared_ptr<std::byte> gradients_;
+  Size weight_bytes_ = 0;
+  Size gradient_bytes_ = 0;
+  std::vector<CodeStorage> codes_;  // one per parameter: those that GEMMs read, or those that are kept
+  CodeStorage section_memory_;      // of the section that runs, where weights are sharded
   std::size_t storage_moves_ = 0;
   std::shared_ptr<std::byte> one_;  // the float 1, for tensors that are their own codes
 };

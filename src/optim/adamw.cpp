@@ -34,10 +34,11 @@ AdamWOptimizer::AdamWOptimizer(const OptimConfig& config, Parameters& parameters
 void AdamWOptimizer::update_parameter(Engine& engine, OptimizerState& state, const Update& update) {
   Parameter& parameter = *state.parameter;
   const OptimizerStep& step = update.step;
+  const Casting unseen = step.casting->unobserved();
   const double t = static_cast<double>(updates());
   engine.run(
-      AdamW{.weight = parameter.weight,
-            .gradient = parameter.gradient,
+      AdamW{.weight = parameter.master,
+            .gradient = parameter.gradient_sum,
             .moment1 = state.slots[moment1].values,
             .moment2_root = state.slots[moment2_root].values,
             .gradient_factor = update.gradient_factor,
@@ -53,8 +54,8 @@ void AdamWOptimizer::update_parameter(Engine& engine, OptimizerState& state, con
             .rounding = config().master == MasterWeights::f32 ? Rounding::nearest_even : Rounding::stochastic,
             .random = {step.casting->seed, static_cast<std::uint32_t>(step.step), stream_of(parameter.name.c_str())},
             .statistics = update.statistics,
-            .quantized = parameter.quantized.valid() ? &parameter.quantized : nullptr,
-            .casting = step.casting});
+            .quantized = parameter.cast_target().valid() ? &parameter.cast_target() : nullptr,
+            .casting = parameter.is_cast() ? step.casting : &unseen});
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, Parameters& parameters) {

@@ -1,9 +1,12 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
 
+#include "comm/agreement.h"
 #include "precision/plan.h"
 #include "quaver/error.h"
 
@@ -71,7 +74,8 @@ Size OptimizerSlot::scale_count() const {
 
 Size OptimizerSlot::stored_bytes() const { return values.code_bytes() + 4 * scale_count(); }
 
-Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of) : config_(config) {
+Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of)
+    : config_(config), parameters_(&parameters) {
   check_patterns("optim.learning_rate_of", config.learning_rate_of, parameters);
   check_patterns("optim.weight_decay_of", config.weight_decay_of, parameters);
   for (Parameter& parameter : parameters.all()) {
@@ -89,6 +93,7 @@ Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters, const Sl
 Size Optimizer::planned_bytes() const {
   Size total = 0;
   for (const OptimizerState& state : states_) {
+    if (!state.parameter->kept) continue;
     for (const OptimizerSlot& slot : state.slots) total += slot_bytes(slot);
   }
   return total;
@@ -97,19 +102,39 @@ Size Optimizer::planned_bytes() const {
 Size Optimizer::stored_bytes() const {
   Size total = 0;
   for (const OptimizerState& state : states_) {
+    if (!state.parameter->kept) continue;
     for (const OptimizerSlot& slot : state.slots) total += slot.stored_bytes();
   }
   return total;
 }
 
-void Optimizer::allocate(Engine& engine) {
+void Optimizer::allocate(Engine& engine, Communicator& ranks) {
+  ranks_ = &ranks;
   memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes()));
   std::byte* next = memory_.get();
   for (OptimizerState& state : states_) {
+    if (!state.parameter->kept) continue;
     for (OptimizerSlot& slot : state.slots) place(slot, next, engine);
   }
-  statistics_ = engine.device().allocate(sizeof(GradientSummary) +
-                                         states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
+  place_measures();
+  const auto measures = static_cast<std::size_t>(rank_measures_ * measuring_ranks());
+  statistics_ =
+      engine.device().allocate(sizeof(GradientSummary) + (measures + states_.size()) * sizeof(GradientMeasure) +
+                               states_.size() * (sizeof(UpdateStatistics) + sizeof(double) + sizeof(float)));
+}
+
+void Optimizer::place_measures() {
+  shared_ = parameters_->place().has(ShardMode::optimizer);
+  std::vector<Size> counts(static_cast<std::size_t>(measuring_ranks()));
+  const auto rank_of = [this](const OptimizerState& state) {
+    return static_cast<std::size_t>(shared_ ? state.parameter->owner : 0);
+  };
+  places_.clear();
+  for (const OptimizerState& state : states_) places_.push_back(counts[rank_of(state)]++);
+  rank_measures_ = *std::max_element(counts.begin(), counts.end());
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    places_[i] += static_cast<Size>(rank_of(states_[i])) * rank_measures_;
+  }
 }
 
 UpdateStatistics* Optimizer::device_updates() const {
@@ -118,9 +143,17 @@ UpdateStatistics* Optimizer::device_updates() const {
 
 double* Optimizer::device_squares() const { return reinterpret_cast<double*>(device_updates() + states_.size()); }
 
-float* Optimizer::device_factors() const { return reinterpret_cast<float*>(device_squares() + states_.size()); }
+GradientMeasure* Optimizer::device_noted() const {
+  return reinterpret_cast<GradientMeasure*>(device_squares() + states_.size());
+}
 
-void Optimizer::read_squares(Engine& engine, const std::function<void(std::vector<double>)>& use) const {
+GradientMeasure* Optimizer::device_measures() const { return device_noted() + states_.size(); }
+
+float* Optimizer::device_factors() const {
+  return reinterpret_cast<float*>(device_measures() + rank_measures_ * measuring_ranks());
+}
+
+void Optimizer::read_squares(Engine& engine, const UseSquares& use) const {
   const std::size_t count = states_.size();
   engine.device().read(device_squares(), count * sizeof(double), [use, count](const std::byte* data) {
     const auto* squares = reinterpret_cast<const double*>(data);
@@ -128,21 +161,55 @@ void Optimizer::read_squares(Engine& engine, const std::function<void(std::vecto
   });
 }
 
+void Optimizer::note_squares(Engine& engine, const std::function<bool(const Parameter&)>& part) {
+  if (noted_.size() == states_.size()) noted_.clear();
+  GradientMeasure* measures = device_noted() + noted_.size();
+  std::vector<View> gradients;
+  std::vector<float> ratios;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const Parameter& parameter = *states_[i].parameter;
+    if (!part(parameter)) continue;
+    noted_.push_back(i);
+    gradients.push_back(parameter.gradient);
+    ratios.push_back(parameter.gradient_ratio);
+  }
+  if (!gradients.empty()) engine.run(MeasureGradients{gradients, ratios, measures});
+}
+
+void Optimizer::read_noted(Engine& engine, float unscale, const UseSquares& use) {
+  engine.device().read(device_noted(), noted_.size() * sizeof(GradientMeasure),
+                       [use, unscale, noted = noted_](const std::byte* data) {
+                         const auto* measures = reinterpret_cast<const GradientMeasure*>(data);
+                         std::vector<double> squares(noted.size());
+                         for (std::size_t i = 0; i < noted.size(); ++i) {
+                           const double norm = std::sqrt(measures[i].square) * unscale;
+                           squares[noted[i]] = norm * norm;
+                         }
+                         use(std::move(squares));
+                       });
+}
+
 void Optimizer::measure(Engine& engine, float unscale) {
   std::vector<View> gradients;
   std::vector<float> ratios;
   for (const OptimizerState& state : states_) {
-    gradients.push_back(state.parameter->gradient);
+    if (!state.parameter->kept) continue;
+    gradients.push_back(state.parameter->gradient_sum);
     ratios.push_back(state.parameter->gradient_ratio);
   }
-  engine.run(MeasureGradients{.gradients = gradients,
-                              .ratios = ratios,
-                              .unscale = unscale,
-                              .clip = engine_clip(config_.clip),
-                              .limit = static_cast<float>(config_.clip_limit),
-                              .factors = device_factors(),
-                              .squares = device_squares(),
-                              .summary = device_summary()});
+  GradientMeasure* own = device_measures() + (shared_ ? parameters_->place().rank * rank_measures_ : 0);
+  if (!gradients.empty()) engine.run(MeasureGradients{gradients, ratios, own});
+  if (shared_) {
+    ranks_->all_gather(device_measures(), static_cast<std::size_t>(rank_measures_) * sizeof(GradientMeasure));
+  }
+  engine.run(ClipGradients{.measures = device_measures(),
+                           .places = places_,
+                           .unscale = unscale,
+                           .clip = engine_clip(config_.clip),
+                           .limit = static_cast<float>(config_.clip_limit),
+                           .factors = device_factors(),
+                           .squares = device_squares(),
+                           .summary = device_summary()});
   engine.device().read(device_summary(), sizeof(summary_),
                        [this](const std::byte* data) { std::memcpy(&summary_, data, sizeof(summary_)); });
 }
@@ -150,6 +217,7 @@ void Optimizer::measure(Engine& engine, float unscale) {
 void Optimizer::update(Engine& engine, const OptimizerStep& step) {
   ++updates_;
   for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (!states_[i].parameter->kept) continue;
     const float ratio = states_[i].parameter->gradient_ratio;
     update_parameter(
         engine, states_[i],
@@ -164,6 +232,17 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
     const auto* updates = reinterpret_cast<const UpdateStatistics*>(data);
     for (std::size_t i = 0; i < count; ++i) states_[i].update = updates[i];
   });
+}
+
+void Optimizer::share_updates() {
+  if (!shared_) return;
+  std::vector<UpdateStatistics> mine(static_cast<std::size_t>(rank_measures_));
+  const Size first = parameters_->place().rank * rank_measures_;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].parameter->kept) mine[static_cast<std::size_t>(places_[i] - first)] = states_[i].update;
+  }
+  const std::vector<UpdateStatistics> all = gathered(*ranks_, mine);
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].update = all[static_cast<std::size_t>(places_[i])];
 }
 
 }  // namespace quaver

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "nn/parameter.h"
 #include "optim/optim_config.h"
 
@@ -45,12 +46,13 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  void allocate(Engine& engine);
+  // For the parameters that this rank keeps.
+  void allocate(Engine& engine, Communicator& ranks = single_process());
 
-  // Both enqueue and return. measure: the norm of the gradients and the factors that clip them; summary() has it after
-  // the device's next synchronize(). update: moves the weights and casts them, for which the scales of their sites are
-  // ready on the device; where the summary there says so it does nothing, and the caller, who learns of that later,
-  // takes the count of updates back.
+  // Both enqueue and return. measure: the norm of the gradients, of all ranks, and the factors that clip them;
+  // summary() has it after the device's next synchronize(). update: moves the weights and casts them, for which the
+  // scales of their sites are ready on the device; where the summary there says so it does nothing, and the caller, who
+  // learns of that later, takes the count of updates back.
   void measure(Engine& engine, float unscale);
   void update(Engine& engine, const OptimizerStep& step);
   void take_back_update() { --updates_; }
@@ -58,8 +60,17 @@ class Optimizer {
   const GradientSummary& summary() const { return summary_; }
   GradientSummary* device_summary() const { return reinterpret_cast<GradientSummary*>(statistics_.get()); }
 
+  // What the owners found out about their updates, to every rank; after the device's synchronize().
+  void share_updates();
+
   // The squared norm of each parameter's true gradient, as last measured: `use` is called as Device::read calls it.
-  void read_squares(Engine& engine, const std::function<void(std::vector<double>)>& use) const;
+  using UseSquares = std::function<void(std::vector<double>)>;
+  void read_squares(Engine& engine, const UseSquares& use) const;
+
+  // The same of this rank's gradients by themselves, which need not all be there at once: note_squares() for each part
+  // of the parameters, then read_noted().
+  void note_squares(Engine& engine, const std::function<bool(const Parameter&)>& part);
+  void read_noted(Engine& engine, float unscale, const UseSquares& use);
 
   std::vector<OptimizerState>& states() { return states_; }
   Size planned_bytes() const;  // of the slots in engine memory
@@ -92,11 +103,20 @@ class Optimizer {
   std::vector<OptimizerState> states_;
   GradientSummary summary_;  // as last read
   Size updates_ = 0;
-  std::shared_ptr<std::byte> memory_;  // slots
-  std::shared_ptr<std::byte>
-      statistics_;  // GradientSummary, then UpdateStatistics, squares and factors of all parameters
+  std::shared_ptr<std::byte> memory_;      // slots
+  std::shared_ptr<std::byte> statistics_;  // the summary, then what device_…() point to
+  Communicator* ranks_ = &single_process();
+  const Parameters* parameters_;
+  bool shared_ = false;             // each rank keeps some of the parameters
+  std::vector<Size> places_;        // of the parameters' measures: those of a rank lie together
+  Size rank_measures_ = 0;          // of each rank
+  std::vector<std::size_t> noted_;  // parameters, in the order of their noted measures
 
+  int measuring_ranks() const { return shared_ ? parameters_->place().ranks : 1; }
+  void place_measures();
   UpdateStatistics* device_updates() const;
+  GradientMeasure* device_measures() const;
+  GradientMeasure* device_noted() const;
   double* device_squares() const;
   float* device_factors() const;
 };

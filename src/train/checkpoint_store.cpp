@@ -24,8 +24,8 @@ constexpr std::string_view manifest_format = "quaver-checkpoint";
 constexpr std::size_t max_manifest_bytes = 1 << 20;
 constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 30U;  // state.json: some kilobytes per site
 
-constexpr const char* model_file = "model.safetensors";
-constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* model_file = checkpoint_model_file;
+constexpr const char* optimizer_file = checkpoint_optimizer_file;
 constexpr const char* state_file = "state.json";
 constexpr const char* run_file = "run.json";
 constexpr const char* manifest_file = "manifest.json";
@@ -99,28 +99,6 @@ void remove_tree(const fs::path& path) {
   fs::remove_all(path, error);
   if (error) throw system_error("cannot remove", path, error.value());
 }
-
-// Removes a temporary folder unless it was released: what makes a failed save leave nothing behind.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {
-    remove_tree(path_);
-    std::error_code error;
-    fs::create_directory(path_, error);
-    if (error) throw system_error("cannot create", path_, error.value());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;  // already failing; the next open cleans up
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 std::string manifest_ending(std::string_view body) {
   return fmt::format("\"manifest_crc32c\": \"{:08x}\"\n}}\n", crc32c(std::as_bytes(std::span(body))));
@@ -284,17 +262,6 @@ void CheckpointStore::require_writable() const {
   }
 }
 
-FileDigest CheckpointStore::write_parts(const fs::path& folder, std::uint64_t step, const CheckpointContent& content) {
-  CheckpointManifest manifest{step, {}};
-  manifest.files[model_file] = write_safetensors(folder / model_file, content.model, content.metadata);
-  manifest.files[optimizer_file] = write_safetensors(folder / optimizer_file, content.optimizer);
-  manifest.files[state_file] = write_file_atomically(folder / state_file, content.state);
-  if (!content.run.empty()) manifest.files[run_file] = write_file_atomically(folder / run_file, content.run);
-  FileDigest total = write_file_atomically(folder / manifest_file, render_manifest(manifest));
-  for (const auto& [name, digest] : manifest.files) total.size += digest.size;
-  return total;
-}
-
 // Replacing swaps the two in one call where the file system can; elsewhere the old one steps aside under a name that
 // clean_up() knows how to bring back.
 void CheckpointStore::put_in_place(const fs::path& temporary, std::uint64_t step) {
@@ -314,7 +281,12 @@ void CheckpointStore::put_in_place(const fs::path& temporary, std::uint64_t step
   sync_directory(directory_);
 }
 
-CheckpointStore::Saved CheckpointStore::save(std::uint64_t step, const CheckpointContent& content) {
+Error CheckpointStore::not_saved(std::uint64_t step, const Error& error) const {
+  return Error(fmt::format("the checkpoint of step {} was not saved: {}", step, error.what()),
+               fmt::format("{}; {}", error.remedy(), intact_checkpoints()));
+}
+
+fs::path CheckpointStore::begin(std::uint64_t step, const CheckpointContent& content) {
   require_writable();
   const fs::path target = path_of(step);
   if (!nlohmann::json::accept(content.state)) {
@@ -324,17 +296,55 @@ CheckpointStore::Saved CheckpointStore::save(std::uint64_t step, const Checkpoin
     throw Error(fmt::format("{} is in the way: it holds something other than a checkpoint", target.string()),
                 "move it out of the checkpoints directory");
   }
-  Saved saved{target, 0, {}, {}};
+  fs::path folder = temporary_of(step);
   try {
-    const TemporaryFolder temporary(temporary_of(step));
-    saved.bytes = write_parts(temporary.path(), step, content).size;
-    put_in_place(temporary.path(), step);  // what is left under the temporary name, if anything, is the replaced one
+    remove_tree(folder);
+    std::error_code error;
+    fs::create_directory(folder, error);
+    if (error) throw system_error("cannot create", folder, error.value());
+    CheckpointDraft(folder, content).create();
   } catch (const Error& error) {
-    throw Error(fmt::format("the checkpoint of step {} was not saved: {}", step, error.what()),
-                fmt::format("{}; {}", error.remedy(), intact_checkpoints()));
+    abandon(step);
+    throw not_saved(step, error);
+  }
+  return folder;
+}
+
+void CheckpointStore::abandon(std::uint64_t step) const {
+  std::error_code ignored;  // already failing; the next open cleans up
+  fs::remove_all(temporary_of(step), ignored);
+}
+
+CheckpointStore::Saved CheckpointStore::commit(std::uint64_t step, const CheckpointContent& content,
+                                               const CheckpointDraft::Checksums& checksums) {
+  const fs::path folder = temporary_of(step);
+  Saved saved{path_of(step), 0, {}, {}};
+  try {
+    CheckpointManifest manifest{step, CheckpointDraft(folder, content).digests(checksums)};
+    manifest.files[state_file] = write_file_atomically(folder / state_file, content.state);
+    if (!content.run.empty()) manifest.files[run_file] = write_file_atomically(folder / run_file, content.run);
+    saved.bytes = write_file_atomically(folder / manifest_file, render_manifest(manifest)).size;
+    for (const auto& [name, digest] : manifest.files) saved.bytes += digest.size;
+    put_in_place(folder, step);
+    abandon(step);  // what is left under the temporary name, if anything, is the replaced one
+  } catch (const Error& error) {
+    abandon(step);
+    throw not_saved(step, error);
   }
   prune(step, saved);
   return saved;
+}
+
+CheckpointStore::Saved CheckpointStore::save(std::uint64_t step, const CheckpointContent& content) {
+  const fs::path folder = begin(step, content);
+  CheckpointDraft::Checksums checksums;
+  try {
+    checksums = CheckpointDraft(folder, content).write();
+  } catch (const Error& error) {
+    abandon(step);
+    throw not_saved(step, error);
+  }
+  return commit(step, content, checksums);
 }
 
 std::string CheckpointStore::intact_checkpoints() const {

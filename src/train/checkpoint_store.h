@@ -16,10 +16,15 @@
 
 #include "io/file_io.h"
 #include "io/safetensors.h"
+#include "train/checkpoint_draft.h"
 
 namespace quaver {
 
-// What is saved. The tensors' data must stay valid during save().
+inline constexpr const char* checkpoint_model_file = "model.safetensors";
+inline constexpr const char* checkpoint_optimizer_file = "optimizer.safetensors";
+
+// What is saved. The tensors' data must stay valid during save(). Where several ranks save together, each has the data
+// of some of the tensors, and the first one the rest.
 struct CheckpointContent {
   std::vector<TensorEntry> model;
   std::vector<TensorEntry> optimizer;
@@ -88,6 +93,13 @@ class CheckpointStore {
   // checkpoint is the newest good one; nothing of the failed attempt stays on disk.
   Saved save(std::uint64_t step, const CheckpointContent& content);
 
+  // The same in parts, for ranks that write together: begin() gives the folder of a draft (checkpoint_draft.h), which
+  // every rank writes its tensors to; then comes commit() with the checksums of all, or abandon().
+  std::filesystem::path begin(std::uint64_t step, const CheckpointContent& content);
+  Saved commit(std::uint64_t step, const CheckpointContent& content, const CheckpointDraft::Checksums& checksums);
+  void abandon(std::uint64_t step) const;
+  Error not_saved(std::uint64_t step, const Error& error) const;  // what a failure in between means
+
   // Renames the checkpoints after a step, none of which could be used, for a run that goes on from it: they are out of
   // its way, and there for whoever can mend them. Returns where they are now.
   std::vector<std::filesystem::path> set_aside_after(std::uint64_t step);
@@ -126,7 +138,6 @@ class CheckpointStore {
   std::vector<std::uint64_t> removable_before(std::uint64_t step) const;  // ascending; ours
   void lock();
   void clean_up();
-  FileDigest write_parts(const std::filesystem::path& folder, std::uint64_t step, const CheckpointContent& content);
   void put_in_place(const std::filesystem::path& temporary, std::uint64_t step);
   void remove_checkpoint(std::uint64_t step);
   void prune(std::uint64_t just_written, Saved& saved);

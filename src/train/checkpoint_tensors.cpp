@@ -30,11 +30,14 @@ const char* dtype_of(Format format) {
 // Copies what lies in the engine's memory to the host, one piece behind the other.
 class HostCopy {
  public:
-  HostCopy(Engine& engine, std::vector<std::byte>& memory, Size bytes) : engine_(engine), memory_(memory) {
+  HostCopy(Engine& engine, int rank, std::vector<std::byte>& memory, Size bytes)
+      : engine_(engine), rank_(rank), memory_(memory) {
     memory_.resize(static_cast<std::size_t>(bytes));
   }
 
-  std::span<const std::byte> take(const void* device, Size bytes) {
+  // Nothing where the owner of a parameter is another rank, which writes it.
+  std::span<const std::byte> take(const Parameter& parameter, const void* device, Size bytes) {
+    if (parameter.owner != rank_) return {};
     const auto count = static_cast<std::size_t>(bytes);
     std::byte* place = memory_.data() + used_;
     engine_.device().download(device, place, count);
@@ -44,6 +47,7 @@ class HostCopy {
 
  private:
   Engine& engine_;
+  int rank_;
   std::vector<std::byte>& memory_;
   std::size_t used_ = 0;
 };
@@ -62,12 +66,12 @@ void add_slot(std::vector<TensorEntry>& out, const Parameter& parameter, const O
   const CodeMatrix& values = slot.values;
   const std::string name = tensor_name(parameter, slot);
   out.push_back({name, dtype_of(values.spec.format), shape_of(values.rows, values.cols, parameter.kind),
-                 copy.take(values.codes, values.code_bytes())});
+                 copy.take(parameter, values.codes, values.code_bytes())});
   if (slot.scale_count() == 0) return;
   out.push_back({name + ".scale",
                  "F32",
                  {values.scale_rows(), values.scale_cols()},
-                 copy.take(values.block_scales, slot.scale_count() * 4)});
+                 copy.take(parameter, values.block_scales, slot.scale_count() * 4)});
 }
 
 void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string& name, const char* dtype, void* to,
@@ -94,11 +98,17 @@ void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& par
 
 void CheckpointTensors::copy_from(Engine& engine, const Parameters& parameters, Optimizer& optimizer,
                                   CheckpointContent& content) {
-  HostCopy copy(engine, host_, parameters.weight_bytes() + optimizer.stored_bytes());
+  Size bytes = 0;
+  for (const OptimizerState& state : optimizer.states()) {
+    if (state.parameter->owner != parameters.place().rank) continue;
+    bytes += state.parameter->master.bytes();
+    for (const OptimizerSlot& slot : state.slots) bytes += slot.stored_bytes();
+  }
+  HostCopy copy(engine, parameters.place().rank, host_, bytes);
   for (const Parameter& parameter : parameters.all()) {
     content.model.push_back({parameter.name, dtype_of(parameter.weight.format),
                              shape_of(parameter.rows, parameter.cols, parameter.kind),
-                             copy.take(parameter.weight.data, parameter.weight.bytes())});
+                             copy.take(parameter, parameter.master.data, parameter.master.bytes())});
   }
   for (const OptimizerState& state : optimizer.states()) {
     for (const OptimizerSlot& slot : state.slots) add_slot(content.optimizer, *state.parameter, slot, copy);
@@ -107,10 +117,12 @@ void CheckpointTensors::copy_from(Engine& engine, const Parameters& parameters, 
 
 void upload_tensors(const Checkpoint& checkpoint, Engine& engine, Parameters& parameters, Optimizer& optimizer) {
   for (const Parameter& parameter : parameters.all()) {
-    copy_tensor(engine, checkpoint.model(), parameter.name, dtype_of(parameter.weight.format), parameter.weight.data,
-                parameter.weight.bytes());
+    if (!parameter.kept) continue;
+    copy_tensor(engine, checkpoint.model(), parameter.name, dtype_of(parameter.master.format), parameter.master.data,
+                parameter.master.bytes());
   }
   for (const OptimizerState& kept : optimizer.states()) {
+    if (!kept.parameter->kept) continue;
     for (const OptimizerSlot& slot : kept.slots) copy_slot(engine, checkpoint.optimizer(), *kept.parameter, slot);
   }
 }

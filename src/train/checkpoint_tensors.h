@@ -13,7 +13,8 @@ namespace quaver {
 
 class CheckpointTensors {
  public:
-  // The content points into this object's own copy: valid until the next call.
+  // The content points into this object's own copy: valid until the next call. A rank has the data of the parameters
+  // that it owns.
   void copy_from(Engine& engine, const Parameters& parameters, Optimizer& optimizer, CheckpointContent& content);
 
  private:

@@ -17,6 +17,15 @@ namespace {
 
 constexpr std::chrono::seconds between_tries{2};  // of a last checkpoint that no folder takes
 
+// Each tensor's checksum is of the rank that wrote it.
+CheckpointDraft::Checksums combined(Communicator& ranks, CheckpointDraft::Checksums mine) {
+  const CheckpointDraft::Checksums all = gathered(ranks, mine);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i / mine.size() != static_cast<std::size_t>(ranks.rank())) mine[i % mine.size()] ^= all[i];
+  }
+  return mine;
+}
+
 std::string with_remedy(const Error& error) { return fmt::format("{}; {}", error.what(), error.remedy()); }
 
 }  // namespace
@@ -54,11 +63,36 @@ std::optional<Checkpoint> CheckpointWriter::newest_usable() {
   return checkpoint;
 }
 
+// Every rank writes the parameters that it owns; the first one makes the files and commits them.
+void CheckpointWriter::save_to(CheckpointStore* store) {
+  Communicator& ranks = trainer_.ranks();
+  const auto step = static_cast<std::uint64_t>(trainer_.steps_done());
+  const CheckpointContent saved = content();
+  std::string folder;
+  on_all_ranks(ranks, [&] {
+    if (store != nullptr) folder = store->begin(step, saved).string();
+  });
+  folder = gathered(ranks, folder).front();
+  try {
+    CheckpointDraft::Checksums checksums;
+    on_all_ranks(ranks, [&] { checksums = CheckpointDraft(folder, saved).write(); });
+    checksums = combined(ranks, checksums);
+    on_all_ranks(ranks, [&] {
+      if (store == nullptr) return;
+      for (const std::string& warning : store->commit(step, saved, checksums).warnings) log_.warn(warning);
+    });
+  } catch (const Error& error) {
+    if (store == nullptr) throw;
+    store->abandon(step);
+    const Error told = store->not_saved(step, error);
+    if (ranks.is_alone()) throw told;
+    throw AgreedError(told.what(), told.remedy());
+  }
+}
+
 void CheckpointWriter::save() {
-  if (!writes()) return;
-  log_.flush();
-  const auto saved = store_->save(static_cast<std::uint64_t>(trainer_.steps_done()), content());
-  for (const std::string& warning : saved.warnings) log_.warn(warning);
+  if (writes()) log_.flush();
+  save_to(writes() ? &*store_ : nullptr);
 }
 
 // Once more after a failure, with the folder made anew where it was removed and without checkpoints that the new one
@@ -69,7 +103,9 @@ void CheckpointWriter::save_or_repair() {
   } catch (const Error& error) {
     log_.warn(with_remedy(error) + ". It is tried once more");
     try {
-      repair();
+      on_all_ranks(trainer_.ranks(), [this] {
+        if (writes()) repair();
+      });
     } catch (const Error&) {  // as the save itself: it says more of what was wanted
       throw error;
     }
@@ -84,7 +120,7 @@ void CheckpointWriter::repair() {
 }
 
 void CheckpointWriter::save_or_warn() {
-  if (!writes() || watch_.is_diverging()) return;
+  if (watch_.is_diverging()) return;
   try {
     save_or_repair();
   } catch (const Error& error) {
@@ -93,7 +129,6 @@ void CheckpointWriter::save_or_warn() {
 }
 
 void CheckpointWriter::save_surely() {
-  if (!writes()) return;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(trainer_.config().run.patience);
   while (true) {
     try {
@@ -101,7 +136,7 @@ void CheckpointWriter::save_surely() {
     } catch (const Error& error) {
       log_.note("checkpoint", with_remedy(error));
       save_to_fallback(error);
-      if (std::chrono::steady_clock::now() >= end) throw;
+      if (of_first_rank(trainer_.ranks(), int{std::chrono::steady_clock::now() >= end}) != 0) throw;
     }
     log_.warn("the last checkpoint is tried again every few seconds, here and there");
     std::this_thread::sleep_for(between_tries);
@@ -111,18 +146,25 @@ void CheckpointWriter::save_surely() {
 // Throws the error that says where the checkpoint is, once it is there; returns where it cannot be written either.
 void CheckpointWriter::save_to_fallback(const Error& cause) {
   const Size step = trainer_.steps_done();
-  fs::path folder;
+  std::string folder;
   try {
-    folder = make_fallback_folder(trainer_.config(), directory_, files_.id);
-    write_run_files(folder, files_);
-    CheckpointStore(folder, 1).save(static_cast<std::uint64_t>(step), content());
+    std::optional<CheckpointStore> other;
+    on_all_ranks(trainer_.ranks(), [&] {
+      if (!writes()) return;
+      folder = make_fallback_folder(trainer_.config(), directory_, files_.id).string();
+      write_run_files(folder, files_);
+      other.emplace(folder, 1);
+    });
+    save_to(other ? &*other : nullptr);
   } catch (const Error& error) {
     return log_.note("checkpoint", with_remedy(error));
   }
-  log_.note("checkpoint", fmt::format("step {} is saved in {}", step, folder.string()));
-  throw Error(fmt::format("{}; step {} is saved in {} instead", cause.what(), step, folder.string()),
-              fmt::format("{}; then copy {} to {}, or go on there: quaver train --resume {}", cause.remedy(),
-                          (folder / "checkpoints").string(), directory_.string(), folder.string()));
+  log_.note("checkpoint", fmt::format("step {} is saved in {}", step, folder));
+  const Error told(fmt::format("{}; step {} is saved in {} instead", cause.what(), step, folder),
+                   fmt::format("{}; then copy {} to {}, or go on there: quaver train --resume {}", cause.remedy(),
+                               folder + "/checkpoints", directory_.string(), folder));
+  if (trainer_.ranks().is_alone()) throw told;
+  throw AgreedError(told.what(), told.remedy());
 }
 
 }  // namespace quaver

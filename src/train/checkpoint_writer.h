@@ -1,5 +1,5 @@
 // Writes the checkpoints of a run. A disk that refuses one costs no training: it is tried again, the next one is, and
-// the last one goes elsewhere if need be. Of the ranks of a run, whose states are the same, the first one writes.
+// the last one goes elsewhere if need be. Ranks write together, each what it owns: all that saves is collective.
 #pragma once
 
 #include <filesystem>
@@ -40,6 +40,7 @@ class CheckpointWriter {
  private:
   bool writes() const { return store_.has_value(); }
   CheckpointContent content();
+  void save_to(CheckpointStore* store);
   void save_or_repair();
   void repair();
   void save_to_fallback(const Error& cause);

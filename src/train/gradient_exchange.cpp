@@ -6,70 +6,189 @@ namespace quaver {
 
 namespace {
 
-constexpr Size bucket_limit = Size{1} << 24;  // elements: 64 MiB
+constexpr Size wave_limit = Size{1} << 22;  // elements of a rank: 16 MiB from each of the others
 
 // One group alone is its own sum.
 bool has_sums(int ranks, Size rounds) { return ranks > 1 || rounds > 1; }
 
-Size bucket_elements(int ranks) {
-  const Size granule = GradientExchange::granule(ranks);
-  return std::max(granule, bucket_limit / granule * granule);
+Size padded(Size elements) { return (elements + 63) / 64 * 64; }  // as gradients are aligned
+
+// Elements of the sums that a rank keeps, and of what it receives at once.
+struct Elements {
+  Size sums = 0;
+  Size received = 0;
+};
+
+Elements elements_of(const Parameters& parameters, Size rounds) {
+  const ShardPlace& place = parameters.place();
+  if (!has_sums(place.ranks, rounds)) return {};
+  Elements elements;
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.owner == place.rank) elements.sums += padded(parameter.count());
+  }
+  if (place.ranks > 1) elements.received = place.ranks * std::min(wave_limit, elements.sums);
+  return elements;
 }
 
-Size received_elements(Size elements, int ranks) { return ranks > 1 ? std::min(elements, bucket_elements(ranks)) : 0; }
+View row_of(float* data, Size count) { return {data, Format::f32, 1, count}; }
+
+std::size_t bytes_of(Size elements) { return static_cast<std::size_t>(elements) * sizeof(float); }
 
 }  // namespace
 
-Size GradientExchange::planned_bytes(Size elements, int ranks, Size rounds) {
-  if (!has_sums(ranks, rounds)) return 0;
-  return 4 * (elements / ranks + received_elements(elements, ranks));
+Size GradientExchange::planned_bytes(const Parameters& parameters, Size rounds) {
+  const Elements elements = elements_of(parameters, rounds);
+  return 4 * (elements.sums + elements.received);
 }
 
-GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, const Parameters& parameters, Size rounds)
-    : engine_(engine), ranks_(ranks), gradients_(parameters.gradients()) {
+GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, Parameters& parameters, Size rounds)
+    : engine_(engine), ranks_(ranks), gathers_(!ranks.is_alone() && !parameters.place().has(ShardMode::optimizer)) {
   if (!has_sums(ranks.size(), rounds)) return;
-  const Size elements = gradients_.count();
-  memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes(elements, ranks.size(), rounds)));
-  auto* next = reinterpret_cast<float*>(memory_.get());
-  for (Size first = 0; first < elements; first += bucket_elements(ranks.size())) {
-    const Size share = std::min(bucket_elements(ranks.size()), elements - first) / ranks.size();
-    buckets_.push_back({first, share, next});
-    next += share;
+  memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes(parameters, rounds)));
+  std::vector<Parameter*> lasting;
+  std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(parameters.section() + 1));
+  for (Parameter* parameter : parameters.by_owner()) {
+    (parameters.lasts(*parameter) ? lasting : sections[static_cast<std::size_t>(parameter->section)])
+        .push_back(parameter);
   }
+  auto* next = reinterpret_cast<float*>(memory_.get());
+  const auto place_sums = [&](const std::vector<Parameter*>& some) {
+    for (Parameter* parameter : some) {
+      parameter->gradient_sum = {};
+      if (parameter->owner != ranks.rank()) continue;
+      parameter->gradient_sum = {next, Format::f32, parameter->rows, parameter->cols};
+      next += padded(parameter->count());
+    }
+  };
+  place_sums(lasting);
+  for (const auto& section : sections) place_sums(section);
   received_ = next;
+  lasting_ = waves_of(lasting, ranks.size());
+  for (const auto& section : sections) sections_.push_back(waves_of(section, ranks.size()));
+  if (!gathers_) return;
+  for (Parameter& parameter : parameters.all()) parameter.gradient_sum = parameter.gradient;
 }
 
-// The rank's own share of every rank's gradient, in the order of the ranks.
-View GradientExchange::parts_of(const Bucket& bucket) const {
-  if (ranks_.is_alone()) return {share_of(bucket, 0), Format::f32, 1, bucket.share};
+// Gradients of an owner lie side by side, and so do their sums: most of a wave is one segment.
+void GradientExchange::append(std::vector<Segment>& segments, const Segment& next) {
+  if (segments.empty() || segments.back().gradient + segments.back().count != next.gradient) {
+    segments.push_back(next);
+  } else {
+    segments.back().count += next.count;
+  }
+}
+
+std::vector<GradientExchange::Wave> GradientExchange::waves_of(const std::vector<Parameter*>& parameters, int ranks) {
+  std::vector<Wave> waves;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::size_t wave = 0;
+    Size room = wave_limit;
+    for (const Parameter* parameter : parameters) {
+      if (parameter->owner != rank) continue;
+      for (Size first = 0; first < padded(parameter->count());) {
+        if (room == 0) ++wave, room = wave_limit;
+        if (wave == waves.size()) waves.push_back({std::vector<std::vector<Segment>>(static_cast<std::size_t>(ranks))});
+        const Size count = std::min(room, padded(parameter->count()) - first);
+        float* sum = parameter->gradient_sum.empty() ? nullptr : parameter->gradient_sum.f32() + first;
+        append(waves[wave].of_rank[static_cast<std::size_t>(rank)], {parameter->gradient.f32() + first, sum, count});
+        first += count;
+        room -= count;
+      }
+    }
+  }
+  return waves;
+}
+
+// Every rank's gradients of what this one owns: segment by segment, each with those of all ranks in their order.
+void GradientExchange::receive_parts(const Wave& wave) {
   std::vector<Message> sent;
   std::vector<Message> received;
-  const auto bytes = static_cast<std::size_t>(bucket.share) * sizeof(float);
   for (int i = 1; i < ranks_.size(); ++i) {
     const int to = (ranks_.rank() + i) % ranks_.size();
     const int from = (ranks_.rank() + ranks_.size() - i) % ranks_.size();
-    sent.push_back({to, share_of(bucket, to), bytes});
-    received.push_back({from, received_ + from * bucket.share, bytes});
+    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(to)]) {
+      sent.push_back({to, segment.gradient, bytes_of(segment.count)});
+    }
+    float* parts = received_;
+    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(ranks_.rank())]) {
+      received.push_back({from, parts + from * segment.count, bytes_of(segment.count)});
+      parts += ranks_.size() * segment.count;
+    }
   }
-  const View own{share_of(bucket, ranks_.rank()), Format::f32, 1, bucket.share};
-  engine_.run(SumInOrder{own, {received_ + ranks_.rank() * bucket.share, Format::f32, 1, bucket.share}});
   ranks_.exchange(sent, received);
-  return {received_, Format::f32, ranks_.size(), bucket.share};
 }
 
-void GradientExchange::add(Size round) {
-  for (const Bucket& bucket : buckets_) {
-    const View sum{bucket.sum, Format::f32, 1, bucket.share};
-    engine_.run(SumInOrder{.parts = parts_of(bucket), .sum = sum, .accumulate = round > 0});
+void GradientExchange::add(const std::vector<Wave>& waves, Size round) {
+  for (const Wave& wave : waves) {
+    const std::vector<Segment>& own = wave.of_rank[static_cast<std::size_t>(ranks_.rank())];
+    if (ranks_.is_alone()) {
+      for (const Segment& segment : own) {
+        engine_.run(SumInOrder{row_of(segment.gradient, segment.count), row_of(segment.sum, segment.count), round > 0});
+      }
+      continue;
+    }
+    float* parts = received_;
+    for (const Segment& segment : own) {
+      engine_.run(SumInOrder{row_of(segment.gradient, segment.count),
+                             row_of(parts + ranks_.rank() * segment.count, segment.count)});
+      parts += ranks_.size() * segment.count;
+    }
+    receive_parts(wave);
+    parts = received_;
+    for (const Segment& segment : own) {
+      const View of_ranks{parts, Format::f32, ranks_.size(), segment.count};
+      engine_.run(SumInOrder{of_ranks, row_of(segment.sum, segment.count), round > 0});
+      parts += ranks_.size() * segment.count;
+    }
   }
+}
+
+void GradientExchange::add(Size round) { add(lasting_, round); }
+
+void GradientExchange::add_section(Size section, Size round) {
+  add(sections_[static_cast<std::size_t>(section)], round);
+}
+
+// What each rank has added up becomes the gradient on all of them.
+void GradientExchange::gather(const Wave& wave) {
+  for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(ranks_.rank())]) {
+    engine_.run(SumInOrder{row_of(segment.sum, segment.count), row_of(segment.gradient, segment.count)});
+  }
+  std::vector<Message> sent;
+  std::vector<Message> received;
+  for (int i = 1; i < ranks_.size(); ++i) {
+    const int to = (ranks_.rank() + i) % ranks_.size();
+    const int from = (ranks_.rank() + ranks_.size() - i) % ranks_.size();
+    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(ranks_.rank())]) {
+      sent.push_back({to, segment.gradient, bytes_of(segment.count)});
+    }
+    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(from)]) {
+      received.push_back({from, segment.gradient, bytes_of(segment.count)});
+    }
+  }
+  ranks_.exchange(sent, received);
 }
 
 void GradientExchange::finish() {
-  for (const Bucket& bucket : buckets_) {
-    const View sum{bucket.sum, Format::f32, 1, bucket.share};
-    engine_.run(SumInOrder{.parts = sum, .sum = {share_of(bucket, ranks_.rank()), Format::f32, 1, bucket.share}});
-    ranks_.all_gather(share_of(bucket, 0), static_cast<std::size_t>(bucket.share) * sizeof(float));
-  }
+  if (!gathers_) return;
+  for (const Wave& wave : lasting_) gather(wave);
+}
+
+Size GradientExchange::sent_bytes(Size rounds) const {
+  Size to_owners = 0;
+  Size own = 0;
+  const auto count = [&](const std::vector<Wave>& waves) {
+    for (const Wave& wave : waves) {
+      for (int rank = 0; rank < ranks_.size(); ++rank) {
+        for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(rank)]) {
+          (rank == ranks_.rank() ? own : to_owners) += 4 * segment.count;
+        }
+      }
+    }
+  };
+  count(lasting_);
+  for (const auto& section : sections_) count(section);
+  return rounds * to_owners + (gathers_ ? (ranks_.size() - 1) * own : 0);
 }
 
 }  // namespace quaver

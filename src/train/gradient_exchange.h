@@ -1,6 +1,6 @@
 // Sums the gradients of all groups of micro-batches (micro_batches.h), strictly in the order of the groups. Each rank
-// is sent its share of every group's gradient and adds it up; at the end the shares are gathered. No reduction of a
-// library is used: their order depends on the number of ranks.
+// is sent the gradients of the parameters that it owns and adds them up. No reduction of a library is used: their order
+// depends on the number of ranks.
 #pragma once
 
 #include <memory>
@@ -13,37 +13,47 @@ namespace quaver {
 
 class GradientExchange {
  public:
-  // The parameters have their memory: gradients of a multiple of granule(ranks) elements.
-  GradientExchange(Engine& engine, Communicator& ranks, const Parameters& parameters, Size rounds);
+  // The parameters are dealt out and have their memory. Sets their gradient_sum.
+  GradientExchange(Engine& engine, Communicator& ranks, Parameters& parameters, Size rounds);
 
-  // Both enqueue and return. add: the parameters' gradients are those of the round's group. finish: they become the sum
-  // of all groups'.
+  // All of them enqueue and return. The parameters' gradients are those of the round's group: add takes those that last
+  // until the whole group is done, add_section those of a section whose memory others need next. finish: gradient_sum
+  // is the sum of all groups.
   void add(Size round);
+  void add_section(Size section, Size round);
   void finish();
 
-  static Size granule(int ranks) { return 64 * Size{ranks}; }
-  // Memory that it takes for this many gradients.
-  static Size planned_bytes(Size elements, int ranks, Size rounds);
+  // Bytes that this rank sends in a step of so many rounds.
+  Size sent_bytes(Size rounds) const;
+
+  // Memory that it takes.
+  static Size planned_bytes(const Parameters& parameters, Size rounds);
 
  private:
-  // A piece of the gradients that is exchanged at once, in equal shares.
-  struct Bucket {
-    Size first = 0;
-    Size share = 0;  // elements of a rank
-    float* sum = nullptr;
+  // A piece of the gradients.
+  struct Segment {
+    float* gradient = nullptr;
+    float* sum = nullptr;  // on the rank that owns it
+    Size count = 0;
+  };
+  // What is exchanged at once: for each rank some of what it owns, so that all of them receive at the same time.
+  struct Wave {
+    std::vector<std::vector<Segment>> of_rank;
   };
 
-  float* share_of(const Bucket& bucket, int rank) const {
-    return gradients_.f32() + bucket.first + rank * bucket.share;
-  }
-  View parts_of(const Bucket& bucket) const;
+  static void append(std::vector<Segment>& segments, const Segment& next);
+  static std::vector<Wave> waves_of(const std::vector<Parameter*>& parameters, int ranks);
+  void add(const std::vector<Wave>& waves, Size round);
+  void receive_parts(const Wave& wave);
+  void gather(const Wave& wave);
 
   Engine& engine_;
   Communicator& ranks_;
-  View gradients_;  // of all parameters
-  std::vector<Bucket> buckets_;
+  bool gathers_;                             // gradient_sum is needed on every rank
+  std::vector<Wave> lasting_;                // of parameters whose gradients last
+  std::vector<std::vector<Wave>> sections_;  // of the others
   std::shared_ptr<std::byte> memory_;
-  float* received_ = nullptr;  // a share of every rank
+  float* received_ = nullptr;  // the owner's segments of every rank
 };
 
 }  // namespace quaver

@@ -36,7 +36,7 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
 }
 
 MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wide, const ModelFactory& make_model,
-                       int ranks) {
+                       const ShardPlace& place) {
   const auto engine = make_sizing_engine(hardware, wide);
   std::size_t counted = 0;
   const auto count = [&] {  // bytes allocated since it was last asked
@@ -51,11 +51,12 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
     if (entry->site.spec.rows.policy == ScalePolicy::fixed) entry->site.scale = 1;
   }
   MemoryPlan memory;
-  model.parameters().allocate(*engine, master_format(config), GradientExchange::granule(ranks));
+  model.parameters().deal_out(place);
+  model.parameters().allocate(*engine, master_format(config));
   memory.weights = model.parameters().weight_bytes();
   memory.gradients = count() - memory.weights;
-  memory.gradients += GradientExchange::planned_bytes(model.parameters().gradients().count(), ranks,
-                                                      resolve_groups(config.train, ranks).reduction_groups / ranks);
+  const Size rounds = resolve_groups(config.train, place.ranks).reduction_groups / place.ranks;
+  memory.gradients += GradientExchange::planned_bytes(model.parameters(), rounds);
   optimizer->allocate(*engine);
   memory.optimizer = count();
   const Casting casting{.seed = config.train.seed};
@@ -68,7 +69,7 @@ MemoryPlan plan_recipe(const Config& config, const Hardware& hardware, Format wi
   optimizer->update(*engine, {.casting = &casting});
   memory.workspace = static_cast<Size>(engine->device().workspace_bytes());
   memory.transient = static_cast<Size>(engine->device().transient_bytes());
-  memory.checkpoint = memory.weights + optimizer->stored_bytes();
+  memory.checkpoint = model.parameters().master_bytes() + optimizer->stored_bytes();
   return memory;
 }
 
@@ -87,21 +88,22 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine) {
   return plan;
 }
 
-MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model, int ranks) {
+MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model,
+                       const ShardPlace& place) {
   const Format wide = gpu_high_precision(config.precision.recipe);
-  const MemoryPlan first = plan_recipe(config, hardware, wide, make_model, ranks);
+  const MemoryPlan first = plan_recipe(config, hardware, wide, make_model, place);
   if (config.precision.switch_to.empty()) return first;
   Config later = config;
   later.precision.recipe = config.precision.switch_to;
-  const MemoryPlan second = plan_recipe(later, hardware, wide, make_model, ranks);
+  const MemoryPlan second = plan_recipe(later, hardware, wide, make_model, place);
   return second.engine_total() > first.engine_total() ? second : first;
 }
 
-void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model, int ranks) {
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model, const ShardPlace& place) {
   const Size limit = config.train.memory_limit_mb > 0 ? config.train.memory_limit_mb * 1024 * 1024
                                                       : static_cast<Size>(engine.device().free_memory());
   const Hardware hardware = engine.device().hardware();
-  const MemoryPlan plan = plan_memory(config, hardware, make_model, ranks);
+  const MemoryPlan plan = plan_memory(config, hardware, make_model, place);
   const auto needed_by = [&](const MemoryPlan& some) {  // what the engine has taken already is not free any more
     return some.engine_total() - static_cast<Size>(engine.device().workspace_bytes());
   };
@@ -110,7 +112,7 @@ void require_memory(const Config& config, Engine& engine, const ModelFactory& ma
   Config smaller = config;
   do {
     smaller.train.batch /= 2;
-  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model, ranks)) > limit);
+  } while (smaller.train.batch > 0 && needed_by(plan_memory(smaller, hardware, make_model, place)) > limit);
   const auto gib = [](Size bytes) { return static_cast<double>(bytes) / (1024 * 1024 * 1024); };
   throw Error(
       fmt::format("the run needs {:.2f} GiB ({:.2f} GiB of weights, gradients and optimizer state, {:.2f} GiB of "

@@ -42,10 +42,10 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine);
 
 // The whole run, on one of its ranks. `config` as resolve_shape gives it.
 MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model = model_of,
-                       int ranks = 1);
+                       const ShardPlace& place = {});
 
 // Throws Error where the run does not fit into the engine's free memory or train.memory_limit_mb, saying by how much
 // and what would fit.
-void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model, int ranks);
+void require_memory(const Config& config, Engine& engine, const ModelFactory& make_model, const ShardPlace& place);
 
 }  // namespace quaver

@@ -30,7 +30,8 @@ void check_groups(const TrainConfig& train) {
 }  // namespace
 
 TrainConfig resolve_groups(TrainConfig train, int ranks) {
-  if (train.reduction_groups == 0) train.reduction_groups = ranks;
+  const bool by_micro_batch = ranks > 1 && train.shard >= ShardMode::gradients;
+  if (train.reduction_groups == 0) train.reduction_groups = by_micro_batch ? train.accumulation : ranks;
   return train;
 }
 
@@ -40,6 +41,13 @@ MicroBatches::MicroBatches(const TrainConfig& train, int rank, int ranks)
       rank_(rank),
       ranks_(ranks) {
   check_groups(train);
+  if (ranks > 1 && train.shard >= ShardMode::gradients && per_group_ > 1) {
+    throw Error(fmt::format("train.shard = {} leaves no memory to add up the {} micro-batches of a group",
+                            train.shard == ShardMode::gradients ? "gradients" : "weights", per_group_),
+                fmt::format("set train.reduction_groups = {}, as many as train.accumulation, which sums in another "
+                            "order; or shard the optimizer alone",
+                            train.accumulation));
+  }
   if (groups_ % ranks_ == 0) return;
   throw Error(
       fmt::format("{} ranks cannot share out {} groups of micro-batches (train.reduction_groups)", ranks_, groups_),

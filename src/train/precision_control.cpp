@@ -74,11 +74,10 @@ void PrecisionControl::set_spec(const std::string& site, const SiteSpec& spec, c
 }
 
 void PrecisionControl::cast_weight_of(const std::string& site) {
-  Parameters& parameters = context_.model.parameters();
-  for (Parameter& parameter : parameters.all()) {
-    if (parameter.site != nullptr && parameter.site->name == site) {
-      parameters.quantize(parameter, context_.engine, context_.weight_casting());
-    }
+  for (Parameter& parameter : context_.model.parameters().all()) {
+    if (parameter.site == nullptr || parameter.site->name != site) continue;
+    Parameter* const recast[] = {&parameter};
+    context_.weights.cast(recast, context_.weight_casting());
   }
 }
 

@@ -56,11 +56,12 @@ void Probes::enter_specs(std::span<const SiteSpec> specs) {
     site->spec = specs[i];
   }
   context_.engine.upload_scales(context_.sites);
-  Parameters& parameters = context_.model.parameters();
-  for (Parameter& parameter : parameters.all()) {
-    if (!changed.contains(parameter.site)) continue;
-    parameters.quantize(parameter, context_.engine, context_.weight_casting().unobserved());
+  std::vector<Parameter*> recast;
+  for (Parameter& parameter : context_.model.parameters().all()) {
+    if (changed.contains(parameter.site)) recast.push_back(&parameter);
   }
+  context_.weights.cast(recast, context_.weight_casting().unobserved());
+  context_.weights.gather_casts();
   context_.plan_memory();
 }
 
@@ -105,8 +106,21 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   BatchStorage storage;
   const Batch probed = batches_.training_batch(static_cast<std::uint64_t>(batch), context_.batch_shape(), storage);
   const bool gradients = what == ProbeWhat::gradients;
+  Parameters& parameters = model.parameters();
+  ProbeResult result;
+  if (gradients) result.gradients.resize(parameters.all().size());
+  const auto download = [&](const Parameter& parameter, std::vector<float>& gradient) {
+    gradient.resize(static_cast<std::size_t>(parameter.count()));
+    engine.device().download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
+  };
+  context_.sections.take_gradients([&](Size section) {
+    for (std::size_t i = 0; i < parameters.all().size(); ++i) {
+      const Parameter& parameter = parameters.all()[i];
+      if (parameter.section == section && !parameters.lasts(parameter)) download(parameter, result.gradients[i]);
+    }
+  });
   tally_.reset();
-  model.parameters().clear_gradients(engine);
+  parameters.clear_gradients(engine);
   Step step = context_.make_step(gradients ? Pass::train : Pass::evaluate);
   step.casting.detail = Detail::full;
   step.casting.observe = true;
@@ -114,16 +128,15 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   model.loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
   tally_.end_group();
   engine.wait_for_statistics(context_.sites);
-  ProbeResult result;
   result.loss = tally_.loss_sum() / static_cast<double>(step.tokens());
   if (!gradients) return result;
-  for (const Parameter& parameter : model.parameters().all()) {
-    std::vector<float>& gradient = result.gradients.emplace_back(static_cast<std::size_t>(parameter.count()));
-    engine.device().download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
+  for (std::size_t i = 0; i < parameters.all().size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
+    if (parameters.lasts(parameter)) download(parameter, result.gradients[i]);
     const float unscale = 1 / (loss_scale_.value() * parameter.gradient_ratio);
-    for (float& value : gradient) value *= unscale;
+    for (float& value : result.gradients[i]) value *= unscale;
   }
-  model.parameters().clear_gradients(engine);
+  parameters.clear_gradients(engine);
   return result;
 }
 

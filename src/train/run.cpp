@@ -110,8 +110,17 @@ class Run {
   }
 
   void begin() {
-    on_all_ranks(ranks_, [this] { leads() ? begin_run() : log_.open_to_nobody(trainer_); });
-    refuse_other_folder();
+    on_all_ranks(ranks_, [this] {
+      if (leads()) describe_run();
+    });
+    // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
+    if (!changes_.empty()) {
+      refuse_other_folder();
+      checkpoints_.save();
+    }
+    on_all_ranks(ranks_, [this] { leads() ? open_run() : log_.open_to_nobody(trainer_); });
+    if (changes_.empty()) refuse_other_folder();
+    if (trainer_.steps_done() == 0) checkpoints_.save();  // proves that the folder can hold one; there to rewind to
     trainer_.agree_on_kernels();
     history_.continue_from(trainer_.steps_done(), log_.take_earlier_losses());
     if (leads() && options_.observer.started) options_.observer.started(trainer_, trainer_.steps_done());
@@ -127,7 +136,7 @@ class Run {
     });
   }
 
-  void begin_run() {
+  void describe_run() {
     provenance_.id = known_id(directory_, provenance_.id, log_);
     provenance_.config = trainer_.config();
     provenance_.data = data_.identity;
@@ -135,13 +144,13 @@ class Run {
                                             .plan = to_toml(trainer_.plan()),
                                             .environment = environment_json(engine_),
                                             .id = provenance_.id});
-    // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
-    if (!changes_.empty()) checkpoints_.save();
+  }
+
+  void open_run() {
     write_run_files(directory_, checkpoints_.files());
     log_.open(trainer_, checkpoints_.files().environment);
     record_localization();
     record_changes();
-    if (trainer_.steps_done() == 0) checkpoints_.save();  // proves that the folder can hold one; there to rewind to
     verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
   }
 
@@ -223,7 +232,8 @@ class Run {
       return work();
     } catch (const Error& error) {
       log_.note("failed", fmt::format("step {}: {}; {}", trainer_.steps_done(), error.what(), error.remedy()));
-      checkpoints_.save_surely();
+      const bool together = ranks_.is_alone() || dynamic_cast<const AgreedError*>(&error) != nullptr;
+      if (together) checkpoints_.save_surely();
       throw;
     }
   }
@@ -231,7 +241,9 @@ class Run {
   void one_step() {
     StepExtras extras;
     StepReport report = saving_on_failure([&] {
-      if (verifier_) verifier_->rethrow_if_failed();
+      on_all_ranks(ranks_, [this] {
+        if (verifier_) verifier_->rethrow_if_failed();
+      });
       if (is_due(trainer_.config().train.shadow_every, trainer_.steps_done())) check_shadow(extras);
       return trainer_.step();
     });
@@ -306,10 +318,12 @@ class Run {
   }
 
   void write_sample(Size step) {
-    if (data_.tokenizer == nullptr || !leads()) return;
+    const bool together = trainer_.model().parameters().place().has(ShardMode::weights);
+    if (data_.tokenizer == nullptr || (!leads() && !together)) return;
     SampleOptions options;
     options.prompt = trainer_.config().train.sample_prompt;
     result_.sample = sample_text(trainer_, *data_.tokenizer, options);
+    if (!leads()) return;
     make_folder(directory_ / "samples");
     write_file_atomically(directory_ / "samples" / fmt::format("step-{:06}.txt", step), result_.sample + "\n");
     log_.record().sample(step, result_.sample);

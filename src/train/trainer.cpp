@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <unordered_map>
+#include <utility>
 
 #include "comm/agreement.h"
 #include "optim/schedule.h"
@@ -70,30 +70,43 @@ Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<
       model_(make_model(config_)),
       book_(model_->book()),
       loss_scale_(make_loss_scale(config_.precision)),
+      weights_(engine_, ranks_, model_->parameters()),
+      sections_(engine_, model_->parameters(), weights_),
       tally_(engine),
       noise_(config_.train.accumulation),
-      context_{config_, engine_, *model_, sites_, memory_, step_, last_weight_cast_},
+      context_{config_, engine_, *model_, sites_, memory_, weights_, sections_, step_, last_weight_cast_},
       precision_(context_, std::move(notice)),
       probes_(context_, *batches_, loss_scale_, tally_) {
   optimizer_ = make_optimizer(config_.optim, model_->parameters());
   for (const auto& entry : book_.entries()) sites_.push_back(&entry->site);
   engine_.upload_scales(sites_);
-  require_memory(config_, engine_, make_model, ranks.size());
+  const ShardPlace place{config_.train.shard, ranks.rank(), ranks.size()};
+  require_memory(config_, engine_, make_model, place);
   context_.plan_memory();
-  model_->parameters().allocate(engine_, master_format(config_), GradientExchange::granule(ranks.size()));
+  model_->parameters().deal_out(place);
+  model_->parameters().allocate(engine_, master_format(config_));
   exchange_.emplace(engine_, ranks, model_->parameters(), micro_batches_.rounds());
   model_->parameters().initialize(engine_, config_.train.seed);
-  optimizer_->allocate(engine_);
-  model_->parameters().quantize_all(engine_, weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
-  if (model_->is_unit_scaled()) {
-    Step step = make_step(Pass::train);
-    model_->calibrate_unit_factors(step);
-    abandon_step();
-  }
+  optimizer_->allocate(engine_, ranks);
+  weights_.cast(weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
+  if (ranks.is_alone()) settle_weights();
   restart_loader();
 }
 
 Trainer::~Trainer() = default;
+
+// Before a pass: what was cast or loaded since the last one gets to where passes read it.
+void Trainer::settle_weights() {
+  weights_.gather_casts();
+  if (!std::exchange(calibrated_, true) && model_->is_unit_scaled()) calibrate();
+}
+
+void Trainer::calibrate() {
+  sections_.take_gradients([](Size) {});
+  Step step = make_step(Pass::train);
+  model_->calibrate_unit_factors(step);
+  abandon_step();
+}
 
 bool Trainer::is_sampled(Size step) const {
   const auto due = [step](Size every) { return every > 0 && step % every == 0; };
@@ -115,23 +128,49 @@ void Trainer::micro_steps(StepReport& report) {
   for (Size round = 0; round < micro_batches_.rounds(); ++round) {
     if (round > 0) tally_.begin_group();
     model_->parameters().clear_gradients(engine_);
+    sections_.take_gradients([this, round, &report](Size section) {
+      if (report.sampled && round == 0 && ranks_.is_first()) note_squares(section);
+      exchange_->add_section(section, round);
+    });
     run_group(round, report);
     tally_.end_group();
     exchange_->add(round);
   }
   exchange_->finish();
+  rethrow_failed_read();
+}
+
+// Data that cannot be read on one rank must not keep the others waiting: it goes on with a blank batch until all of
+// them can throw.
+Batch Trainer::read_or_blank(const std::function<Batch()>& read, BatchStorage& blank) {
+  if (ranks_.is_alone()) return read();
+  try {
+    if (failed_read_ == nullptr) return read();
+  } catch (const Error&) {
+    failed_read_ = std::current_exception();
+  }
+  return model_->blank_batch(make_step(Pass::evaluate), blank);
+}
+
+void Trainer::rethrow_failed_read() {
+  if (ranks_.is_alone()) return;
+  on_all_ranks(ranks_, [this] {
+    if (failed_read_ != nullptr) std::rethrow_exception(std::exchange(failed_read_, nullptr));
+  });
 }
 
 void Trainer::run_group(Size round, StepReport& report) {
+  BatchStorage blank;
   for (Size i = 0; i < micro_batches_.per_group(); ++i) {
     const Size micro = micro_batches_.first(round) + i;
     const auto asked = Clock::now();
-    const Batch batch = batches_->next();
+    const Batch batch = read_or_blank([this] { return batches_->next(); }, blank);
     report.data_seconds += seconds_since(asked);
     const bool sampled = report.sampled && micro == 0;  // one micro-batch tells as much as all of them
     Step step = make_step(Pass::train);
     step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
+    step.first_round = round == 0;
     step.max_logit = tally_.device_max_logit();
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
     if (sampled) look_closely();
@@ -152,8 +191,18 @@ void Trainer::look_closely() {
   engine_.peek_statistics(sites_, [this] { book_.take_samples(); });
   noise_.take_first({});
   if (config_.train.accumulation < 2) return;
-  optimizer_->measure(engine_, 1.0F / loss_scale_.value());
-  optimizer_->read_squares(engine_, [this](std::vector<double> squares) { noise_.take_first(std::move(squares)); });
+  const Parameters& parameters = model_->parameters();
+  optimizer_->note_squares(engine_, [&](const Parameter& parameter) { return parameters.lasts(parameter); });
+  optimizer_->read_noted(engine_, 1.0F / loss_scale_.value(),
+                         [this](std::vector<double> squares) { noise_.take_first(std::move(squares)); });
+}
+
+// Of a section's gradients, which are not there any more when the micro-batch is done.
+void Trainer::note_squares(Size section) {
+  const Parameters& parameters = model_->parameters();
+  optimizer_->note_squares(engine_, [&](const Parameter& parameter) {
+    return parameter.section == section && !parameters.lasts(parameter);
+  });
 }
 
 // The whole step is enqueued and waited for once, where the engine computes the next scales itself: whether the
@@ -161,6 +210,7 @@ void Trainer::look_closely() {
 StepReport Trainer::step() {
   const auto start = Clock::now();
   precision_.switch_recipe_when_due();
+  settle_weights();
   StepReport report;
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
@@ -189,6 +239,8 @@ StepReport Trainer::step() {
     engine_.upload_scales(sites_);
     update_weights(report.learning_rate, decay);
     engine_.device().synchronize();
+    optimizer_->share_updates();
+    weights_.share_statistics();
   }
   loss_scale_.after_step(!report.skipped);
   ++step_;
@@ -219,6 +271,7 @@ void Trainer::update_weights(double learning_rate, double decay) {
   last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
   const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
   optimizer_->update(engine_, {.step = step_, .learning_rate = learning_rate, .decay = decay, .casting = &weights});
+  weights_.gather();
 }
 
 // The weights did not move, but were cast: once more as they were before, and nobody saw it.
@@ -227,7 +280,7 @@ void Trainer::take_back_update(std::uint32_t last_cast) {
   last_weight_cast_ = last_cast;
   engine_.wait_for_statistics(sites_);
   for (Site* site : sites_) site->seen = {};
-  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+  weights_.cast(weight_casting().unobserved());
 }
 
 // What the devices of all ranks found out about the step.
@@ -289,73 +342,12 @@ void Trainer::fill_report(StepReport& report) {
   report.unmoved_percent = count > 0 ? 100.0 * static_cast<double>(unmoved) / static_cast<double>(count) : 0;
 }
 
-// The ranks take the batches in turn; their losses are added in the order of the batches.
-std::optional<Validation> Trainer::validate(Size batches) {
-  const BatchShape shape = context_.batch_shape();
-  batches = batches_->validation_batches(batches, shape);
-  if (batches == 0) return std::nullopt;
-  BatchStorage storage;
-  Validation result;
-  tally_.reset();
-  for (Size i = ranks_.rank(); i < batches; i += ranks_.size()) {
-    const Batch batch = batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage);
-    enqueue_evaluation(batch, i);
-    result.rows += rows_with_loss(batch);
-  }
-  engine_.device().synchronize();
-  tally_.take(interleaved(ranks_, tally_.losses(), batches), tally_.max_logit());
-  result.rows = sum_of_ranks(ranks_, result.rows);
-  const Size correct = sum_of_ranks(ranks_, static_cast<Size>(tally_.correct()));
-  result.loss = tally_.loss_sum() / static_cast<double>(result.rows);
-  if (dynamic_cast<const LanguageModel*>(model_.get()) == nullptr) {
-    result.accuracy = static_cast<double>(correct) / static_cast<double>(result.rows);
-  }
-  return result;
-}
-
-std::optional<double> Trainer::evaluate(Size batches) {
-  const std::optional<Validation> result = validate(batches);
-  return result ? std::optional(result->loss) : std::nullopt;
-}
-
-double Trainer::loss_sum(const Batch& batch, Size index) {
-  tally_.reset();
-  enqueue_evaluation(batch, index);
-  engine_.device().synchronize();
-  return tally_.loss_sum();
-}
-
-void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
-  Step step = context_.make_step(Pass::evaluate);
-  step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
-  step.correct = tally_.device_correct();
-  tally_.begin_group();
-  model_->loss(step, batch, 1, tally_.device_loss_sum());
-  tally_.end_group();
-}
-
-std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
-  auto* language = dynamic_cast<LanguageModel*>(model_.get());
-  if (language == nullptr) throw Error("this model predicts no tokens", "sample from a language model");
-  const auto context = static_cast<std::size_t>(config_.train.context);
-  if (tokens.size() > context) tokens = tokens.last(context);
-  std::vector<float> logits(static_cast<std::size_t>(language->vocab()));
-  Step step = context_.make_step(Pass::evaluate);
-  step.batch = 1;
-  step.sequence = static_cast<Size>(tokens.size());
-  const auto memory = engine_.device().allocate(logits.size() * sizeof(float));
-  language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
-  engine_.device().download(memory.get(), logits.data(), logits.size() * sizeof(float));
-  return logits;
-}
-
 MemoryUse Trainer::memory() const {
   MemoryUse use;
   const Parameters& parameters = model_->parameters();
   use.weights = parameters.weight_bytes();
   use.quantized_weights = parameters.quantized_bytes();
-  use.gradients = parameters.count() * 4 + GradientExchange::planned_bytes(parameters.gradients().count(),
-                                                                           ranks_.size(), micro_batches_.rounds());
+  use.gradients = parameters.gradient_bytes() + GradientExchange::planned_bytes(parameters, micro_batches_.rounds());
   use.optimizer = optimizer_->planned_bytes();
   use.activations = memory_.saved();
   use.scratch = memory_.capacity() - memory_.saved();
@@ -364,49 +356,18 @@ MemoryUse Trainer::memory() const {
 
 void Trainer::agree_on_kernels() {
   if (ranks_.is_alone() || engine_.device().hardware().kind == HardwareKind::cpu) return;
-  if (ranks_.is_first()) probe(specs(), batch_index(), ProbeWhat::gradients);
+  const bool together = model_->parameters().place().has(ShardMode::weights);
+  if (together || ranks_.is_first()) probe(specs(), batch_index(), ProbeWhat::gradients);
   engine_.fix_tuning(gathered(ranks_, engine_.tuning()).front());
 }
 
 GradientAgreement Trainer::shadow_check() {
+  settle_weights();
   return probes_.shadow_check({precision_.specs(), precision_.high_precision_specs()}, batch_index());
 }
 
-double Trainer::embedding_rms() const {
-  for (const OptimizerState& state : optimizer_->states()) {
-    if (state.parameter->kind != ParameterKind::embedding || state.update.count == 0) continue;
-    return std::sqrt(state.update.weight2 / static_cast<double>(state.update.count));
-  }
-  return std::numeric_limits<double>::quiet_NaN();
-}
-
-NumericsSample Trainer::numerics() const {
-  NumericsSample sample = sample_of(book_, static_cast<std::uint64_t>(step_));
-  std::unordered_map<const Site*, std::size_t> places;
-  for (std::size_t i = 0; i < sites_.size(); ++i) places[sites_[i]] = i;
-  const auto& states = optimizer_->states();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const OptimizerState& state = states[i];
-    if (state.parameter->site == nullptr) continue;
-    SiteSample& figures = sample.sites[places.at(state.parameter->site)];
-    const UpdateStatistics& update = state.update;
-    if (update.weight2 > 0) {
-      figures[Statistic::update_ratio] = static_cast<float>(std::sqrt(update.update2 / update.weight2));
-    }
-    if (update.count > 0) {
-      figures[Statistic::unmoved_percent] =
-          static_cast<float>(100.0 * static_cast<double>(update.unmoved) / static_cast<double>(update.count));
-    }
-    if (noise_.knows(i)) figures[Statistic::gradient_snr] = static_cast<float>(noise_.of(i));
-    if (const GradientAgreement* const shadow = probes_.shadow_of(i)) {
-      figures[Statistic::shadow_cosine] = static_cast<float>(shadow->cosine);
-      figures[Statistic::shadow_error] = static_cast<float>(shadow->error);
-    }
-  }
-  return sample;
-}
-
 CheckpointContent Trainer::snapshot(const WatchState& watch) {
+  settle_weights();
   engine_.wait_for_statistics(sites_);
   CheckpointContent content;
   tensors_.copy_from(engine_, model_->parameters(), *optimizer_, content);
@@ -434,6 +395,7 @@ WatchState Trainer::restore(const Checkpoint& checkpoint) {
   precision_.restore(state.switched);
   loss_scale_.restore(state.loss_scale_log2, state.loss_scale_clean_steps);
   model_->set_unit_factors(state.unit_factors);
+  calibrated_ = true;
   engine_.wait_for_statistics(sites_);  // what was seen before belongs to another run
   const auto missing =
       book_.from_json(state.scale_book, ScaleBook::Import::everything, static_cast<std::uint64_t>(step_));
@@ -445,7 +407,7 @@ WatchState Trainer::restore(const Checkpoint& checkpoint) {
   context_.plan_memory();
   // Requantizing with the stored scales and random streams gives the same codes; what the casts saw is already in the
   // book, so it must not be counted twice.
-  model_->parameters().quantize_all(engine_, weight_casting().unobserved());
+  weights_.cast(weight_casting().unobserved());
   if (is_sampled(step_)) gather_weight_statistics();
   restart_loader();
   return std::move(state.watch);
@@ -457,7 +419,7 @@ void Trainer::gather_weight_statistics() {
   std::vector<CastStatistics> before;
   for (const Site* site : sites_) before.push_back(site->seen);
   for (Site* site : sites_) site->seen = {};
-  model_->parameters().quantize_all(engine_, weight_casting(Detail::full));
+  weights_.cast(weight_casting(Detail::full));
   engine_.wait_for_statistics(sites_);
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     if (before[i].count == 0) sites_[i]->seen = {};  // after a skipped step the weights were not cast

@@ -1,8 +1,10 @@
 // The training loop's core: one optimizer step at a time, evaluation, and the whole state of a run as a checkpoint.
 // Same config, seed and device give the same bits; a restored trainer continues as if it had never stopped. The ranks
-// of a run have a trainer each: step() and evaluate() are collective, and all of them end in the same state.
+// of a run have a trainer each. What runs a pass, and snapshot(), is collective: all of them call it, and end in the
+// same state. What makes or changes a trainer is not, so that it may fail on one of them.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <limits>
 #include <map>
@@ -106,6 +108,7 @@ class Trainer {
 
   // As Probes: nothing about the run changes.
   ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what) {
+    settle_weights();
     return probes_.probe(specs, batch, what);
   }
   // Recomputes the next step's first micro-batch as it is and in high precision, and compares the gradients.
@@ -160,8 +163,11 @@ class Trainer {
   bool is_sampled(Size step) const;
   void gather_weight_statistics();
   void enqueue_evaluation(const Batch& batch, Size index);
+  void join_last_pass(Size batches);
   void micro_steps(StepReport& report);
   void run_group(Size round, StepReport& report);
+  Batch read_or_blank(const std::function<Batch()>& read, BatchStorage& blank);
+  void rethrow_failed_read();
   bool advance_scales();
   void update_weights(double learning_rate, double decay);
   void take_back_update(std::uint32_t last_cast);
@@ -169,6 +175,9 @@ class Trainer {
   void finish_step(StepReport& report);
   void abandon_step();
   void look_closely();
+  void note_squares(Size section);
+  void calibrate();
+  void settle_weights();
   std::vector<const Site*> sites_of_loss_scale() const;
   bool loss_scale_overflowed() const;
   void fill_report(StepReport& report);
@@ -187,11 +196,15 @@ class Trainer {
   LossScale loss_scale_;
   StepMemory memory_;
   std::optional<GradientExchange> exchange_;
+  WeightGather weights_;
+  ShardedPass sections_;
   Size step_ = 0;
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   Tally tally_;
   double micro_steps_seconds_ = 0;  // of the latest step, on the device
+  bool calibrated_ = false;         // or nothing is
+  std::exception_ptr failed_read_;  // of this rank, until all ranks throw it
   GradientNoise noise_;             // of the last sampled step
   TrainingContext context_;
   PrecisionControl precision_;

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "models/model.h"
 #include "train/batch_source.h"
+#include "train/sharded_pass.h"
 #include "train/step_memory.h"
 
 namespace quaver {
@@ -18,6 +19,8 @@ struct TrainingContext {
   Model& model;
   const std::vector<Site*>& sites;  // of the model's book, in its order
   StepMemory& memory;
+  WeightGather& weights;
+  ShardedPass& sections;
   const Size& step;                       // steps done
   const std::uint32_t& last_weight_cast;  // step of the random streams when the weights were last cast
 

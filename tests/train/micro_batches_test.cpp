@@ -89,7 +89,8 @@ TEST(GradientExchange, AddsGroupsInTheirOrder) {
   const auto engine = make_cpu_engine(1);
   Parameters parameters;
   parameters.add({.name = "w", .rows = 1, .cols = 2});
-  parameters.allocate(*engine, Format::f32, GradientExchange::granule(1));
+  parameters.allocate(*engine, Format::f32);
+  parameters.deal_out({});
   GradientExchange exchange(*engine, single_process(), parameters, 3);
   constexpr float large = 33554432;  // 2^25: loses a 1 that is added to it
   const float groups[3][2] = {{1, large}, {large, -large}, {-large, 1}};

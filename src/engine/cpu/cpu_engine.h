@@ -31,6 +31,7 @@ class CpuOperations final : public Runs<Operations> {
   void run(const CrossEntropy& op) override;
   void run(const SumInOrder& op) override;
   void run(const MeasureGradients& op) override;
+  void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
 
   const Workspace& workspace() const { return workspace_; }

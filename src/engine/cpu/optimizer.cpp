@@ -158,14 +158,20 @@ void CpuOperations::run(const SumInOrder& op) {
 }
 
 void CpuOperations::run(const MeasureGradients& op) {
-  double total = 0;
-  std::uint64_t nonfinite = 0;
   for (std::size_t i = 0; i < op.gradients.size(); ++i) {
     const ChunkSum sum = sum_squares(op.gradients[i]);
-    const double square = sum.square / (static_cast<double>(op.ratios[i]) * op.ratios[i]);
-    total += square;
-    nonfinite += sum.nonfinite;
-    const double norm = std::sqrt(square) * op.unscale;
+    op.measures[i] = {sum.square / (static_cast<double>(op.ratios[i]) * op.ratios[i]), sum.nonfinite};
+  }
+}
+
+void CpuOperations::run(const ClipGradients& op) {
+  double total = 0;
+  std::uint64_t nonfinite = 0;
+  for (std::size_t i = 0; i < op.places.size(); ++i) {
+    const GradientMeasure& measure = op.measures[op.places[i]];
+    total += measure.square;
+    nonfinite += measure.nonfinite;
+    const double norm = std::sqrt(measure.square) * op.unscale;
     op.squares[i] = norm * norm;
     op.factors[i] = op.unscale * (op.clip == Clip::group_norm ? clip_factor(norm, op.limit) : 1.0F);
   }
@@ -174,7 +180,7 @@ void CpuOperations::run(const MeasureGradients& op) {
   op.summary->skip = nonfinite;
   if (op.clip != Clip::global_norm) return;
   const float factor = clip_factor(op.summary->norm, op.limit);
-  for (std::size_t i = 0; i < op.gradients.size(); ++i) op.factors[i] *= factor;
+  for (std::size_t i = 0; i < op.places.size(); ++i) op.factors[i] *= factor;
 }
 
 void CpuOperations::run(const AdamW& op) {

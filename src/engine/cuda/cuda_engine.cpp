@@ -298,6 +298,8 @@ void CudaEngine::run(const SumInOrder& op) { cuda::sum_in_order(gpu_, op); }
 
 void CudaEngine::run(const MeasureGradients& op) { meter_.measure(gpu_, op); }
 
+void CudaEngine::run(const ClipGradients& op) { meter_.clip(gpu_, op); }
+
 void CudaEngine::run(const AdamW& op) {
   cuda::adamw(gpu_, op);
   if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});

@@ -65,6 +65,7 @@ class CudaEngine final : public Engine {
   void run(const CrossEntropy& op) override;
   void run(const SumInOrder& op) override;
   void run(const MeasureGradients& op) override;
+  void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
 
  private:

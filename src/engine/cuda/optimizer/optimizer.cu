@@ -30,15 +30,10 @@ __global__ void __launch_bounds__(threads)
 }
 
 constexpr Size part_size = Size{1} << 15;
-constexpr int meter_threads = 1024;
+constexpr int clip_threads = 1024;
 
 // FP32 squares overflow long before gradients do, so sums are kept in double.
-struct PartSum {
-  double square;
-  unsigned long long nonfinite;
-};
-
-__device__ void add_squares(const float4& x, PartSum& sum) {
+__device__ void add_squares(const float4& x, GradientMeasure& sum) {
   const float values[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -48,11 +43,11 @@ __device__ void add_squares(const float4& x, PartSum& sum) {
   }
 }
 
-__global__ void __launch_bounds__(threads) sum_parts_kernel(const GradientPart* parts, PartSum* sums) {
+__global__ void __launch_bounds__(threads) sum_parts_kernel(const GradientPart* parts, GradientMeasure* sums) {
   const GradientPart part = parts[blockIdx.x];
   const int count = static_cast<int>(part.count);
   const int vectors = aligned16(part.data) ? count / 4 : 0;
-  PartSum sum{};
+  GradientMeasure sum{};
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < vectors; i += threads) {
     add_squares(reinterpret_cast<const float4*>(part.data)[i], sum);
@@ -61,19 +56,19 @@ __global__ void __launch_bounds__(threads) sum_parts_kernel(const GradientPart* 
     add_squares({part.data[i], 0, 0, 0}, sum);
   }
   sum.square = block_sum<threads>(sum.square);
-  sum.nonfinite = block_sum<threads>(sum.nonfinite);
+  sum.nonfinite = block_sum<threads>(static_cast<unsigned long long>(sum.nonfinite));
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-struct Measurement {
-  const GradientSpan* spans;
+struct Clipping {
+  const GradientMeasure* measures;
+  const Size* places;
   Size count;
-  const PartSum* sums;
-  double* squares;  // one per gradient: its unscaled norm, squared
   float unscale;
   Clip clip;
   float limit;
   float* factors;
+  double* squares;  // one per gradient: its unscaled norm, squared
   GradientSummary* summary;
 };
 
@@ -81,29 +76,41 @@ __device__ float clip_factor(double norm, float limit) {
   return norm > limit ? static_cast<float>(limit / (norm + 1e-6)) : 1.0F;
 }
 
-// One block: warps take gradients in turn, lanes their parts.
-__global__ void __launch_bounds__(meter_threads) finish_measuring_kernel(Measurement all) {
+// Each warp has a gradient, and its lanes the parts.
+__global__ void __launch_bounds__(threads)
+    measure_kernel(const GradientSpan* spans, Size count, const GradientMeasure* sums, GradientMeasure* measures) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const Size i = static_cast<Size>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  if (i >= count) return;
+  const GradientSpan span = spans[i];
+  double square = 0;
   unsigned long long nonfinite = 0;
-  for (Size i = threadIdx.x / warp_size; i < all.count; i += meter_threads / warp_size) {
-    const GradientSpan span = all.spans[i];
-    double square = 0;
 #pragma unroll 4
-    for (Size part = lane; part < span.parts; part += warp_size) {
-      const PartSum& sum = all.sums[span.first + part];
-      square += sum.square;
-      nonfinite += sum.nonfinite;
-    }
-    square = warp_sum(square);
-    const double norm = sqrt(square / span.ratio2) * all.unscale;
-    if (lane == 0) all.squares[i] = norm * norm;
+  for (Size part = lane; part < span.parts; part += warp_size) {
+    const GradientMeasure& sum = sums[span.first + part];
+    square += sum.square;
+    nonfinite += sum.nonfinite;
   }
-  nonfinite = block_sum<meter_threads>(nonfinite);  // its barriers also show the squares to all
+  square = warp_sum(square);
+  nonfinite = warp_sum(nonfinite);
+  if (lane == 0) measures[i] = {square / span.ratio2, nonfinite};
+}
+
+// One block.
+__global__ void __launch_bounds__(clip_threads) clip_kernel(Clipping all) {
+  unsigned long long nonfinite = 0;
   double total = 0;
-  for (Size i = threadIdx.x; i < all.count; i += meter_threads) total += all.squares[i];
-  const double norm = sqrt(block_sum<meter_threads>(total));
+  for (Size i = threadIdx.x; i < all.count; i += clip_threads) {
+    const GradientMeasure measure = all.measures[all.places[i]];
+    const double norm = sqrt(measure.square) * all.unscale;
+    all.squares[i] = norm * norm;
+    total += all.squares[i];
+    nonfinite += measure.nonfinite;
+  }
+  nonfinite = block_sum<clip_threads>(nonfinite);
+  const double norm = sqrt(block_sum<clip_threads>(total));
   if (threadIdx.x == 0) *all.summary = {norm, nonfinite, nonfinite};
-  for (Size i = threadIdx.x; i < all.count; i += meter_threads) {
+  for (Size i = threadIdx.x; i < all.count; i += clip_threads) {
     float factor = all.unscale;
     if (all.clip == Clip::group_norm) factor *= clip_factor(sqrt(all.squares[i]), all.limit);
     if (all.clip == Clip::global_norm) factor *= clip_factor(norm, all.limit);
@@ -111,15 +118,22 @@ __global__ void __launch_bounds__(meter_threads) finish_measuring_kernel(Measure
   }
 }
 
+// The list on the device, copied where it differs from the one before.
 template <class T>
-void replace_list(Gpu& gpu, const std::vector<T>& list, T*& device) {
+void keep_list(Gpu& gpu, std::vector<T>&& list, std::vector<T>& kept, T*& device) {
+  if (list == kept) return;
+  if (gpu.capturing()) {
+    throw Error("the list of gradients changed during the capture of a CUDA graph",
+                "this is a defect: gradients must be measured once before the capture");
+  }
+  kept = std::move(list);
   gpu.synchronize();
   check(cudaFree(device), "freeing the list of gradients");
   device = nullptr;
-  const std::size_t bytes = list.size() * sizeof(T);
+  const std::size_t bytes = kept.size() * sizeof(T);
   check(cudaMalloc(reinterpret_cast<void**>(&device), std::max<std::size_t>(bytes, 1)),
         "allocating a list of gradients");
-  check(cudaMemcpyAsync(device, list.data(), bytes, cudaMemcpyHostToDevice, gpu.stream()),
+  check(cudaMemcpyAsync(device, kept.data(), bytes, cudaMemcpyHostToDevice, gpu.stream()),
         "copying the list of gradients");
 }
 
@@ -320,6 +334,7 @@ void sum_in_order(Gpu& gpu, const SumInOrder& op) {
 GradientMeter::~GradientMeter() {
   cudaFree(device_parts_);
   cudaFree(device_spans_);
+  cudaFree(device_places_);
 }
 
 void GradientMeter::update_lists(Gpu& gpu, const MeasureGradients& op) {
@@ -333,31 +348,32 @@ void GradientMeter::update_lists(Gpu& gpu, const MeasureGradients& op) {
       parts.push_back({gradient.f32() + first, std::min(part_size, gradient.count() - first)});
     }
   }
-  if (parts == parts_ && spans == spans_) return;
-  if (gpu.capturing()) {
-    throw Error("the list of gradients changed during the capture of a CUDA graph",
-                "this is a defect: gradients must be measured once before the capture");
-  }
-  parts_ = std::move(parts);
-  spans_ = std::move(spans);
-  replace_list(gpu, parts_, device_parts_);
-  replace_list(gpu, spans_, device_spans_);
+  keep_list(gpu, std::move(parts), parts_, device_parts_);
+  keep_list(gpu, std::move(spans), spans_, device_spans_);
 }
 
 void GradientMeter::measure(Gpu& gpu, const MeasureGradients& op) {
   update_lists(gpu, op);
   const auto parts = static_cast<Size>(parts_.size());
   const auto count = static_cast<Size>(spans_.size());
-  const Size sum_bytes = parts * static_cast<Size>(sizeof(PartSum));
-  auto* sums = reinterpret_cast<PartSum*>(gpu.workspace(Slot::sums, static_cast<std::size_t>(sum_bytes)));
+  if (count == 0) return;
+  auto* sums = gpu.workspace<GradientMeasure>(Slot::sums, parts);
   if (parts > 0) {
     sum_parts_kernel<<<static_cast<unsigned>(parts), threads, 0, gpu.stream()>>>(device_parts_, sums);
-    check_launch("measure_gradients");
+    check_launch("measure_gradients, parts");
   }
-  const Measurement measurement{device_spans_, count,    sums,       op.squares, op.unscale,
-                                op.clip,       op.limit, op.factors, op.summary};
-  finish_measuring_kernel<<<1, meter_threads, 0, gpu.stream()>>>(measurement);
-  check_launch("measure_gradients, summary");
+  measure_kernel<<<static_cast<unsigned>(ceil_div(count, warps)), threads, 0, gpu.stream()>>>(device_spans_, count,
+                                                                                              sums, op.measures);
+  check_launch("measure_gradients");
+}
+
+void GradientMeter::clip(Gpu& gpu, const ClipGradients& op) {
+  keep_list(gpu, {op.places.begin(), op.places.end()}, places_, device_places_);
+  const Clipping clipping{op.measures, device_places_, static_cast<Size>(op.places.size()),
+                          op.unscale,  op.clip,        op.limit,
+                          op.factors,  op.squares,     op.summary};
+  clip_kernel<<<1, clip_threads, 0, gpu.stream()>>>(clipping);
+  check_launch("clip_gradients");
 }
 
 void adamw(Gpu& gpu, const AdamW& op) {

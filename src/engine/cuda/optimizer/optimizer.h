@@ -35,14 +35,17 @@ class GradientMeter {
   GradientMeter& operator=(const GradientMeter&) = delete;
 
   void measure(Gpu& gpu, const MeasureGradients& op);
+  void clip(Gpu& gpu, const ClipGradients& op);
 
  private:
   void update_lists(Gpu& gpu, const MeasureGradients& op);
 
   std::vector<GradientPart> parts_;
   std::vector<GradientSpan> spans_;
+  std::vector<Size> places_;
   GradientPart* device_parts_ = nullptr;
   GradientSpan* device_spans_ = nullptr;
+  Size* device_places_ = nullptr;
 };
 
 // All of the update but the cast into op.quantized.

@@ -1,0 +1,44 @@
+// Gets the weights that passes read to every rank: what a parameter's owner has cast or updated goes to the others, as
+// codes and scales where GEMMs read it, else in the master's format. A rank by itself has nothing to do.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "nn/parameter.h"
+
+namespace quaver {
+
+class WeightGather {
+ public:
+  // The parameters are dealt out and have their memory.
+  WeightGather(Engine& engine, Communicator& ranks, Parameters& parameters);
+
+  // Casts the weights (all, or some) that this rank keeps, as Parameters::quantize does. They have to be gathered
+  // before a pass can run.
+  void cast(const Casting& casting);
+  void cast(std::span<Parameter* const> some, const Casting& casting);
+
+  // Collective, after casts or an update: enqueues and returns. gather_casts: where there were any, with what they saw.
+  void gather();
+  void gather_casts();
+  // The weights of a section, where they are moved for each; enqueues and returns.
+  void gather_section(Size section);
+  // What the owners' casts saw is what every rank's saw: waits for the device.
+  void share_statistics();
+
+  // Bytes that this rank sends to get all weights to the others once.
+  Size sent_bytes();
+
+ private:
+  void send(std::span<const SharedPiece> pieces);
+  bool is_sharded() const { return parameters_.place().has(ShardMode::optimizer); }
+
+  Engine& engine_;
+  Communicator& ranks_;
+  Parameters& parameters_;
+  bool cast_ = false;  // since they were gathered
+};
+
+}  // namespace quaver
