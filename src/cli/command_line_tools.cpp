@@ -197,10 +197,11 @@ void add_estimate(VerbParser& parser) {
   options.config.add_to(verb);
   verb.add_option("--gpu", estimate.gpu, "plan for this model, here or not: h100, h200, a100-80gb …");
   verb.add_option("--gpu-memory", estimate.gpu_memory, "plan for a GPU with this much free, such as 80GiB");
-  verb.add_flag("--no-time", options.no_time, "memory only: nothing is measured");
+  CLI::Option* no_time = verb.add_flag("--no-time", options.no_time, "memory only: nothing is measured");
   verb.add_option("--tokens-per-second", estimate.tokens_per_second,
                   "that one GPU was measured to train (bench step), in place of an estimate")
-      ->check(within(1e-3, 1e12));
+      ->check(within(1e-3, 1e12))
+      ->excludes(no_time);
   add_cluster_options(verb, estimate);
   options.output.add_to(verb);
   add_example(verb,

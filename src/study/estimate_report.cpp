@@ -152,13 +152,13 @@ nlohmann::ordered_json scaling_json(const ScalingEstimate& estimate) {
                               {"overlap", input.overlap},
                               {"seconds_alone", nullptr},
                               {"stages", nlohmann::ordered_json::array()},
-                              {"advised", name_of(estimate.advice.stage)},
-                              {"advised_fits", estimate.advice.fits},
+                              {"advised", nullptr},
                               {"why", estimate.advice.why},
                               {"assumptions", assumptions(estimate)}};
   if (cluster.per_machine() > 1) json["links"].push_back(link_json(cluster.inside));
   if (cluster.machines > 1) json["links"].push_back(link_json(cluster.between));
   if (input.rank_seconds) json["seconds_alone"] = *input.rank_seconds;
+  if (estimate.advice.fits) json["advised"] = name_of(estimate.advice.stage);
   for (const StageEstimate& stage : estimate.stages) json["stages"].push_back(stage_json(stage, estimate));
   return json;
 }

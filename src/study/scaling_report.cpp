@@ -119,7 +119,9 @@ std::string scaling_text(const ScalingEstimate& estimate) {
   for (const StageEstimate& stage : estimate.stages) rows.push_back(row_of(stage, input));
   text += padded(rows);
   text += "  memory, bytes sent and exchange are those of one GPU, the last two per step\n";
-  text += fmt::format("  advised: shard {}: {}\n", name_of(estimate.advice.stage), estimate.advice.why);
+  const Advice& advice = estimate.advice;
+  text += advice.fits ? fmt::format("  advised: shard {}: {}\n", name_of(advice.stage), advice.why)
+                      : fmt::format("  {}\n", advice.why);
   text += "assumptions\n";
   for (const std::string& assumption : assumptions(estimate)) text += fmt::format("  {}\n", assumption);
   return text;

@@ -1,6 +1,7 @@
 // Many GPUs in an estimate of a real config.
 #include "study/estimate_scaling.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -126,6 +127,44 @@ TEST(EstimateScalingTest, RefusesWhatRanksCannotDivide) {
   EXPECT_THAT(refused(8, {"train.reduction_groups=4"}), HasSubstr("train.reduction_groups = 8"));
 }
 
+// LLM.Q from one H100 to eight, in FP8 with gradients in BF16: tokens per second of one and of all (its benchmarks/
+// H100x1.md and H100x8.md). It divides weights among ranks evenly, and overlaps what it can; docs/scaling.md.
+TEST(EstimateScalingTest, AgreesWithWhatOthersMeasured) {
+  struct Measured {
+    const char* preset;
+    Settings shape;
+    Size batch, accumulation;
+    double one, eight;
+  };
+  const std::vector<Measured> measured = {{"qwen2.5-0.5b", {}, 64, 1, 164e3, 1307e3},
+                                          {"qwen2.5-1.5b", {}, 32, 2, 73.0e3, 564e3},
+                                          {"qwen2.5-1.5b",
+                                           {"model.layers=36", "model.width=2048", "model.heads=16", "model.ffn=11008"},
+                                           16,
+                                           4,
+                                           40.3e3,
+                                           313e3}};
+  for (const Measured& run : measured) {
+    Settings settings{"precision.recipe=fp8-delayed",
+                      "precision.layers.head=fp8-delayed",
+                      "optim.master=bf16-stochastic",
+                      "optim.moments=bf16",
+                      "train.context=1024",
+                      fmt::format("train.batch={}", run.batch),
+                      fmt::format("train.accumulation={}", 8 * run.accumulation)};
+    settings.insert(settings.end(), run.shape.begin(), run.shape.end());
+    EstimateOptions options = on_gpus(8);
+    options.gradient_bytes = 2;
+    options.tokens_per_second = run.one;
+    const Estimate result = estimate(settings_on(run.preset, settings), options);
+    const StageScaling& optimizer = result.scaling->stages[1].scaling;
+    const double published = run.eight / (8 * run.one);
+    const double seconds = *result.scaling->input.rank_seconds;
+    EXPECT_NEAR(efficiency(seconds, optimizer.split.now), published, 0.022) << run.preset;
+    EXPECT_NEAR(efficiency(seconds, optimizer.split.overlapped), published, 0.035) << run.preset;
+  }
+}
+
 // The smallest made-up cluster whose every number is round.
 ScalingEstimate round_numbers() {
   ScalingEstimate scaling;
@@ -159,6 +198,16 @@ TEST(ScalingText, HasEveryFigureInItsUnitAndEveryAssumption) {
                            "during 90 % of a pass", "not counted: "}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(ScalingText, SaysWhereNothingFits) {
+  ScalingEstimate scaling = round_numbers();
+  scaling.advice = {ZeroStage::weights, false, "no stage fits: too large"};
+  EXPECT_THAT(scaling_text(scaling), HasSubstr("\n  no stage fits: too large\n"));
+  EXPECT_THAT(scaling_text(scaling), ::testing::Not(HasSubstr("advised")));
+  Estimate estimate;
+  estimate.scaling = scaling;
+  EXPECT_TRUE(nlohmann::json::parse(estimate_json(estimate))["scaling"]["advised"].is_null());
 }
 
 TEST(ScalingJson, HasPlainUnits) {
