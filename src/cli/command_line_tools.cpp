@@ -101,7 +101,8 @@ void add_cluster_options(CLI::App& verb, EstimateArguments& estimate) {
   add("--link", estimate.links,
       "between the GPUs of a machine: nvlink (the default) or pcie; between machines: ib (the default) or ethernet; "
       "comma-separated for both")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);  // a config file may follow
   add("--gradients", estimate.gradients, "format in which gradients travel; quaver's is fp32")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();

@@ -52,6 +52,8 @@ TEST(EstimateGpus, FlagsChangeWhatIsPredicted) {
   EXPECT_EQ(machines["links"][0]["name"], "pcie");
   EXPECT_EQ(machines["links"][1]["name"], "ethernet");
   EXPECT_GT(seconds(machines), seconds(pcie));
+  const std::string file = folder.write("c.toml", "train.accumulation = 64\n").string();
+  EXPECT_EQ(scaling_of(folder, {"--gpus", "8", "--link", "pcie", file})["micro_batches_per_gpu"], 8);
   const json never = scaling_of(folder, {"--gpus", "8", "--overlap", "0"});
   EXPECT_EQ(never["stages"][0]["with_overlap"], never["stages"][0]["without_overlap"]);
   EXPECT_GT(nvlink["stages"][0]["with_overlap"]["efficiency"], never["stages"][0]["with_overlap"]["efficiency"]);
