@@ -87,6 +87,31 @@ std::map<std::string, Grouping> groupings() {
   return all;
 }
 
+// Many GPUs, which need not be here.
+void add_cluster_options(CLI::App& verb, EstimateArguments& estimate) {
+  constexpr Size most_gpus = 65536;
+  const auto gpus =
+      verb.add_option("--gpus", estimate.gpus, "predict training on this many GPUs in all, for each shard")
+          ->check(within(Size{1}, most_gpus));
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return verb.add_option(name, value, help)->needs(gpus);
+  };
+  add("--nodes", estimate.nodes, "machines that hold them; as few of 8 GPUs as can by default")
+      ->check(within(Size{1}, most_gpus));
+  add("--link", estimate.links,
+      "between the GPUs of a machine: nvlink (the default) or pcie; between machines: ib (the default) or ethernet; "
+      "comma-separated for both")
+      ->delimiter(',')
+      ->allow_extra_args(false);  // a config file may follow
+  add("--gradients", estimate.gradients, "format in which gradients travel; quaver's is fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  add("--overlap", estimate.overlap,
+      "share of a pass during which links can be busy, where exchange and passes overlap")
+      ->check(within(0.0, 1.0))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_bench(VerbParser& parser) {
@@ -169,13 +194,20 @@ void add_estimate(VerbParser& parser) {
   };
   Options& options = parser.keep<Options>();
   EstimateArguments& estimate = options.estimate;
-  CLI::App& verb = parser.add_verb("estimate", "memory and time of a run before it is started");
+  CLI::App& verb = parser.add_verb("estimate", "memory and time of a run before it is started, on one GPU or many");
   options.config.add_to(verb);
   verb.add_option("--gpu", estimate.gpu, "plan for this model, here or not: h100, h200, a100-80gb …");
   verb.add_option("--gpu-memory", estimate.gpu_memory, "plan for a GPU with this much free, such as 80GiB");
-  verb.add_flag("--no-time", options.no_time, "memory only: nothing is measured");
+  CLI::Option* no_time = verb.add_flag("--no-time", options.no_time, "memory only: nothing is measured");
+  verb.add_option("--tokens-per-second", estimate.tokens_per_second,
+                  "that one GPU was measured to train (bench step), in place of an estimate")
+      ->check(within(1e-3, 1e12))
+      ->excludes(no_time);
+  add_cluster_options(verb, estimate);
   options.output.add_to(verb);
-  add_example(verb, "quaver estimate --preset gpt-350m --recipe fp8-delayed --batch 32 --gpu h200");
+  add_example(verb,
+              "quaver estimate --preset gpt-350m --recipe fp8-delayed --batch 32 --gpu h200\n"
+              "  quaver estimate --preset qwen2.5-1.5b --recipe fp8-delayed --gpu h200 --gpus 16 --nodes 2 --link ib");
   parser.on(verb, [&] {
     estimate.config = options.config.arguments(verb);
     if (options.no_time) estimate.timing = EstimateTiming::leave_out;

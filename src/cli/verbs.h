@@ -125,6 +125,12 @@ struct EstimateArguments {
   std::string gpu;         // a model to plan for, here or not; empty: what the config says
   std::string gpu_memory;  // "80GiB"; empty: what is free
   EstimateTiming timing = EstimateTiming::measure;
+  double tokens_per_second = 0;    // of one GPU, as measured; 0: estimated
+  std::optional<Size> gpus;        // in all
+  std::optional<Size> nodes;       // machines that hold them
+  std::vector<std::string> links;  // "nvlink", "ib"
+  std::string gradients = "fp32";  // how they travel: fp32 or bf16
+  double overlap = 0.9;
   Output output = Output::human;
 };
 int estimate_verb(const EstimateArguments& arguments);

@@ -12,6 +12,7 @@
 #include "engine/nvml.h"
 #include "models/factory.h"
 #include "quaver/error.h"
+#include "study/estimate_scaling.h"
 #include "study/estimate_time.h"
 #include "train/engine_choice.h"
 #include "train/resolved_config.h"
@@ -58,7 +59,8 @@ DataShape data_shape_of(const Config& config, std::vector<std::string>& notes) {
 }
 
 bool wants_gpu(const Config& config, const EstimateOptions& options) {
-  return config.train.device == DeviceChoice::cuda || !options.gpu.empty() || options.gpu_memory.has_value();
+  return config.train.device == DeviceChoice::cuda || !options.gpu.empty() || options.gpu_memory.has_value() ||
+         options.cluster.has_value();
 }
 
 // What the process holds once the mathematics library has its buffers, which it takes at the first product.
@@ -291,6 +293,11 @@ bool probe_fits(const Estimate& estimate, const Target& target) {
 void add_time(Estimate& estimate, const Target& target, const EstimateOptions& options) {
   if (options.timing == Timing::leave_out) {
     estimate.time_missing = "not asked for";
+  } else if (options.tokens_per_second > 0) {
+    estimate.time =
+        TimeEstimate{.seconds_per_step = static_cast<double>(estimate.tokens_per_step) / options.tokens_per_second,
+                     .origin = Origin::given,
+                     .how = "the tokens per second that were given"};
   } else if (target.engine == nullptr) {
     estimate.time = assume_time(estimate, *target.model);
   } else if (!probe_fits(estimate, target)) {
@@ -339,6 +346,7 @@ Estimate estimate(const Config& config, const EstimateOptions& options) {
   result.flops_per_token = model->flops_per_token(train.context);
   result.low_precision_share = low_precision_share_of(result.config);
   add_time(result, target, options);
+  if (options.cluster) result.scaling = estimate_scaling(result, target.hardware, options);
   return result;
 }
 

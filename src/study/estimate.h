@@ -1,5 +1,6 @@
 // What a run will take before it is started: memory by purpose against what is free, the mildest change that makes it
-// fit, and the time, from a few steps of a shallower model or, for a GPU that is not here, from its published peak.
+// fit, and the time, from a few steps of a shallower model or, for a GPU that is not here, from its published peak; and
+// what many GPUs make of it (scaling.h).
 #pragma once
 
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "study/scaling.h"
 #include "train/memory_plan.h"
 
 namespace quaver {
@@ -30,13 +32,19 @@ struct EstimateOptions {
   std::string gpu;                 // a model of the table to plan for, here or not; empty: what the config says
   std::optional<Size> gpu_memory;  // bytes; plans for a GPU with this much free
   Timing timing = Timing::measure;
+  double tokens_per_second = 0;  // that one GPU was seen to train; 0: estimated
+
+  std::optional<Cluster> cluster = {};  // many GPUs, which divide the micro-batches of a step
+  double gradient_bytes = 4;            // of one gradient that travels between them
+  double overlap = 0.9;                 // share of a pass during which links can be busy
 };
 
-// Measured on this machine, or taken from a table and a stated assumption.
-enum class Origin : std::uint8_t { measured, assumed };
+// Measured on this machine, taken from a table and a stated assumption, or told by the user.
+enum class Origin : std::uint8_t { measured, assumed, given };
 
 struct TimeEstimate {
   double seconds_per_step = 0;
+  double optimizer_seconds = 0;  // of them, whatever the number of micro-batches; 0 where it is not known
   Origin origin = Origin::measured;
   std::string how;  // in words: what was measured, or what was assumed
 };
@@ -68,6 +76,7 @@ struct Estimate {
   double low_precision_share = 0;  // of the matrix products' operations, in 8 bits or fewer
   std::optional<TimeEstimate> time;
   std::string time_missing;  // why there is none
+  std::optional<ScalingEstimate> scaling;
   std::vector<std::string> notes;
 
   bool fits() const { return !available || needed <= *available; }

@@ -30,7 +30,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f} days", seconds / 86400);
 }
 
-const char* origin_name(Origin origin) { return origin == Origin::measured ? "measured" : "assumed"; }
+const char* origin_name(Origin origin) {
+  if (origin == Origin::given) return "given";
+  return origin == Origin::measured ? "measured" : "assumed";
+}
 
 struct Line {
   const char* key;   // in JSON
@@ -107,6 +110,59 @@ nlohmann::ordered_json memory_json(const Estimate& estimate) {
   return memory;
 }
 
+nlohmann::ordered_json link_json(const Link& link) {
+  return {{"name", link.name},
+          {"bytes_per_second", link.bytes_per_second},
+          {"per", link.lane == Lane::of_each_gpu ? "gpu" : "machine"},
+          {"latency_seconds", link.hop_seconds}};
+}
+
+nlohmann::ordered_json stage_json(const StageEstimate& stage, const ScalingEstimate& estimate) {
+  const ScalingInput& input = estimate.input;
+  const StageScaling& scaling = stage.scaling;
+  nlohmann::ordered_json json{
+      {"shard", name_of(scaling.stage)},
+      {"memory_bytes", stage.needed},
+      {"fits", !estimate.available || stage.needed <= *estimate.available},
+      {"sent_bytes", {{"gradients", scaling.gradients_sent}, {"weights", scaling.weights_sent}}},
+      {"exchange_seconds", scaling.whole.now}};
+  if (!input.rank_seconds) return json;
+  const auto add = [&](const char* key, double exposed) {
+    const double seconds = *input.rank_seconds + exposed;
+    json[key] = {{"seconds_per_step", seconds},
+                 {"tokens_per_second", static_cast<double>(input.tokens_per_step) / seconds},
+                 {"efficiency", efficiency(*input.rank_seconds, exposed)}};
+  };
+  add("without_overlap", scaling.whole.now);
+  add("with_overlap", scaling.whole.overlapped);
+  add("split_without_overlap", scaling.split.now);
+  add("split_with_overlap", scaling.split.overlapped);
+  return json;
+}
+
+nlohmann::ordered_json scaling_json(const ScalingEstimate& estimate) {
+  const ScalingInput& input = estimate.input;
+  const Cluster& cluster = input.cluster;
+  nlohmann::ordered_json json{{"gpus", cluster.gpus},
+                              {"nodes", cluster.machines},
+                              {"links", nlohmann::ordered_json::array()},
+                              {"micro_batches_per_gpu", input.micro_steps},
+                              {"exchanges_per_step", input.rounds},
+                              {"gradient_bytes", input.gradient_bytes},
+                              {"overlap", input.overlap},
+                              {"seconds_alone", nullptr},
+                              {"stages", nlohmann::ordered_json::array()},
+                              {"advised", nullptr},
+                              {"why", estimate.advice.why},
+                              {"assumptions", assumptions(estimate)}};
+  if (cluster.per_machine() > 1) json["links"].push_back(link_json(cluster.inside));
+  if (cluster.machines > 1) json["links"].push_back(link_json(cluster.between));
+  if (input.rank_seconds) json["seconds_alone"] = *input.rank_seconds;
+  if (estimate.advice.fits) json["advised"] = name_of(estimate.advice.stage);
+  for (const StageEstimate& stage : estimate.stages) json["stages"].push_back(stage_json(stage, estimate));
+  return json;
+}
+
 }  // namespace
 
 std::string estimate_text(const Estimate& estimate) {
@@ -138,6 +194,7 @@ std::string estimate_text(const Estimate& estimate) {
   text += fmt::format("  {:<22}{:>12}   {:.1f} % of the matrix products in 8 bits or fewer\n", "FLOPs",
                       fmt::format("{:.3g}", estimate.total_flops()), 100 * estimate.low_precision_share);
   text += time_text(estimate);
+  if (estimate.scaling) text += scaling_text(*estimate.scaling);
   for (const std::string& note : estimate.notes) text += fmt::format("note: {}\n", note);
   return text;
 }
@@ -168,6 +225,7 @@ std::string estimate_json(const Estimate& estimate) {
                     {"origin", origin_name(estimate.time->origin)},
                     {"how", estimate.time->how}};
   }
+  if (estimate.scaling) json["scaling"] = scaling_json(*estimate.scaling);
   return json.dump(1);
 }
 

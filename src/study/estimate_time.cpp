@@ -86,16 +86,19 @@ Size probe_batch(const Config& config, Engine& engine) {
 
 }  // namespace
 
+double optimizer_seconds(Size layers, const ShallowStep& one, const ShallowStep& two) {
+  const double per_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
+  return per_parameter * (static_cast<double>(one.parameters) +
+                          static_cast<double>(layers - 1) * static_cast<double>(two.parameters - one.parameters));
+}
+
 double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batch, const ShallowStep& one,
                        const ShallowStep& two) {
   const auto beyond = static_cast<double>(layers - 1);
   const double per_layer = std::max(0.0, two.micro_step - one.micro_step);
-  const double per_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
-  const double parameters =
-      static_cast<double>(one.parameters) + beyond * static_cast<double>(two.parameters - one.parameters);
   const double micro_batches =
       static_cast<double>(train.accumulation * train.batch) / static_cast<double>(measured_batch);
-  return micro_batches * (one.micro_step + beyond * per_layer) + per_parameter * parameters;
+  return micro_batches * (one.micro_step + beyond * per_layer) + optimizer_seconds(layers, one, two);
 }
 
 TimeEstimate measure_time(const Config& config, Engine& engine) {
@@ -106,6 +109,7 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
   TimeEstimate time;
   time.origin = Origin::measured;
   time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
+  time.optimizer_seconds = optimizer_seconds(layers, one, two);
   time.how = fmt::format("steps of {} on {}, {} × {} {} per micro-batch, scaled to {} layers and {} × {} {}",
                          layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
                          unit_of(config.data.kind), layers, config.train.accumulation * config.train.batch,

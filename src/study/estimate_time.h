@@ -18,6 +18,9 @@ struct ShallowStep {
   Size parameters = 0;
 };
 
+// Seconds that the optimizer of a model of `layers` layers takes.
+double optimizer_seconds(Size layers, const ShallowStep& one, const ShallowStep& two);
+
 // Seconds per step of a model of `layers` layers, from steps of one micro-batch of `measured_batch` sequences over one
 // layer and over two (the same step again where the model has only one).
 double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batch, const ShallowStep& one,

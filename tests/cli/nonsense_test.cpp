@@ -46,7 +46,13 @@ TEST(Nonsense, OptionsOutOfRangeAreRefused) {
       {{"bench", "step", "--tokens"}, {"0", "-1", "9223372036854775807"}},
       {{"bench", "step", "--steps"}, {"0", "-1"}},
       {{"dash", "--port"}, {"-1", "65536"}},
-      {{"estimate", "--gpu-memory"}, {"nan", "-1GiB", "1e300GiB"}}};
+      {{"estimate", "--gpu-memory"}, {"nan", "-1GiB", "1e300GiB"}},
+      {{"estimate", "--tokens-per-second"}, {"nan", "0", "-1", "inf", "fast"}},
+      {{"estimate", "--gpus"}, {"0", "-1", "nan", "65537"}},
+      {{"estimate", "--gpus", "8", "--nodes"}, {"0", "-1", "x", "9", "3"}},
+      {{"estimate", "--gpus", "8", "--link"}, {"carrier-pigeon", "ib"}},
+      {{"estimate", "--gpus", "8", "--gradients"}, {"fp8", "-1"}},
+      {{"estimate", "--gpus", "8", "--overlap"}, {"nan", "-0.1", "1.1"}}};
   for (const auto& [words, values] : verbs) {
     for (const std::string& value : values) expect_refusal(folder, words + Words{value}, value);
   }

@@ -42,7 +42,9 @@ TEST(Help, EveryVerbMentionsItsOptions) {
                       "--out", "--json"}},
       {{"localize"},
        config + Words{"--run", "--step", "--batches", "--warmup-steps", "--budget", "--group", "--out", "--json"}},
-      {{"estimate"}, config + Words{"--gpu", "--gpu-memory", "--no-time", "--json"}},
+      {{"estimate"},
+       config + Words{"--gpu", "--gpu-memory", "--no-time", "--tokens-per-second", "--gpus", "--nodes", "--link",
+                      "--gradients", "--overlap", "--json"}},
       {{"doctor"}, {"--json"}},
       {{"dash"}, {"--port", "--host", "--token", "--open"}},
       {{"export"}, {"--run", "--format", "--statistics", "--out", "jsonl", "csv", "tensorboard"}}};

@@ -1,0 +1,18 @@
+// The model of many GPUs (scaling.h) applied to a config: sizes of its parameters, a rank's part of the step, and what
+// a rank keeps at every stage.
+#pragma once
+
+#include "study/estimate.h"
+
+namespace quaver {
+
+// As the config's recipe stores them. `config` is resolved.
+std::vector<ParameterSize> parameter_sizes(const Config& config);
+
+// Seconds of a rank's part of the step, by itself.
+double rank_seconds(const TimeEstimate& time, Size ranks);
+
+// Throws Error, naming the remedy, where the ranks cannot divide the config's micro-batches. options.cluster is set.
+ScalingEstimate estimate_scaling(const Estimate& estimate, const Hardware& hardware, const EstimateOptions& options);
+
+}  // namespace quaver

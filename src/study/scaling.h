@@ -1,0 +1,116 @@
+// A model of training on many GPUs: what each rank sends in a step, how long that takes, and how much of it can hide
+// behind the passes, for every stage of ZeRO. Pure arithmetic; docs/scaling.md has what it says and how far it is
+// right.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "study/cluster.h"
+#include "train/memory_plan.h"
+
+namespace quaver {
+
+// What ranks do not keep in full, each with what is before it.
+enum class ZeroStage : std::uint8_t { none, optimizer, gradients, weights };
+inline constexpr std::array<ZeroStage, 4> zero_stages = {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients,
+                                                         ZeroStage::weights};
+std::string_view name_of(ZeroStage stage);
+
+struct ParameterSize {
+  Size count = 0;
+  Size master_bytes = 0;  // as its owner keeps it
+  Size codes_bytes = 0;   // codes and scales as GEMMs read them; 0: passes read the master weight
+  Size block = -1;        // of the stack; −1 outside of it, where each parameter is a unit by itself
+
+  Size sent_bytes() const { return codes_bytes > 0 ? codes_bytes : master_bytes; }
+};
+
+// A parameter has one owner, who adds up its gradients and updates it; split: large ones are divided among owners.
+enum class Ownership : std::uint8_t { whole_parameters, split };
+
+// What the rank that owns the most has: elements, and bytes that it sends to each other rank.
+struct LargestShare {
+  double count = 0;
+  double sent_bytes = 0;
+};
+// Parameters are dealt out from the largest on, each to the rank that has the fewest elements so far.
+LargestShare largest_share(std::span<const ParameterSize> parameters, Size ranks, Ownership ownership);
+
+// One purpose's bytes, sent at once. direct: every rank sends each other rank its part (NCCL's send and receive). ring:
+// NCCL's all-gather, in which each byte enters a machine once.
+enum class Route : std::uint8_t { direct, ring };
+struct Transfer {
+  Route route = Route::direct;
+  double mean = 0;     // bytes that a rank sends
+  double busiest = 0;  // sent, or received, by the rank with the most
+  Size calls = 1;
+};
+double seconds_of(const Transfer& transfer, const Cluster& cluster);
+
+struct ScalingInput {
+  Cluster cluster;
+  std::vector<ParameterSize> parameters;
+  Size micro_steps = 1;                // of a rank in a step
+  Size rounds = 1;                     // of a step in which gradients are exchanged, unless they are sharded
+  double gradient_bytes = 4;           // each, as it travels
+  double overlap = 0.9;                // share of a pass during which links can be busy
+  std::optional<double> rank_seconds;  // of a rank's part of the step by itself
+  Size tokens_per_step = 0;            // of all ranks
+};
+
+// Seconds that an exchange adds to a step.
+struct Exposed {
+  double now = 0;         // nothing overlaps: it follows the backward pass
+  double overlapped = 0;  // with the passes, as far as they are long enough
+};
+
+struct StageScaling {
+  ZeroStage stage = ZeroStage::none;
+  double gradients_sent = 0;  // bytes per step, of a rank on average
+  double weights_sent = 0;
+  Exposed whole;  // parameters have one owner
+  Exposed split;  // the same where large ones are divided among owners
+};
+
+StageScaling scale(const ScalingInput& input, ZeroStage stage);
+
+// Of the time without any exchange; at most 1.
+double efficiency(double rank_seconds, double exposed);
+
+// What a rank of the stage keeps, from the plan of one that keeps everything. This is the one place that says so.
+MemoryPlan sharded(const MemoryPlan& whole, ZeroStage stage, const ScalingInput& input);
+
+struct StageEstimate {
+  StageScaling scaling;
+  MemoryPlan plan;
+  Size needed = 0;  // of a rank's GPU
+};
+
+struct Advice {
+  ZeroStage stage = ZeroStage::none;
+  bool fits = true;
+  std::string why;
+};
+// The fastest stage that fits; of those that are as fast within 1 %, the one that needs the least memory.
+Advice advise(std::span<const StageEstimate> stages, const ScalingInput& input, std::optional<Size> available);
+
+struct ScalingEstimate {
+  ScalingInput input;
+  std::vector<StageEstimate> stages;
+  Advice advice;
+  std::optional<Size> available;
+  std::string time_how;  // where rank_seconds comes from
+};
+
+// Every assumption, a sentence each.
+std::vector<std::string> assumptions(const ScalingEstimate& estimate);
+
+// A table of the stages, the advice, the assumptions.
+std::string scaling_text(const ScalingEstimate& estimate);
+
+}  // namespace quaver

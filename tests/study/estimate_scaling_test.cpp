@@ -1,0 +1,230 @@
+// Many GPUs in an estimate of a real config.
+#include "study/estimate_scaling.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "config/load.h"
+#include "quaver/error.h"
+#include "train/resolved_config.h"
+
+namespace quaver {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Settings = std::vector<std::string>;
+
+Config settings_on(const char* preset, const Settings& more) {
+  Settings flags{std::string("preset=") + preset};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return load_config({.files = {}, .texts = {}, .flags = flags});
+}
+
+Config resolved_shape(const Config& config) { return resolve_shape(config, {.vocab = config.model.vocab}); }
+
+EstimateOptions on_gpus(Size gpus) {
+  EstimateOptions options;
+  options.gpu = "h200";
+  options.cluster = make_cluster({.gpus = gpus, .machines = {}, .links = {}});
+  return options;
+}
+
+TEST(ParameterSizesTest, WhatFp8LayersSendIsAByteAndWhatTheRestSendsTheMasterFormat) {
+  const Config config = resolved_shape(settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-delayed"}));
+  const auto sizes = parameter_sizes(config);
+  Size count = 0;
+  Size codes = 0;
+  Size coded = 0;
+  Size masters = 0;
+  Size last_block = 0;
+  for (const ParameterSize& size : sizes) {
+    count += size.count;
+    codes += size.codes_bytes;
+    if (size.codes_bytes > 0) coded += size.count;
+    if (size.codes_bytes == 0) masters += size.master_bytes;
+    last_block = std::max(last_block, size.block);
+  }
+  EXPECT_EQ(count, 494'032'768);                         // as published for Qwen2.5-0.5B
+  EXPECT_EQ(coded, 24 * 896 * (1152 + 896 + 3 * 4864));  // q, k, v; out; gate, up, down
+  EXPECT_EQ(codes, coded + 4 * 24 * 4);                  // and a scale for each of four matrices per block
+  EXPECT_EQ(masters, 4 * (count - coded));
+  EXPECT_EQ(last_block, 23);
+}
+
+TEST(ParameterSizesTest, BlockScalesAndBf16MastersCount) {
+  const Config config = resolved_shape(
+      settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-block", "optim.master=bf16-stochastic", "model.layers=1"}));
+  const auto sizes = parameter_sizes(config);
+  const auto down = std::ranges::find(sizes, Size{896} * 4864, &ParameterSize::count);
+  ASSERT_NE(down, sizes.end());
+  EXPECT_EQ(down->master_bytes, 2 * down->count);
+  EXPECT_EQ(down->codes_bytes, down->count + 4 * (1 + 7 * 38));  // blocks of 128 × 128
+}
+
+TEST(EstimateScalingTest, OneGpuIsThePlainEstimate) {
+  const Config config = settings_on("gpt-350m", {"precision.recipe=fp8-delayed"});
+  EstimateOptions plain;
+  plain.gpu = "h200";
+  const Estimate alone = estimate(config, plain);
+  const Estimate one = estimate(config, on_gpus(1));
+  ASSERT_TRUE(one.scaling.has_value());
+  EXPECT_EQ(one.needed, alone.needed);
+  EXPECT_EQ(one.time->seconds_per_step, alone.time->seconds_per_step);
+  for (const StageEstimate& stage : one.scaling->stages) {
+    EXPECT_EQ(stage.needed, alone.needed);
+    EXPECT_EQ(*one.scaling->input.rank_seconds + stage.scaling.whole.now, alone.time->seconds_per_step);
+  }
+  EXPECT_FALSE(alone.scaling.has_value());
+}
+
+TEST(EstimateScalingTest, RanksDivideTheStepButForTheOptimizer) {
+  TimeEstimate time;
+  time.seconds_per_step = 9;
+  time.optimizer_seconds = 1;
+  EXPECT_EQ(rank_seconds(time, 1), 9);
+  EXPECT_EQ(rank_seconds(time, 8), 2);
+}
+
+TEST(EstimateScalingTest, GivenSpeedReplacesTheEstimate) {
+  EstimateOptions options = on_gpus(8);
+  options.tokens_per_second = 300'000;
+  const Estimate result = estimate(settings_on("gpt-350m", {}), options);
+  EXPECT_EQ(result.time->origin, Origin::given);
+  EXPECT_NEAR(result.time->seconds_per_step, 524'288 / 300e3, 1e-9);
+  EXPECT_NEAR(*result.scaling->input.rank_seconds, 524'288 / 300e3 / 8, 1e-9);
+  EXPECT_EQ(result.scaling->input.micro_steps, 4);
+  EXPECT_EQ(result.scaling->input.rounds, 1);
+}
+
+TEST(EstimateScalingTest, RoundsFollowTheReductionGroups) {
+  EstimateOptions options = on_gpus(4);
+  options.timing = Timing::leave_out;
+  const Estimate result = estimate(settings_on("gpt-124m", {"train.reduction_groups=16"}), options);
+  EXPECT_EQ(result.scaling->input.micro_steps, 8);
+  EXPECT_EQ(result.scaling->input.rounds, 4);
+  EXPECT_FALSE(result.scaling->input.rank_seconds.has_value());
+  EXPECT_THAT(estimate_text(result), ::testing::Not(HasSubstr("tokens/s")));
+}
+
+TEST(EstimateScalingTest, RefusesWhatRanksCannotDivide) {
+  const auto refused = [](Size gpus, const Settings& settings) -> std::string {
+    try {
+      EstimateOptions options = on_gpus(gpus);
+      options.timing = Timing::leave_out;
+      estimate(settings_on("gpt-124m", settings), options);
+    } catch (const Error& error) {
+      return std::string(error.what()) + " → " + error.remedy();
+    }
+    return "nothing";
+  };
+  EXPECT_THAT(refused(64, {}), HasSubstr("32 micro-batches"));
+  EXPECT_THAT(refused(64, {}), HasSubstr("a multiple of 64"));
+  EXPECT_THAT(refused(8, {"train.reduction_groups=4"}), HasSubstr("8 ranks cannot share out 4 groups"));
+  EXPECT_THAT(refused(8, {"train.reduction_groups=4"}), HasSubstr("train.reduction_groups = 8"));
+}
+
+// LLM.Q from one H100 to eight, in FP8 with gradients in BF16: tokens per second of one and of all (its benchmarks/
+// H100x1.md and H100x8.md). It divides weights among ranks evenly, and overlaps what it can; docs/scaling.md.
+TEST(EstimateScalingTest, AgreesWithWhatOthersMeasured) {
+  struct Measured {
+    const char* preset;
+    Settings shape;
+    Size batch, accumulation;
+    double one, eight;
+  };
+  const std::vector<Measured> measured = {{"qwen2.5-0.5b", {}, 64, 1, 164e3, 1307e3},
+                                          {"qwen2.5-1.5b", {}, 32, 2, 73.0e3, 564e3},
+                                          {"qwen2.5-1.5b",
+                                           {"model.layers=36", "model.width=2048", "model.heads=16", "model.ffn=11008"},
+                                           16,
+                                           4,
+                                           40.3e3,
+                                           313e3}};
+  for (const Measured& run : measured) {
+    Settings settings{"precision.recipe=fp8-delayed",
+                      "precision.layers.head=fp8-delayed",
+                      "optim.master=bf16-stochastic",
+                      "optim.moments=bf16",
+                      "train.context=1024",
+                      fmt::format("train.batch={}", run.batch),
+                      fmt::format("train.accumulation={}", 8 * run.accumulation)};
+    settings.insert(settings.end(), run.shape.begin(), run.shape.end());
+    EstimateOptions options = on_gpus(8);
+    options.gradient_bytes = 2;
+    options.tokens_per_second = run.one;
+    const Estimate result = estimate(settings_on(run.preset, settings), options);
+    const StageScaling& optimizer = result.scaling->stages[1].scaling;
+    const double published = run.eight / (8 * run.one);
+    const double seconds = *result.scaling->input.rank_seconds;
+    EXPECT_NEAR(efficiency(seconds, optimizer.split.now), published, 0.022) << run.preset;
+    EXPECT_NEAR(efficiency(seconds, optimizer.split.overlapped), published, 0.035) << run.preset;
+  }
+}
+
+// The smallest made-up cluster whose every number is round.
+ScalingEstimate round_numbers() {
+  ScalingEstimate scaling;
+  scaling.input.cluster = make_cluster({.gpus = 16, .machines = 2, .links = {}});
+  scaling.input.parameters = {{.count = 1'000'000'000, .master_bytes = 4'000'000'000, .codes_bytes = 1'000'000'000}};
+  scaling.input.rank_seconds = 0.9;
+  scaling.input.tokens_per_step = 2'000'000;
+  scaling.time_how = "a clock";
+  StageEstimate none;
+  none.scaling.gradients_sent = 7.5e9;
+  none.scaling.whole = {.now = 0.1, .overlapped = 0};
+  none.scaling.split = {.now = 0.1, .overlapped = 0};
+  none.needed = Size{40} << 30;
+  scaling.stages = {none};
+  scaling.advice = {ZeroStage::none, true, "the only one"};
+  return scaling;
+}
+
+TEST(ScalingText, HasEveryFigureInItsUnitAndEveryAssumption) {
+  const std::string text = scaling_text(round_numbers());
+  EXPECT_THAT(
+      text,
+      HasSubstr("\n16 GPUs, predicted: 2 machines of 8, nvlink, ib; 1 micro-batch per GPU and step\n"
+                "  shard    memory  gradients sent  weights sent  exchange       step  tokens/s  efficiency  overlap  "
+                "overlap+split\n"
+                "  none   40.0 GiB         7.50 GB        0.0 MB  100.0 ms  1000.0 ms     2.00M      90.0 %  100.0 %  "
+                "      100.0 %\n"));
+  for (const char* part : {"advised: shard none: the only one", "a rank by itself takes 900.0 ms: a clock",
+                           "nvlink: 360 GB/s", "ib: 46 GB/s", "per GPU, 14 µs per message", "gradients: 4 bytes each",
+                           "1 time per step", "weights: 1.00 GB of codes", "the largest owner has 16.00 times the mean",
+                           "during 90 % of a pass", "not counted: "}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(ScalingText, SaysWhereNothingFits) {
+  ScalingEstimate scaling = round_numbers();
+  scaling.advice = {ZeroStage::weights, false, "no stage fits: too large"};
+  EXPECT_THAT(scaling_text(scaling), HasSubstr("\n  no stage fits: too large\n"));
+  EXPECT_THAT(scaling_text(scaling), ::testing::Not(HasSubstr("advised")));
+  Estimate estimate;
+  estimate.scaling = scaling;
+  EXPECT_TRUE(nlohmann::json::parse(estimate_json(estimate))["scaling"]["advised"].is_null());
+}
+
+TEST(ScalingJson, HasPlainUnits) {
+  Estimate estimate;
+  estimate.scaling = round_numbers();
+  const auto json = nlohmann::json::parse(estimate_json(estimate))["scaling"];
+  EXPECT_EQ(json["gpus"], 16);
+  EXPECT_EQ(json["nodes"], 2);
+  EXPECT_EQ(json["links"][1]["bytes_per_second"], 46e9);
+  EXPECT_EQ(json["seconds_alone"], 0.9);
+  EXPECT_EQ(json["advised"], "none");
+  EXPECT_EQ(json["stages"][0]["sent_bytes"]["gradients"], 7.5e9);
+  EXPECT_EQ(json["stages"][0]["without_overlap"]["seconds_per_step"], 1.0);
+  EXPECT_EQ(json["stages"][0]["without_overlap"]["efficiency"], 0.9);
+  EXPECT_EQ(json["stages"][0]["with_overlap"]["efficiency"], 1.0);
+  EXPECT_EQ(json["assumptions"].size(), assumptions(*estimate.scaling).size());
+}
+
+}  // namespace
+}  // namespace quaver

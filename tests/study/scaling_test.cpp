@@ -1,0 +1,262 @@
+// The model of many GPUs against cases worked out by hand, and what must hold of every case.
+#include "study/scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace quaver {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Size million = 1'000'000;
+constexpr double few = 1e-3;  // seconds: more than all latencies of the cases by hand
+
+// 100 million bytes per second inside a machine, 10 between machines, no latency but that of calls.
+Cluster slow_cluster(Size gpus, Size machines) {
+  const Link inside{"inside", Reach::within_machine, Lane::of_each_gpu, 1e8, 0, "a test"};
+  const Link between{"between", Reach::between_machines, Lane::of_each_gpu, 1e7, 0, "a test"};
+  return {gpus, machines, inside, between};
+}
+
+// A block of 60 and 20 million weights in 8 bits and 20 million outside that are read in FP32: 100 million.
+ScalingInput four_gpus() {
+  ScalingInput input;
+  input.cluster = slow_cluster(4, 1);
+  input.parameters = {{.count = 20 * million, .master_bytes = 80 * million, .codes_bytes = 0, .block = -1},
+                      {.count = 60 * million, .master_bytes = 240 * million, .codes_bytes = 60 * million, .block = 0},
+                      {.count = 20 * million, .master_bytes = 80 * million, .codes_bytes = 20 * million, .block = 0}};
+  return input;
+}
+
+TEST(LargestShareTest, DealsFromTheLargestOn) {
+  const ScalingInput input = four_gpus();
+  const LargestShare two = largest_share(input.parameters, 2, Ownership::whole_parameters);
+  EXPECT_EQ(two.count, 60e6);
+  EXPECT_EQ(two.sent_bytes, 100e6);  // the other rank: 80 in FP32 and 20 in 8 bits
+  EXPECT_EQ(largest_share(input.parameters, 1, Ownership::whole_parameters).count, 100e6);
+  const LargestShare split = largest_share(input.parameters, 4, Ownership::split);
+  EXPECT_EQ(split.count, 25e6);
+  EXPECT_EQ(split.sent_bytes, 40e6);
+}
+
+TEST(ScalingTest, BytesOfEveryStageAsWorkedOutByHand) {
+  ScalingInput input = four_gpus();
+  input.micro_steps = 6;
+  input.rounds = 3;
+  // Three of four parts go to others: 300 of 400 MB of gradients, 120 of 160 MB of weights.
+  const StageScaling none = scale(input, ZeroStage::none);
+  EXPECT_DOUBLE_EQ(none.gradients_sent, (3 + 1) * 300e6);
+  EXPECT_DOUBLE_EQ(none.weights_sent, 0);
+  const StageScaling optimizer = scale(input, ZeroStage::optimizer);
+  EXPECT_DOUBLE_EQ(optimizer.gradients_sent, 3 * 300e6);
+  EXPECT_DOUBLE_EQ(optimizer.weights_sent, 120e6);
+  const StageScaling gradients = scale(input, ZeroStage::gradients);
+  EXPECT_DOUBLE_EQ(gradients.gradients_sent, 6 * 300e6);
+  EXPECT_DOUBLE_EQ(gradients.weights_sent, 120e6);
+  const StageScaling weights = scale(input, ZeroStage::weights);
+  EXPECT_DOUBLE_EQ(weights.gradients_sent, 6 * 300e6);
+  EXPECT_DOUBLE_EQ(weights.weights_sent, 2 * 6 * 120e6);
+  input.gradient_bytes = 2;
+  EXPECT_DOUBLE_EQ(scale(input, ZeroStage::none).gradients_sent, (3 + 1) * 150e6);
+}
+
+TEST(ScalingTest, SecondsOfEveryStageAsWorkedOutByHand) {
+  ScalingInput input = four_gpus();
+  EXPECT_NEAR(scale(input, ZeroStage::none).whole.now, 3 + 3, few);
+  // The owner of 60 million weights receives 3 × 240 MB; that of 20 million in FP32 sends 3 × 80 MB.
+  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.now, 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ZeroStage::optimizer).split.now, 3 + 1.2, few);
+  input.micro_steps = 2;
+  EXPECT_NEAR(scale(input, ZeroStage::gradients).whole.now, 2 * 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.now, 2 * 7.2 + 4 * 2.4, few);
+  EXPECT_NEAR(scale(input, ZeroStage::weights).split.now, 2 * 3 + 4 * 1.2, few);
+}
+
+TEST(ScalingTest, OverlapLeavesTheLastPieceAndWhatIsLongerThanThePass) {
+  ScalingInput input = four_gpus();
+  input.overlap = 1;
+  input.rank_seconds = 30;  // 10 forward, 20 backward
+  // 400 MB are six buckets, the last of which is waited for; the weights' 160 MB are three.
+  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6.0 / 6, few);
+  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.overlapped, 7.2 / 6 + 2.4 / 3, few);
+  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.overlapped, 2.4 / 2 + (2.4 + 7.2) / 2, few);
+  input.rank_seconds = 3;  // 1 and 2
+  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6 - 2, few);
+  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.overlapped, 7.2 - 2 + 2.4 - 1, few);
+  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.overlapped, 2.4 - 1 + 9.6 - 2, few);
+  input.overlap = 0.5;
+  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6 - 1, few);
+  input.overlap = 0;
+  EXPECT_DOUBLE_EQ(scale(input, ZeroStage::none).whole.overlapped, scale(input, ZeroStage::none).whole.now);
+}
+
+// Direct: each byte to another machine leaves by itself. Ring: it enters a machine once, over one of its adapters.
+TEST(TransferTest, BetweenMachinesAsWorkedOutByHand) {
+  Cluster cluster = slow_cluster(4, 2);
+  const Transfer direct{Route::direct, 300e6, 300e6, 1};
+  const Transfer ring{Route::ring, 300e6, 300e6, 1};
+  EXPECT_NEAR(seconds_of(direct, cluster), 20, few);  // two of three receivers are elsewhere
+  EXPECT_NEAR(seconds_of(ring, cluster), 15, few);    // half of it by each of two adapters
+  cluster.between.lane = Lane::of_the_machine;
+  EXPECT_NEAR(seconds_of(direct, cluster), 40, few);
+  EXPECT_NEAR(seconds_of(ring, cluster), 30, few);
+  const Transfer uneven{Route::direct, 300e6, 600e6, 1};
+  EXPECT_NEAR(seconds_of(uneven, cluster), 60, few);
+  cluster.between.lane = Lane::of_each_gpu;
+  EXPECT_NEAR(seconds_of(uneven, cluster), 40, few);
+  cluster.between.bytes_per_second = 1e12;  // then the links inside decide: a third of it
+  EXPECT_NEAR(seconds_of(direct, cluster), 1, few);
+}
+
+TEST(TransferTest, LatencyGrowsWithRanksAndCalls) {
+  Cluster cluster = slow_cluster(1024, 128);
+  cluster.inside.hop_seconds = 1e-3;
+  cluster.between.hop_seconds = 1;
+  EXPECT_NEAR(seconds_of({Route::direct, 0, 0, 1}, cluster), 127 + 1e-3, 1e-4);  // 1,016 others, eight at once
+  EXPECT_NEAR(seconds_of({Route::ring, 0, 0, 1}, cluster), 127 + 0.896, 1e-4);
+  EXPECT_NEAR(seconds_of({Route::ring, 0, 0, 3}, cluster), 3 * (127 + 0.896), 1e-4);
+}
+
+TEST(ScalingTest, OneGpuExchangesNothing) {
+  ScalingInput input = four_gpus();
+  input.cluster = slow_cluster(1, 1);
+  input.micro_steps = 4;
+  input.rank_seconds = 2;
+  MemoryPlan plan;
+  plan.weights = 400 * million;
+  plan.optimizer = 800 * million;
+  for (const ZeroStage stage : zero_stages) {
+    const StageScaling scaling = scale(input, stage);
+    EXPECT_EQ(scaling.gradients_sent, 0);
+    EXPECT_EQ(scaling.weights_sent, 0);
+    EXPECT_EQ(scaling.whole.now, 0);
+    EXPECT_EQ(scaling.whole.overlapped, 0);
+    EXPECT_EQ(efficiency(*input.rank_seconds, scaling.whole.now), 1);
+    EXPECT_EQ(sharded(plan, stage, input).engine_total(), plan.engine_total());
+  }
+}
+
+// Every stage on clusters of many sizes.
+template <class Check>
+void for_many(const Check& check) {
+  for (const Size machines : {1, 2, 16}) {
+    for (const Size each : {1, 3, 8}) {
+      for (const double seconds : {0.01, 1.0, 100.0}) {
+        ScalingInput input = four_gpus();
+        input.cluster = slow_cluster(machines * each, machines);
+        input.cluster.inside.hop_seconds = 1e-5;
+        input.cluster.between.hop_seconds = 1e-4;
+        input.micro_steps = 4;
+        input.rounds = 2;
+        input.rank_seconds = seconds;
+        for (const ZeroStage stage : zero_stages) check(input, stage);
+      }
+    }
+  }
+}
+
+TEST(ScalingTest, HidingNeverCostsAndEfficiencyIsAtMostOne) {
+  for_many([](const ScalingInput& input, ZeroStage stage) {
+    const StageScaling scaling = scale(input, stage);
+    for (const Exposed& exposed : {scaling.whole, scaling.split}) {
+      EXPECT_LE(exposed.overlapped, exposed.now);
+      EXPECT_GE(exposed.overlapped, 0);
+      EXPECT_LE(efficiency(*input.rank_seconds, exposed.overlapped), 1);
+      EXPECT_LE(efficiency(*input.rank_seconds, exposed.now), efficiency(*input.rank_seconds, exposed.overlapped));
+    }
+    EXPECT_LE(scaling.split.now, scaling.whole.now);
+    EXPECT_LE(scaling.split.overlapped, scaling.whole.overlapped);
+  });
+}
+
+TEST(ScalingTest, BetterLinksAreNeverSlower) {
+  for_many([](const ScalingInput& input, ZeroStage stage) {
+    const Exposed before = scale(input, stage).whole;
+    const auto expect_no_slower = [&](const auto& change) {
+      ScalingInput better = input;
+      change(better.cluster);
+      const Exposed after = scale(better, stage).whole;
+      EXPECT_LE(after.now, before.now);
+      EXPECT_LE(after.overlapped, before.overlapped);
+    };
+    expect_no_slower([](Cluster& cluster) { cluster.inside.bytes_per_second *= 2; });
+    expect_no_slower([](Cluster& cluster) { cluster.between.bytes_per_second *= 2; });
+    expect_no_slower([](Cluster& cluster) { cluster.between.hop_seconds /= 2; });
+    ScalingInput smaller = input;
+    smaller.gradient_bytes = 2;
+    EXPECT_LE(scale(smaller, stage).whole.now, before.now);
+  });
+}
+
+TEST(ShardedTest, KeepsWhatARankOwnsAndReads) {
+  ScalingInput input = four_gpus();
+  MemoryPlan whole;
+  whole.weights = 400 * million;
+  whole.quantized_weights = 1600 * million;  // more than the codes: so that gathering pays
+  whole.gradients = 1000 * million;
+  whole.optimizer = 800 * million;
+  whole.activations = 50 * million;
+  constexpr Size bucket = Size{64} << 20;
+  EXPECT_EQ(sharded(whole, ZeroStage::none, input).engine_total(), whole.engine_total());
+  // The largest owner has 60 of 100 million.
+  const MemoryPlan optimizer = sharded(whole, ZeroStage::optimizer, input);
+  EXPECT_EQ(optimizer.optimizer, 480 * million);
+  EXPECT_EQ(optimizer.weights, (80 + 192) * million);  // all that is read in FP32, 60 % of what is read as codes
+  EXPECT_EQ(optimizer.quantized_weights, whole.quantized_weights);
+  EXPECT_EQ(optimizer.gradients, (400 + 240) * million + bucket);
+  EXPECT_EQ(optimizer.activations, whole.activations);
+  const MemoryPlan weights = sharded(whole, ZeroStage::weights, input);
+  EXPECT_EQ(weights.weights, 240 * million);
+  EXPECT_EQ(weights.quantized_weights, (960 + 2 * 160) * million);  // the block's codes, rowwise and columnwise, twice
+}
+
+TEST(ShardedTest, NoStageKeepsMoreThanTheOneBefore) {
+  MemoryPlan whole;
+  whole.weights = 400 * million;
+  whole.quantized_weights = 160 * million;
+  whole.gradients = 1000 * million;
+  whole.optimizer = 800 * million;
+  for_many([&](const ScalingInput& input, ZeroStage stage) {
+    if (stage == ZeroStage::none) return;
+    const auto before = static_cast<ZeroStage>(static_cast<int>(stage) - 1);
+    EXPECT_LE(sharded(whole, stage, input).engine_total(), sharded(whole, before, input).engine_total());
+  });
+}
+
+std::vector<StageEstimate> stages_of(const std::vector<std::pair<double, Size>>& seconds_and_gib) {
+  std::vector<StageEstimate> stages;
+  for (std::size_t i = 0; i < seconds_and_gib.size(); ++i) {
+    StageEstimate stage;
+    stage.scaling.stage = zero_stages[i];
+    stage.scaling.whole.now = seconds_and_gib[i].first;
+    stage.needed = seconds_and_gib[i].second << 30;
+    stages.push_back(stage);
+  }
+  return stages;
+}
+
+TEST(AdviceTest, TheFastestThatFitsAndTheSmallestOfEquals) {
+  ScalingInput input;
+  input.rank_seconds = 100;
+  const auto stages = stages_of({{1, 40}, {3, 30}, {3.5, 20}, {9, 10}});
+  EXPECT_EQ(advise(stages, input, {}).stage, ZeroStage::none);
+  EXPECT_EQ(advise(stages, input, Size{40} << 30).stage, ZeroStage::none);
+  const Advice tight = advise(stages, input, (Size{40} << 30) - 1);
+  EXPECT_EQ(tight.stage, ZeroStage::gradients);  // as fast as optimizer within 1 %
+  EXPECT_THAT(tight.why, HasSubstr("as fast as optimizer within 1 %, and 10.0 GiB smaller"));
+  EXPECT_THAT(tight.why, HasSubstr("none"));
+  EXPECT_TRUE(tight.fits);
+  EXPECT_EQ(advise(stages, input, Size{10} << 30).stage, ZeroStage::weights);
+}
+
+TEST(AdviceTest, SaysWhatToDoWhereNothingFits) {
+  const Advice advice = advise(stages_of({{1, 40}, {3, 30}, {4, 20}, {9, 10}}), {}, Size{9} << 30);
+  EXPECT_FALSE(advice.fits);
+  EXPECT_EQ(advice.stage, ZeroStage::weights);
+  EXPECT_THAT(advice.why, HasSubstr("no stage fits: weights needs the least, 10.0 GiB of 9.0 GiB"));
+  EXPECT_THAT(advice.why, HasSubstr("train.batch"));
+}
+
+}  // namespace
+}  // namespace quaver
