@@ -42,10 +42,11 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   line_.low_precision_percent = 100 * low_precision_share(trainer.format_shares());
   if (output_ == Output::json) return;
   const MemoryUse memory = trainer.memory();
-  const double parameters = static_cast<double>(memory.gradients) / 4;
+  const auto parameters = static_cast<double>(trainer.model().parameters().count());
+  const int ranks = trainer.model().parameters().place().ranks;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {} {} per step · {} of memory", config.preset, format_count(parameters),
-      config.precision.recipe,
+      "{} · {} parameters · {} · {}{} {} per step · {} of memory", config.preset, format_count(parameters),
+      config.precision.recipe, ranks > 1 ? fmt::format("{} ranks · ", ranks) : "",
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));
   if (first_step == 0) progress_.message(summary(trainer.plan()));

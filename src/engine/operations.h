@@ -69,6 +69,13 @@ struct Quantize {
   float factor = 1;
 };
 
+// to ← fromᵀ, with its scales: columnwise codes that are the rowwise ones the other way round. 8 bits a code.
+struct TransposeCodes {
+  static constexpr OperationKind operation_kind = OperationKind::cast;
+  CodeMatrix from;
+  CodeMatrix to;
+};
+
 // sums [1 × cols] += the sum of x's rows
 struct SumColumns {
   static constexpr OperationKind operation_kind = OperationKind::cast;
@@ -395,8 +402,8 @@ struct OperationList {};
 
 // All of them. Engine::run, timing and memory planning follow from this list.
 using Operations =
-    OperationList<FillZero, Quantize, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward, NormAdd,
-                  NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
+    OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward,
+                  NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
                   Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
 
 template <class Operation>

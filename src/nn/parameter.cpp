@@ -35,6 +35,15 @@ QuantizedTensor laid_out(Parameter& parameter, Sharing sharing, std::byte* memor
 // Codes and scales of a weight lie together, the rows' codes first.
 std::byte* memory_of(const QuantizedTensor& codes) { return codes.rows_matrix().codes; }
 
+// Bytes of codes and scales that others need: without columnwise codes that are transposes of the rowwise ones.
+Size traveling_bytes(Parameter& parameter, Sharing sharing) {
+  const QuantizedTensor& codes = parameter.quantized;
+  const SiteSpec& spec = parameter.site->spec;
+  const bool transposes = codes.has_own_columns() && columns_share_rows(spec.rows, spec.columns) &&
+                          info(spec.rows.format).storage_bits == 8;
+  return transposes ? codes.columns_matrix().codes - memory_of(codes) : quantized_size(parameter, sharing);
+}
+
 // High precision of the format that the weight has already.
 bool stores_uncast(const Site& site, Format master) {
   const QuantSpec& rows = site.spec.rows;
@@ -121,14 +130,16 @@ Size Parameters::weight_bytes_of(const Parameter& parameter) const {
 }
 
 // A rank that does not keep a weight needs it only where passes read it, and all the time only if they always do.
+bool Parameters::weight_stays(const Parameter& parameter) const {
+  return parameter.kept || parameter.kind == ParameterKind::vector ||
+         (parameter.is_read_whole() && !moves_by_section());
+}
+
 void Parameters::place_weights(Engine& engine) {
-  const auto stays = [this](const Parameter& parameter) {
-    return parameter.kept || parameter.kind == ParameterKind::vector ||
-           (parameter.is_read_whole() && !moves_by_section());
-  };
-  weight_bytes_ = 0;
-  for (const Parameter& parameter : list_) weight_bytes_ += stays(parameter) ? aligned(weight_bytes_of(parameter)) : 0;
-  weights_ = engine.device().allocate(static_cast<std::size_t>(weight_bytes_));
+  const auto stays = [this](const Parameter& parameter) { return weight_stays(parameter); };
+  Size bytes = 0;
+  for (const Parameter& parameter : list_) bytes += stays(parameter) ? aligned(weight_bytes_of(parameter)) : 0;
+  weights_ = engine.device().allocate(static_cast<std::size_t>(bytes));
   std::byte* next = weights_.get();
   for (Parameter& parameter : list_) {
     const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
@@ -150,8 +161,8 @@ void Parameters::place_gradients(Engine& engine) {
     Size& part = lasts(parameter) ? lasting : sections[static_cast<std::size_t>(parameter.section)];
     part += gradient_bytes_of(parameter);
   }
-  gradient_bytes_ = lasting + *std::max_element(sections.begin(), sections.end());
-  gradients_ = engine.device().allocate(static_cast<std::size_t>(gradient_bytes_));
+  shared_gradient_bytes_ = *std::max_element(sections.begin(), sections.end());
+  gradients_ = engine.device().allocate(static_cast<std::size_t>(lasting + shared_gradient_bytes_));
   Size next = 0;
   std::fill(sections.begin(), sections.end(), lasting);
   for (Parameter* each : by_owner()) {
@@ -251,12 +262,14 @@ std::vector<SharedPiece> Parameters::shared_pieces() {
       const bool stays = !moves || parameter.kind == ParameterKind::vector;
       pieces.push_back({&parameter, stays ? SharedPiece::before_sections : parameter.section,
                         static_cast<std::byte*>(parameter.master.data), static_cast<std::byte*>(parameter.weight.data),
-                        weight_bytes_of(parameter)});
+                        weight_bytes_of(parameter), weight_bytes_of(parameter)});
     }
     if (!parameter.quantized.valid() || parameter.quantized.is_own_codes()) continue;
+    const Size travels = traveling_bytes(parameter, sharing_);
+    const Size whole = quantized_size(parameter, sharing_);
     pieces.push_back({&parameter, moves ? parameter.code_section : SharedPiece::before_sections,
                       parameter.kept ? memory_of(parameter.cast_target()) : nullptr, memory_of(parameter.quantized),
-                      quantized_size(parameter, sharing_)});
+                      travels, whole, travels < whole});
   }
   return pieces;
 }
@@ -271,6 +284,18 @@ void Parameters::clear_gradients(Engine& engine, Size section) {
   for (Parameter& parameter : list_) {
     if (parameter.section == section && !lasts(parameter)) engine.run(FillZero{parameter.gradient});
   }
+}
+
+Size Parameters::weight_bytes() const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) total += weight_stays(parameter) ? weight_bytes_of(parameter) : 0;
+  return total;
+}
+
+Size Parameters::gradient_bytes() const {
+  Size total = shared_gradient_bytes_;
+  for (const Parameter& parameter : list_) total += lasts(parameter) ? 4 * parameter.count() : 0;
+  return total;
 }
 
 Size Parameters::master_bytes() const {

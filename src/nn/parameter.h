@@ -51,7 +51,9 @@ struct SharedPiece {
   Size section = 0;           // that reads it; before_sections: it stays where it is
   std::byte* kept = nullptr;  // by the owner; null on other ranks
   std::byte* read = nullptr;  // by passes: the same memory where it is not moved for each section
-  Size bytes = 0;
+  Size bytes = 0;             // that travel
+  Size copied = 0;            // from the one to the other, on the owner
+  bool transposes = false;    // then the columnwise codes have to be made from the rowwise ones, which alone travel
 
   static constexpr Size before_sections = -1;
 };
@@ -97,10 +99,10 @@ class Parameters {
   // Whether the gradient is there after the whole backward pass, not after its section's alone.
   bool lasts(const Parameter& parameter) const;
 
-  Size weight_bytes() const { return weight_bytes_; }  // of master weights, and of what passes read beside codes
-  Size master_bytes() const;                           // of the master weights that are kept
-  Size quantized_bytes() const;                        // of codes and scales
-  Size gradient_bytes() const { return gradient_bytes_; }
+  Size weight_bytes() const;     // of what stays of master weights, embeddings and vectors
+  Size master_bytes() const;     // of the master weights that are kept
+  Size quantized_bytes() const;  // of codes and scales, and of the memory that sections share
+  Size gradient_bytes() const;
 
  private:
   struct CodeStorage {
@@ -110,6 +112,7 @@ class Parameters {
 
   bool moves_by_section() const { return place_.has(ShardMode::weights); }
   bool is_own_codes(const Parameter& parameter) const;
+  bool weight_stays(const Parameter& parameter) const;
   Size weight_bytes_of(const Parameter& parameter) const;
   void place_weights(Engine& engine);
   void place_gradients(Engine& engine);
@@ -125,8 +128,7 @@ class Parameters {
   Sharing sharing_ = Sharing::where_exact;
   std::shared_ptr<std::byte> weights_;
   std::shared_ptr<std::byte> gradients_;
-  Size weight_bytes_ = 0;
-  Size gradient_bytes_ = 0;
+  Size shared_gradient_bytes_ = 0;  // of the memory that sections share
   std::vector<CodeStorage> codes_;  // one per parameter: those that GEMMs read, or those that are kept
   CodeStorage section_memory_;      // of the section that runs, where weights are sharded
   std::size_t storage_moves_ = 0;

@@ -1,5 +1,6 @@
 #include "study/estimate_scaling.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "models/factory.h"
@@ -46,6 +47,19 @@ std::vector<ParameterSize> parameter_sizes(const Config& config) {
   return sizes;
 }
 
+// Of the rank that owns the most.
+MemoryPlan plan_heaviest_rank(Config config, const Hardware& hardware, ShardMode mode, int ranks) {
+  config.train.shard = mode;
+  const std::unique_ptr<Model> model = model_of(config);
+  model->parameters().deal_out({mode, 0, ranks});
+  std::vector<Size> owned(static_cast<std::size_t>(ranks));
+  for (const Parameter& parameter : model->parameters().all()) {
+    owned[static_cast<std::size_t>(parameter.owner)] += parameter.count();
+  }
+  const auto heaviest = std::max_element(owned.begin(), owned.end()) - owned.begin();
+  return plan_memory(config, hardware, model_of, {mode, static_cast<int>(heaviest), ranks});
+}
+
 double rank_seconds(const TimeEstimate& time, Size ranks) {
   return (time.seconds_per_step - time.optimizer_seconds) / static_cast<double>(ranks) + time.optimizer_seconds;
 }
@@ -67,10 +81,9 @@ ScalingEstimate estimate_scaling(const Estimate& estimate, const Hardware& hardw
     scaling.input.rank_seconds = rank_seconds(*estimate.time, ranks);
     scaling.time_how = estimate.time->how;
   }
-  const MemoryPlan whole = plan_memory(config, hardware, model_of, static_cast<int>(ranks));
   const Size beside = estimate.needed - estimate.plan.engine_total();  // CUDA and libraries
-  for (const ZeroStage stage : zero_stages) {
-    const MemoryPlan plan = sharded(whole, stage, scaling.input);
+  for (const ShardMode stage : shard_modes) {
+    const MemoryPlan plan = plan_heaviest_rank(config, hardware, stage, static_cast<int>(ranks));
     scaling.stages.push_back({scale(scaling.input, stage), plan, plan.engine_total() + beside});
   }
   scaling.available = estimate.available;

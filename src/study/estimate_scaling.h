@@ -12,6 +12,9 @@ std::vector<ParameterSize> parameter_sizes(const Config& config);
 // Seconds of a rank's part of the step, by itself.
 double rank_seconds(const TimeEstimate& time, Size ranks);
 
+// What the rank that owns the most needs. `config` is resolved.
+MemoryPlan plan_heaviest_rank(Config config, const Hardware& hardware, ShardMode mode, int ranks);
+
 // Throws Error, naming the remedy, where the ranks cannot divide the config's micro-batches. options.cluster is set.
 ScalingEstimate estimate_scaling(const Estimate& estimate, const Hardware& hardware, const EstimateOptions& options);
 

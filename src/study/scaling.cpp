@@ -89,21 +89,21 @@ double exposed_behind(double seconds, double window, Size pieces) {
 
 class StageModel {
  public:
-  StageModel(const ScalingInput& input, ZeroStage stage)
+  StageModel(const ScalingInput& input, ShardMode stage)
       : input_(input), stage_(stage), units_(units_of(input.parameters)) {}
 
-  bool shards_gradients() const { return stage_ >= ZeroStage::gradients; }
+  bool shards_gradients() const { return stage_ >= ShardMode::gradients; }
   Size rounds() const { return shards_gradients() ? input_.micro_steps : input_.rounds; }
   Size weight_gathers() const {
-    if (stage_ == ZeroStage::none) return 0;
-    return stage_ == ZeroStage::weights ? 2 * input_.micro_steps : 1;
+    if (stage_ == ShardMode::none) return 0;
+    return stage_ == ShardMode::weights ? 2 * input_.micro_steps : 1;
   }
 
   // Of one round: to the ranks that add them up.
   Transfer gradients(Ownership ownership) const {
     const double all = input_.gradient_bytes * count_of(input_.parameters);
     double share = all / ranks();
-    if (stage_ != ZeroStage::none) {
+    if (stage_ != ShardMode::none) {
       share = input_.gradient_bytes * largest_share(input_.parameters, input_.cluster.gpus, ownership).count;
     }
     return {Route::direct, to_others(all / ranks()), to_others(share),
@@ -118,14 +118,14 @@ class StageModel {
   Transfer weights(Ownership ownership) const {
     const double all = sent_of(input_.parameters);
     const double share = largest_share(input_.parameters, input_.cluster.gpus, ownership).sent_bytes;
-    const Size calls = stage_ == ZeroStage::weights ? units_.number : buckets_of(all);
+    const Size calls = stage_ == ShardMode::weights ? units_.number : buckets_of(all);
     return {Route::direct, to_others(all / ranks()), to_others(share), calls};
   }
 
   Exposed exposed(Ownership ownership) const {
     const Transfer round = gradients(ownership);
     const double exchange = seconds_of(round, input_.cluster);
-    const double gather_sums = stage_ == ZeroStage::none ? seconds_of(sums(), input_.cluster) : 0;
+    const double gather_sums = stage_ == ShardMode::none ? seconds_of(sums(), input_.cluster) : 0;
     const Transfer gathered = weights(ownership);
     const double gather = weight_gathers() > 0 ? seconds_of(gathered, input_.cluster) : 0;
     Exposed seconds;
@@ -138,7 +138,7 @@ class StageModel {
     const double micro_step = *input_.rank_seconds / static_cast<double>(input_.micro_steps);
     const double forward = input_.overlap * forward_share * micro_step;
     const double backward = input_.overlap * (1 - forward_share) * micro_step;
-    if (stage_ == ZeroStage::weights) {
+    if (stage_ == ShardMode::weights) {
       seconds.overlapped =
           static_cast<double>(input_.micro_steps) * (exposed_behind(gather, forward, gathered.calls) +
                                                      exposed_behind(gather + exchange, backward, gathered.calls));
@@ -155,7 +155,7 @@ class StageModel {
   double to_others(double bytes) const { return bytes * (ranks() - 1); }
 
   const ScalingInput& input_;
-  ZeroStage stage_;
+  ShardMode stage_;
   Units units_;
 };
 
@@ -163,7 +163,7 @@ std::string gib(Size bytes) { return fmt::format("{:.1f} GiB", static_cast<doubl
 
 }  // namespace
 
-std::string_view name_of(ZeroStage stage) {
+std::string_view name_of(ShardMode stage) {
   constexpr std::array<std::string_view, 4> names = {"none", "optimizer", "gradients", "weights"};
   return names[static_cast<std::size_t>(stage)];
 }
@@ -200,12 +200,12 @@ double seconds_of(const Transfer& transfer, const Cluster& cluster) {
          static_cast<double>(transfer.calls) * latency_of(transfer.route, cluster);
 }
 
-StageScaling scale(const ScalingInput& input, ZeroStage stage) {
+StageScaling scale(const ScalingInput& input, ShardMode stage) {
   const StageModel model(input, stage);
   StageScaling scaling;
   scaling.stage = stage;
   scaling.gradients_sent = static_cast<double>(model.rounds()) * model.gradients(Ownership::whole_parameters).mean;
-  if (stage == ZeroStage::none) scaling.gradients_sent += model.sums().mean;
+  if (stage == ShardMode::none) scaling.gradients_sent += model.sums().mean;
   scaling.weights_sent = static_cast<double>(model.weight_gathers()) * model.weights(Ownership::whole_parameters).mean;
   scaling.whole = model.exposed(Ownership::whole_parameters);
   scaling.split = model.exposed(Ownership::split);
@@ -213,33 +213,6 @@ StageScaling scale(const ScalingInput& input, ZeroStage stage) {
 }
 
 double efficiency(double rank_seconds, double exposed) { return rank_seconds / (rank_seconds + exposed); }
-
-MemoryPlan sharded(const MemoryPlan& whole, ZeroStage stage, const ScalingInput& input) {
-  if (stage == ZeroStage::none || input.cluster.gpus == 1) return whole;
-  const double count = count_of(input.parameters);
-  const double share = largest_share(input.parameters, input.cluster.gpus, Ownership::whole_parameters).count / count;
-  const double read_as_codes =
-      sum_of(input.parameters, [](const ParameterSize& p) { return p.codes_bytes > 0 ? p.master_bytes : 0; });
-  const Units units = units_of(input.parameters);
-  const auto part = [&](Size bytes) { return share * static_cast<double>(bytes); };
-  const auto bytes = [](double value) { return static_cast<Size>(std::llround(value)); };
-  MemoryPlan plan = whole;
-  plan.optimizer = bytes(part(whole.optimizer));
-  plan.weights = bytes(static_cast<double>(whole.weights) - (1 - share) * read_as_codes);
-  plan.gradients = bytes(4 * count * (1 + share) + bucket_bytes);
-  if (stage >= ZeroStage::gradients) {  // the sums of its own, and two units on their way
-    const double few = 4 * (count * share + 2 * units.largest_count) + bucket_bytes;
-    plan.gradients = std::min(plan.gradients, bytes(few));
-  }
-  const Size gathered_weights = bytes(part(whole.weights));
-  const Size gathered_codes =
-      bytes(part(whole.quantized_weights) + 2 * units.largest_read);  // one unit read, one coming
-  if (stage == ZeroStage::weights && gathered_weights + gathered_codes < plan.weights + plan.quantized_weights) {
-    plan.weights = gathered_weights;
-    plan.quantized_weights = gathered_codes;
-  }
-  return plan;
-}
 
 Advice advise(std::span<const StageEstimate> stages, const ScalingInput& input, std::optional<Size> available) {
   const auto step = [&](const StageEstimate& stage) {

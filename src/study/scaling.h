@@ -15,11 +15,9 @@
 
 namespace quaver {
 
-// What ranks do not keep in full, each with what is before it.
-enum class ZeroStage : std::uint8_t { none, optimizer, gradients, weights };
-inline constexpr std::array<ZeroStage, 4> zero_stages = {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients,
-                                                         ZeroStage::weights};
-std::string_view name_of(ZeroStage stage);
+inline constexpr std::array<ShardMode, 4> shard_modes = {ShardMode::none, ShardMode::optimizer, ShardMode::gradients,
+                                                         ShardMode::weights};
+std::string_view name_of(ShardMode stage);
 
 struct ParameterSize {
   Size count = 0;
@@ -70,20 +68,17 @@ struct Exposed {
 };
 
 struct StageScaling {
-  ZeroStage stage = ZeroStage::none;
+  ShardMode stage = ShardMode::none;
   double gradients_sent = 0;  // bytes per step, of a rank on average
   double weights_sent = 0;
   Exposed whole;  // parameters have one owner
   Exposed split;  // the same where large ones are divided among owners
 };
 
-StageScaling scale(const ScalingInput& input, ZeroStage stage);
+StageScaling scale(const ScalingInput& input, ShardMode stage);
 
 // Of the time without any exchange; at most 1.
 double efficiency(double rank_seconds, double exposed);
-
-// What a rank of the stage keeps, from the plan of one that keeps everything. This is the one place that says so.
-MemoryPlan sharded(const MemoryPlan& whole, ZeroStage stage, const ScalingInput& input);
 
 struct StageEstimate {
   StageScaling scaling;
@@ -92,7 +87,7 @@ struct StageEstimate {
 };
 
 struct Advice {
-  ZeroStage stage = ZeroStage::none;
+  ShardMode stage = ShardMode::none;
   bool fits = true;
   std::string why;
 };

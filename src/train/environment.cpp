@@ -25,12 +25,11 @@ std::string compiler_name() {
 #endif
 }
 
-std::string environment_json(const Engine& engine) {
-  return nlohmann::ordered_json{{"quaver", QUAVER_VERSION},
-                                {"compiler", compiler_name()},
-                                {"processor", cpu_model()},
-                                {"engine", engine.name()},
-                                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
+std::string environment_json(const Engine& engine, int ranks) {
+  return nlohmann::ordered_json{
+      {"quaver", QUAVER_VERSION}, {"compiler", compiler_name()},
+      {"processor", cpu_model()}, {"engine", engine.name()},
+      {"ranks", ranks},           {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}}
       .dump(1);
 }
 

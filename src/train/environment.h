@@ -14,6 +14,6 @@ std::string cpu_model();
 std::string compiler_name();
 
 // The env.json of a run: version, compiler, CPU, engine, time.
-std::string environment_json(const Engine& engine);
+std::string environment_json(const Engine& engine, int ranks);
 
 }  // namespace quaver

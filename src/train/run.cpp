@@ -142,7 +142,7 @@ class Run {
     provenance_.data = data_.identity;
     checkpoints_.describe_run(provenance_, {.config = to_toml(trainer_.config()),
                                             .plan = to_toml(trainer_.plan()),
-                                            .environment = environment_json(engine_),
+                                            .environment = environment_json(engine_, ranks_.size()),
                                             .id = provenance_.id});
   }
 

@@ -56,10 +56,15 @@ void WeightGather::send(std::span<const SharedPiece> pieces) {
       }
       for (int i = 1; i < ranks_.size(); ++i) sent.push_back({(owner + i) % ranks_.size(), piece.kept, bytes});
       if (piece.kept == piece.read) continue;
-      const Size words = (piece.bytes + 3) / 4;  // of memory that is aligned to more
+      const Size words = (piece.copied + 3) / 4;  // of memory that is aligned to more
       engine_.run(SumInOrder{{piece.kept, Format::f32, 1, words}, {piece.read, Format::f32, 1, words}});
     }
     ranks_.exchange(sent, received);
+  }
+  for (const SharedPiece& piece : pieces) {
+    if (!piece.transposes || piece.parameter->owner == ranks_.rank()) continue;
+    const QuantizedTensor& codes = piece.parameter->quantized;
+    engine_.run(TransposeCodes{codes.rows_matrix(), codes.columns_matrix()});
   }
 }
 

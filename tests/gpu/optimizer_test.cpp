@@ -1,5 +1,6 @@
 // Gradient norms and clipping, and AdamW with every way to store its weights and moments.
 #include <limits>
+#include <numeric>
 
 #include "gpu/compare.h"
 #include "gpu/specs.h"
@@ -41,9 +42,13 @@ class MeasureTest : public HighPrecisionTest {
     Cells<float> factors(pair(), std::vector<float>(values.size(), -1));
     Cells<double> squares(pair(), std::vector<double>(values.size(), -1));
     Cells<GradientSummary> summary(pair(), std::vector<GradientSummary>(1));
+    Cells<GradientMeasure> measures(pair(), std::vector<GradientMeasure>(values.size()));
+    std::vector<Size> places(values.size());
+    std::iota(places.begin(), places.end(), Size{0});
+    pair().run([&](On on) { return MeasureGradients{on == On::cpu ? cpu : gpu, ratios, measures.on(on)}; });
     pair().run([&](On on) {
-      return MeasureGradients{
-          on == On::cpu ? cpu : gpu, ratios, unscale, clip, limit, factors.on(on), squares.on(on), summary.on(on)};
+      return ClipGradients{measures.on(on), places,         unscale,        clip,
+                           limit,           factors.on(on), squares.on(on), summary.on(on)};
     });
     const GradientSummary want = summary.from_cpu()[0];
     const GradientSummary got = summary.from_gpu()[0];

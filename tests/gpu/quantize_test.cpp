@@ -62,6 +62,25 @@ TEST_P(QuantizeTest, ZerosAlone) {
   }
 }
 
+// What ranks do with codes that they are sent: columnwise ones from rowwise ones. The target holds others before.
+TEST_P(QuantizeTest, TransposedCodesAreTheCpus) {
+  for (const NamedSpec& named : every_spec()) {
+    if (!columns_share_rows(named.spec.rows, named.spec.columns)) continue;
+    if (info(named.spec.rows.format).storage_bits != 8) continue;
+    for (const Shape& shape : all_shapes()) {
+      Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 4));
+      Twin y(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
+      TwinTensor source(pair(), named.spec, shape.rows, shape.cols, Copies::rows_only, {known_scale});
+      TwinTensor target(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
+      if (!target.on(On::cpu).has_own_columns()) continue;
+      pair().run([&](On on) { return Quantize{x.on(on), source.on(on), casting}; });
+      pair().run([&](On on) { return Quantize{y.on(on), target.on(on), casting}; });
+      pair().run([&](On on) { return TransposeCodes{source.on(on).rows_matrix(), target.on(on).columns_matrix()}; });
+      expect_same("transpose_codes " + named.name + ", " + text_of(shape), target);
+    }
+  }
+}
+
 // Weights are FP32, or BF16, whatever high-precision matrices are.
 TEST_P(QuantizeTest, SourcesInFp32AndBf16WithFactors) {
   for (const NamedSpec& named : every_spec()) {

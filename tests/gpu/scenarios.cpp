@@ -227,16 +227,19 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   float* factors = bench.figure(0.0F);
   double* squares = bench.figure(0.0);
   auto* summary = bench.figure(GradientSummary{});
+  auto* measures = bench.figure(GradientMeasure{});
   auto* statistics = bench.figure(UpdateStatistics{});
   const auto casting = casting_of(bench);
   const auto gradients = std::make_shared<std::vector<View>>(1, gradient);
   const auto ratios = std::make_shared<std::vector<float>>(1, 1.0F);
+  const auto places = std::make_shared<std::vector<Size>>(1, 0);
   return [=, &bench, &m, &v, &quantized] {
     Engine& engine = bench.engine();
     engine.run(Quantize{zeros, m, *casting});
     engine.run(Quantize{zeros, v, *casting});
     engine.run(SumInOrder{.parts = gradient, .sum = sum, .accumulate = true});
-    engine.run(MeasureGradients{*gradients, *ratios, 1, Clip::global_norm, 1, factors, squares, summary});
+    engine.run(MeasureGradients{*gradients, *ratios, measures});
+    engine.run(ClipGradients{measures, *places, 1, Clip::global_norm, 1, factors, squares, summary});
     engine.run(AdamW{.weight = weight,
                      .gradient = gradient,
                      .moment1 = m.rows_matrix(),

@@ -55,6 +55,25 @@ TEST(ParameterSizesTest, WhatFp8LayersSendIsAByteAndWhatTheRestSendsTheMasterFor
   EXPECT_EQ(last_block, 23);
 }
 
+TEST(PlanOfARank, ShrinksWithEveryModeAndWithTheRanks) {
+  const Config config = resolved_shape(
+      settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-delayed", "train.accumulation=8", "train.batch=1"}));
+  const Hardware hopper{.kind = HardwareKind::gpu, .architecture = 90};
+  const auto fixed = [&](ShardMode mode, int ranks) { return plan_heaviest_rank(config, hopper, mode, ranks).fixed(); };
+  for (const ShardMode mode : shard_modes) EXPECT_EQ(fixed(mode, 1), plan_memory(config, hopper).fixed());
+  for (const int ranks : {2, 4, 8}) {
+    EXPECT_LT(fixed(ShardMode::optimizer, ranks), fixed(ShardMode::none, ranks));
+    EXPECT_LT(fixed(ShardMode::gradients, ranks), fixed(ShardMode::optimizer, ranks));
+    EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::gradients, ranks));
+    EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::weights, ranks / 2));
+  }
+  // Half of the moments and of the master weights of FP8 layers, each 4 bytes, and no more than that.
+  const MemoryPlan whole = plan_memory(config, hopper);
+  const MemoryPlan half = plan_heaviest_rank(config, hopper, ShardMode::optimizer, 2);
+  EXPECT_NEAR(static_cast<double>(half.optimizer), static_cast<double>(whole.optimizer) / 2, 1e-3 * whole.optimizer);
+  EXPECT_EQ(half.quantized_weights, whole.quantized_weights);
+}
+
 TEST(ParameterSizesTest, BlockScalesAndBf16MastersCount) {
   const Config config = resolved_shape(
       settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-block", "optim.master=bf16-stochastic", "model.layers=1"}));
@@ -179,7 +198,7 @@ ScalingEstimate round_numbers() {
   none.scaling.split = {.now = 0.1, .overlapped = 0};
   none.needed = Size{40} << 30;
   scaling.stages = {none};
-  scaling.advice = {ZeroStage::none, true, "the only one"};
+  scaling.advice = {ShardMode::none, true, "the only one"};
   return scaling;
 }
 
@@ -202,7 +221,7 @@ TEST(ScalingText, HasEveryFigureInItsUnitAndEveryAssumption) {
 
 TEST(ScalingText, SaysWhereNothingFits) {
   ScalingEstimate scaling = round_numbers();
-  scaling.advice = {ZeroStage::weights, false, "no stage fits: too large"};
+  scaling.advice = {ShardMode::weights, false, "no stage fits: too large"};
   EXPECT_THAT(scaling_text(scaling), HasSubstr("\n  no stage fits: too large\n"));
   EXPECT_THAT(scaling_text(scaling), ::testing::Not(HasSubstr("advised")));
   Estimate estimate;

@@ -45,32 +45,32 @@ TEST(ScalingTest, BytesOfEveryStageAsWorkedOutByHand) {
   input.micro_steps = 6;
   input.rounds = 3;
   // Three of four parts go to others: 300 of 400 MB of gradients, 120 of 160 MB of weights.
-  const StageScaling none = scale(input, ZeroStage::none);
+  const StageScaling none = scale(input, ShardMode::none);
   EXPECT_DOUBLE_EQ(none.gradients_sent, (3 + 1) * 300e6);
   EXPECT_DOUBLE_EQ(none.weights_sent, 0);
-  const StageScaling optimizer = scale(input, ZeroStage::optimizer);
+  const StageScaling optimizer = scale(input, ShardMode::optimizer);
   EXPECT_DOUBLE_EQ(optimizer.gradients_sent, 3 * 300e6);
   EXPECT_DOUBLE_EQ(optimizer.weights_sent, 120e6);
-  const StageScaling gradients = scale(input, ZeroStage::gradients);
+  const StageScaling gradients = scale(input, ShardMode::gradients);
   EXPECT_DOUBLE_EQ(gradients.gradients_sent, 6 * 300e6);
   EXPECT_DOUBLE_EQ(gradients.weights_sent, 120e6);
-  const StageScaling weights = scale(input, ZeroStage::weights);
+  const StageScaling weights = scale(input, ShardMode::weights);
   EXPECT_DOUBLE_EQ(weights.gradients_sent, 6 * 300e6);
   EXPECT_DOUBLE_EQ(weights.weights_sent, 2 * 6 * 120e6);
   input.gradient_bytes = 2;
-  EXPECT_DOUBLE_EQ(scale(input, ZeroStage::none).gradients_sent, (3 + 1) * 150e6);
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).gradients_sent, (3 + 1) * 150e6);
 }
 
 TEST(ScalingTest, SecondsOfEveryStageAsWorkedOutByHand) {
   ScalingInput input = four_gpus();
-  EXPECT_NEAR(scale(input, ZeroStage::none).whole.now, 3 + 3, few);
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.now, 3 + 3, few);
   // The owner of 60 million weights receives 3 × 240 MB; that of 20 million in FP32 sends 3 × 80 MB.
-  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.now, 7.2 + 2.4, few);
-  EXPECT_NEAR(scale(input, ZeroStage::optimizer).split.now, 3 + 1.2, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.now, 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).split.now, 3 + 1.2, few);
   input.micro_steps = 2;
-  EXPECT_NEAR(scale(input, ZeroStage::gradients).whole.now, 2 * 7.2 + 2.4, few);
-  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.now, 2 * 7.2 + 4 * 2.4, few);
-  EXPECT_NEAR(scale(input, ZeroStage::weights).split.now, 2 * 3 + 4 * 1.2, few);
+  EXPECT_NEAR(scale(input, ShardMode::gradients).whole.now, 2 * 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.now, 2 * 7.2 + 4 * 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).split.now, 2 * 3 + 4 * 1.2, few);
 }
 
 TEST(ScalingTest, OverlapLeavesTheLastPieceAndWhatIsLongerThanThePass) {
@@ -78,17 +78,17 @@ TEST(ScalingTest, OverlapLeavesTheLastPieceAndWhatIsLongerThanThePass) {
   input.overlap = 1;
   input.rank_seconds = 30;  // 10 forward, 20 backward
   // 400 MB are six buckets, the last of which is waited for; the weights' 160 MB are three.
-  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6.0 / 6, few);
-  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.overlapped, 7.2 / 6 + 2.4 / 3, few);
-  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.overlapped, 2.4 / 2 + (2.4 + 7.2) / 2, few);
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6.0 / 6, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.overlapped, 7.2 / 6 + 2.4 / 3, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 2.4 / 2 + (2.4 + 7.2) / 2, few);
   input.rank_seconds = 3;  // 1 and 2
-  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6 - 2, few);
-  EXPECT_NEAR(scale(input, ZeroStage::optimizer).whole.overlapped, 7.2 - 2 + 2.4 - 1, few);
-  EXPECT_NEAR(scale(input, ZeroStage::weights).whole.overlapped, 2.4 - 1 + 9.6 - 2, few);
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6 - 2, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.overlapped, 7.2 - 2 + 2.4 - 1, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 2.4 - 1 + 9.6 - 2, few);
   input.overlap = 0.5;
-  EXPECT_NEAR(scale(input, ZeroStage::none).whole.overlapped, 6 - 1, few);
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6 - 1, few);
   input.overlap = 0;
-  EXPECT_DOUBLE_EQ(scale(input, ZeroStage::none).whole.overlapped, scale(input, ZeroStage::none).whole.now);
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).whole.overlapped, scale(input, ShardMode::none).whole.now);
 }
 
 // Direct: each byte to another machine leaves by itself. Ring: it enters a machine once, over one of its adapters.
@@ -123,17 +123,13 @@ TEST(ScalingTest, OneGpuExchangesNothing) {
   input.cluster = slow_cluster(1, 1);
   input.micro_steps = 4;
   input.rank_seconds = 2;
-  MemoryPlan plan;
-  plan.weights = 400 * million;
-  plan.optimizer = 800 * million;
-  for (const ZeroStage stage : zero_stages) {
+  for (const ShardMode stage : shard_modes) {
     const StageScaling scaling = scale(input, stage);
     EXPECT_EQ(scaling.gradients_sent, 0);
     EXPECT_EQ(scaling.weights_sent, 0);
     EXPECT_EQ(scaling.whole.now, 0);
     EXPECT_EQ(scaling.whole.overlapped, 0);
     EXPECT_EQ(efficiency(*input.rank_seconds, scaling.whole.now), 1);
-    EXPECT_EQ(sharded(plan, stage, input).engine_total(), plan.engine_total());
   }
 }
 
@@ -150,14 +146,14 @@ void for_many(const Check& check) {
         input.micro_steps = 4;
         input.rounds = 2;
         input.rank_seconds = seconds;
-        for (const ZeroStage stage : zero_stages) check(input, stage);
+        for (const ShardMode stage : shard_modes) check(input, stage);
       }
     }
   }
 }
 
 TEST(ScalingTest, HidingNeverCostsAndEfficiencyIsAtMostOne) {
-  for_many([](const ScalingInput& input, ZeroStage stage) {
+  for_many([](const ScalingInput& input, ShardMode stage) {
     const StageScaling scaling = scale(input, stage);
     for (const Exposed& exposed : {scaling.whole, scaling.split}) {
       EXPECT_LE(exposed.overlapped, exposed.now);
@@ -171,7 +167,7 @@ TEST(ScalingTest, HidingNeverCostsAndEfficiencyIsAtMostOne) {
 }
 
 TEST(ScalingTest, BetterLinksAreNeverSlower) {
-  for_many([](const ScalingInput& input, ZeroStage stage) {
+  for_many([](const ScalingInput& input, ShardMode stage) {
     const Exposed before = scale(input, stage).whole;
     const auto expect_no_slower = [&](const auto& change) {
       ScalingInput better = input;
@@ -189,46 +185,11 @@ TEST(ScalingTest, BetterLinksAreNeverSlower) {
   });
 }
 
-TEST(ShardedTest, KeepsWhatARankOwnsAndReads) {
-  ScalingInput input = four_gpus();
-  MemoryPlan whole;
-  whole.weights = 400 * million;
-  whole.quantized_weights = 1600 * million;  // more than the codes: so that gathering pays
-  whole.gradients = 1000 * million;
-  whole.optimizer = 800 * million;
-  whole.activations = 50 * million;
-  constexpr Size bucket = Size{64} << 20;
-  EXPECT_EQ(sharded(whole, ZeroStage::none, input).engine_total(), whole.engine_total());
-  // The largest owner has 60 of 100 million.
-  const MemoryPlan optimizer = sharded(whole, ZeroStage::optimizer, input);
-  EXPECT_EQ(optimizer.optimizer, 480 * million);
-  EXPECT_EQ(optimizer.weights, (80 + 192) * million);  // all that is read in FP32, 60 % of what is read as codes
-  EXPECT_EQ(optimizer.quantized_weights, whole.quantized_weights);
-  EXPECT_EQ(optimizer.gradients, (400 + 240) * million + bucket);
-  EXPECT_EQ(optimizer.activations, whole.activations);
-  const MemoryPlan weights = sharded(whole, ZeroStage::weights, input);
-  EXPECT_EQ(weights.weights, 240 * million);
-  EXPECT_EQ(weights.quantized_weights, (960 + 2 * 160) * million);  // the block's codes, rowwise and columnwise, twice
-}
-
-TEST(ShardedTest, NoStageKeepsMoreThanTheOneBefore) {
-  MemoryPlan whole;
-  whole.weights = 400 * million;
-  whole.quantized_weights = 160 * million;
-  whole.gradients = 1000 * million;
-  whole.optimizer = 800 * million;
-  for_many([&](const ScalingInput& input, ZeroStage stage) {
-    if (stage == ZeroStage::none) return;
-    const auto before = static_cast<ZeroStage>(static_cast<int>(stage) - 1);
-    EXPECT_LE(sharded(whole, stage, input).engine_total(), sharded(whole, before, input).engine_total());
-  });
-}
-
 std::vector<StageEstimate> stages_of(const std::vector<std::pair<double, Size>>& seconds_and_gib) {
   std::vector<StageEstimate> stages;
   for (std::size_t i = 0; i < seconds_and_gib.size(); ++i) {
     StageEstimate stage;
-    stage.scaling.stage = zero_stages[i];
+    stage.scaling.stage = shard_modes[i];
     stage.scaling.whole.now = seconds_and_gib[i].first;
     stage.needed = seconds_and_gib[i].second << 30;
     stages.push_back(stage);
@@ -240,20 +201,20 @@ TEST(AdviceTest, TheFastestThatFitsAndTheSmallestOfEquals) {
   ScalingInput input;
   input.rank_seconds = 100;
   const auto stages = stages_of({{1, 40}, {3, 30}, {3.5, 20}, {9, 10}});
-  EXPECT_EQ(advise(stages, input, {}).stage, ZeroStage::none);
-  EXPECT_EQ(advise(stages, input, Size{40} << 30).stage, ZeroStage::none);
+  EXPECT_EQ(advise(stages, input, {}).stage, ShardMode::none);
+  EXPECT_EQ(advise(stages, input, Size{40} << 30).stage, ShardMode::none);
   const Advice tight = advise(stages, input, (Size{40} << 30) - 1);
-  EXPECT_EQ(tight.stage, ZeroStage::gradients);  // as fast as optimizer within 1 %
+  EXPECT_EQ(tight.stage, ShardMode::gradients);  // as fast as optimizer within 1 %
   EXPECT_THAT(tight.why, HasSubstr("as fast as optimizer within 1 %, and 10.0 GiB smaller"));
   EXPECT_THAT(tight.why, HasSubstr("none"));
   EXPECT_TRUE(tight.fits);
-  EXPECT_EQ(advise(stages, input, Size{10} << 30).stage, ZeroStage::weights);
+  EXPECT_EQ(advise(stages, input, Size{10} << 30).stage, ShardMode::weights);
 }
 
 TEST(AdviceTest, SaysWhatToDoWhereNothingFits) {
   const Advice advice = advise(stages_of({{1, 40}, {3, 30}, {4, 20}, {9, 10}}), {}, Size{9} << 30);
   EXPECT_FALSE(advice.fits);
-  EXPECT_EQ(advice.stage, ZeroStage::weights);
+  EXPECT_EQ(advice.stage, ShardMode::weights);
   EXPECT_THAT(advice.why, HasSubstr("no stage fits: weights needs the least, 10.0 GiB of 9.0 GiB"));
   EXPECT_THAT(advice.why, HasSubstr("train.batch"));
 }

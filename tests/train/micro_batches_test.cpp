@@ -99,14 +99,20 @@ TEST(GradientExchange, AddsGroupsInTheirOrder) {
     exchange.add(round);
   }
   exchange.finish();
-  EXPECT_EQ(parameters.all()[0].gradient.f32()[0], 0);
-  EXPECT_EQ(parameters.all()[0].gradient.f32()[1], 1);
+  EXPECT_EQ(parameters.all()[0].gradient_sum.f32()[0], 0);
+  EXPECT_EQ(parameters.all()[0].gradient_sum.f32()[1], 1);
 }
 
 TEST(GradientExchange, NeedsNoMemoryWhereThereIsNothingToAdd) {
-  EXPECT_EQ(GradientExchange::planned_bytes(1 << 20, 1, 1), 0);
-  EXPECT_EQ(GradientExchange::planned_bytes(1 << 20, 1, 2), 4 << 20);
-  EXPECT_EQ(GradientExchange::planned_bytes(1 << 20, 4, 1), (1 << 20) + (4 << 20));
+  const auto bytes = [](int ranks, Size rounds) {
+    Parameters parameters;
+    for (int i = 0; i < 4; ++i) parameters.add({.name = "w", .rows = 1024, .cols = 256});
+    parameters.deal_out({.ranks = ranks});
+    return GradientExchange::planned_bytes(parameters, rounds);
+  };
+  EXPECT_EQ(bytes(1, 1), 0);
+  EXPECT_EQ(bytes(1, 2), 4 << 20) << "the sum";
+  EXPECT_EQ(bytes(4, 1), (1 << 20) + (4 << 20)) << "the sum of what a rank owns, and what it is sent of that";
 }
 
 }  // namespace

@@ -144,13 +144,14 @@ TEST(RunConfig, IsTheCheckpointsWithItsOwnPlace) {
 
 TEST(Environment, NamesProgramCpuAndEngine) {
   const auto engine = make_cpu_engine(1);
-  const auto json = nlohmann::json::parse(environment_json(*engine));
+  const auto json = nlohmann::json::parse(environment_json(*engine, 3));
   EXPECT_EQ(json.at("quaver"), QUAVER_VERSION);
   const std::string compiler = json.at("compiler");
   EXPECT_THAT(compiler, ::testing::MatchesRegex("(g|clang)\\+\\+ [0-9]+\\.[0-9]+\\.[0-9]+.*"));
   EXPECT_THAT(__VERSION__, HasSubstr(compiler.substr(compiler.find(' ') + 1))) << "as the compiler names itself";
   EXPECT_EQ(json.at("processor"), cpu_model());
   EXPECT_EQ(json.at("engine"), engine->name());
+  EXPECT_EQ(json.at("ranks"), 3);
   EXPECT_THAT(json.at("started").get<std::string>(),
               ::testing::MatchesRegex("20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"));
   EXPECT_NE(cpu_model().front(), ' ');

@@ -44,6 +44,19 @@ void CpuOperations::run(const Quantize& op) {
   });
 }
 
+void CpuOperations::run(const TransposeCodes& op) {
+  const CodeMatrix& from = op.from;
+#pragma omp parallel for schedule(static)
+  for (Size c = 0; c < from.cols; ++c) {
+    for (Size r = 0; r < from.rows; ++r) op.to.codes[c * from.rows + r] = from.codes[r * from.cols + c];
+  }
+  *op.to.tensor_scale = *from.tensor_scale;
+  if (!from.has_block_scales()) return;
+  const Size rows = from.scale_rows();
+  const Size cols = from.scale_cols();
+  for (Size i = 0; i < rows * cols; ++i) op.to.block_scales[i % cols * rows + i / cols] = from.block_scales[i];
+}
+
 // Threads share the columns, so that the order of a sum does not depend on their number.
 void CpuOperations::run(const SumColumns& op) {
   const View& x = op.x;

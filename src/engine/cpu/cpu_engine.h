@@ -13,6 +13,7 @@ class CpuOperations final : public Runs<Operations> {
  public:
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;
+  void run(const TransposeCodes& op) override;
   void run(const SumColumns& op) override;
   void run(const Gemm& op) override;
   void run(const Embed& op) override;

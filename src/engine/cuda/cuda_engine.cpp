@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/cuda/cast/transpose_codes.h"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/combine.h"
 #include "engine/cuda/norm/norm.h"
@@ -96,6 +97,8 @@ void CudaEngine::run(const Quantize& op) {
   }
   cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
 }
+
+void CudaEngine::run(const TransposeCodes& op) { transpose_codes(gpu_, op); }
 
 void CudaEngine::run(const SumColumns& op) {
   FusedTarget sums_alone;

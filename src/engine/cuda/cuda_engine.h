@@ -47,6 +47,7 @@ class CudaEngine final : public Engine {
 
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;
+  void run(const TransposeCodes& op) override;
   void run(const SumColumns& op) override;
   void run(const Gemm& op) override;
   void run(const Embed& op) override;

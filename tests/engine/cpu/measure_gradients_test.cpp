@@ -23,14 +23,16 @@ class MeasureGradientsTest : public testing::Test {
     std::vector<View> views;
     for (Matrix& gradient : list) views.push_back(gradient.view());
     Measured result{{}, std::vector<float>(list.size(), -1), std::vector<double>(list.size(), -1)};
-    engine->run(MeasureGradients{.gradients = views,
-                                 .ratios = ratios,
-                                 .unscale = unscale,
-                                 .clip = clip,
-                                 .limit = limit,
-                                 .factors = result.factors.data(),
-                                 .squares = result.squares.data(),
-                                 .summary = &result.summary});
+    std::vector<GradientMeasure> measures(list.size());
+    engine->run(MeasureGradients{.gradients = views, .ratios = ratios, .measures = measures.data()});
+    engine->run(ClipGradients{.measures = measures.data(),
+                              .places = places,
+                              .unscale = unscale,
+                              .clip = clip,
+                              .limit = limit,
+                              .factors = result.factors.data(),
+                              .squares = result.squares.data(),
+                              .summary = &result.summary});
     return result;
   }
   double norm_of(std::size_t i) const {
@@ -41,7 +43,18 @@ class MeasureGradientsTest : public testing::Test {
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
   std::vector<Matrix> list;
   std::vector<float> ratios{1, 1, 1};
+  std::vector<Size> places{0, 1, 2};
 };
+
+TEST_F(MeasureGradientsTest, ClippingFindsEachMeasureAtItsPlace) {
+  const Measured before = measure(Clip::group_norm, 0.5F);
+  std::swap(list[0], list[2]);
+  places = {2, 1, 0};
+  const Measured after = measure(Clip::group_norm, 0.5F);
+  EXPECT_EQ(after.squares, before.squares);
+  EXPECT_EQ(after.factors, before.factors);
+  EXPECT_EQ(after.summary.norm, before.summary.norm) << "added in the order of the gradients, wherever they lie";
+}
 
 TEST_F(MeasureGradientsTest, SquaresAreThoseOfEachUnscaledTrueGradient) {
   ratios = {1, 4, 0.5F};

@@ -107,11 +107,14 @@ TEST(Threads, GradientNormsAndUpdatesAreIdentical) {
     const std::vector<View> gradients{gradient.view()};
     const std::vector<float> ratios{1};
     double square = 0;
-    engine.run(MeasureGradients{.gradients = gradients,
-                                .ratios = ratios,
-                                .factors = &step.gradient_factor,
-                                .squares = &square,
-                                .summary = &step.summary});
+    GradientMeasure measure;
+    const std::vector<Size> places{0};
+    engine.run(MeasureGradients{.gradients = gradients, .ratios = ratios, .measures = &measure});
+    engine.run(ClipGradients{.measures = &measure,
+                             .places = places,
+                             .factors = &step.gradient_factor,
+                             .squares = &square,
+                             .summary = &step.summary});
     engine.run(step.operation(0.1F));
     weight.values.push_back(step.gradient_factor);
     weight.values.push_back(static_cast<float>(step.summary.norm));
