@@ -276,9 +276,11 @@ TensorEntry place_tensor(HeaderEntry&& entry, std::uint64_t expected_begin, std:
   return {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), data.subspan(begin, end - begin)};
 }
 
-void check_for_writing(const fs::path& path, std::span<const TensorEntry> tensors) {
+// The bytes of each tensor.
+std::vector<std::uint64_t> check_for_writing(const fs::path& path, std::span<const TensorSpec> tensors) {
   std::set<std::string_view> names;
-  for (const TensorEntry& tensor : tensors) {
+  std::vector<std::uint64_t> sizes;
+  for (const TensorSpec& tensor : tensors) {
     const std::string where = fmt::format("{}: tensor '{}'", path.string(), printable(tensor.name));
     if (tensor.name == metadata_key) throw Error(where + " has a reserved name", "rename the tensor");
     if (!names.insert(tensor.name).second) throw Error(where + " is given twice", "give every tensor its own name");
@@ -288,24 +290,28 @@ void check_for_writing(const fs::path& path, std::span<const TensorEntry> tensor
                   "use a type of the format, such as F32, BF16 or U8");
     }
     const auto bytes = byte_count(tensor.shape, *element_bytes);
-    if (!bytes || *bytes != tensor.data.size()) {
-      throw Error(fmt::format("{} has {} bytes, which its type and shape do not give", where, tensor.data.size()),
-                  "pass the whole tensor, with its own type and shape");
-    }
+    if (!bytes) throw Error(where + " has a shape that overflows 64 bits", "pass the tensor's own shape");
+    sizes.push_back(*bytes);
   }
+  return sizes;
 }
 
-std::string render_header(const fs::path& path, std::span<const TensorEntry* const> ordered, const Metadata& metadata) {
+struct PlacedTensor {
+  const TensorSpec& spec;
+  std::uint64_t bytes;
+};
+
+std::string render_header(const fs::path& path, std::span<const PlacedTensor> ordered, const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   auto& pairs = header[std::string(metadata_key)];
   pairs["format"] = "pt";
   for (const auto& [key, value] : metadata) pairs[key] = value;
   std::uint64_t offset = 0;
-  for (const TensorEntry* tensor : ordered) {
-    const std::uint64_t end = offset + tensor->data.size();
+  for (const auto& [spec, bytes] : ordered) {
+    const std::uint64_t end = offset + bytes;
     // push_back, not operator[]: an ordered object looks a key up by walking it, and the names are known to differ.
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
-        {tensor->name, {{"dtype", tensor->dtype}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}}});
+        {spec.name, {{"dtype", spec.dtype}, {"shape", spec.shape}, {"data_offsets", {offset, end}}}});
     offset = end;
   }
   std::string text;
@@ -391,20 +397,57 @@ const TensorEntry& SafetensorsFile::at(std::string_view name) const {
               "check that the file belongs to this model");
 }
 
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::span<const TensorSpec> tensors,
+                                     const Metadata& metadata)
+    : file_(path) {
+  const std::vector<std::uint64_t> sizes = check_for_writing(path, tensors);
+  std::vector<PlacedTensor> placed;
+  placed.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) placed.push_back({tensors[i], sizes[i]});
+  const std::string header = render_header(path, placed, metadata);
+  const auto length = std::uint64_t{header.size()};
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(header);
+  for (const std::uint64_t size : sizes) left_ += size;
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  if (bytes.size() > left_) {
+    throw Error(fmt::format("{}: {} bytes are given where {} are left", file_.path().string(), bytes.size(), left_),
+                "pass each tensor with its own type and shape");
+  }
+  left_ -= bytes.size();
+  file_.write(bytes);
+}
+
+FileDigest SafetensorsWriter::commit() {
+  if (left_ > 0) {
+    throw Error(fmt::format("{}: {} bytes of its tensors were not given", file_.path().string(), left_),
+                "pass every tensor");
+  }
+  return file_.commit();
+}
+
 FileDigest write_safetensors(const fs::path& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
-  check_for_writing(path, tensors);
   std::vector<const TensorEntry*> ordered;
   ordered.reserve(tensors.size());
-  for (const TensorEntry& tensor : tensors) ordered.push_back(&tensor);
+  for (const TensorEntry& tensor : tensors) {
+    const auto element_bytes = safetensors_element_bytes(tensor.dtype);
+    const auto bytes = element_bytes ? byte_count(tensor.shape, *element_bytes) : std::optional(tensor.data.size());
+    if (!bytes || *bytes != tensor.data.size()) {
+      throw Error(fmt::format("{}: tensor '{}' has {} bytes, which its type and shape do not give", path.string(),
+                              printable(tensor.name), tensor.data.size()),
+                  "pass the whole tensor, with its own type and shape");
+    }
+    ordered.push_back(&tensor);
+  }
   std::stable_sort(ordered.begin(), ordered.end(), [](const TensorEntry* a, const TensorEntry* b) {
-    return *safetensors_element_bytes(a->dtype) > *safetensors_element_bytes(b->dtype);
+    return safetensors_element_bytes(a->dtype) > safetensors_element_bytes(b->dtype);
   });
-
-  const std::string header = render_header(path, ordered, metadata);
-  const auto length = std::uint64_t{header.size()};
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(header);
+  std::vector<TensorSpec> specs;
+  specs.reserve(ordered.size());
+  for (const TensorEntry* tensor : ordered) specs.push_back({tensor->name, tensor->dtype, tensor->shape});
+  SafetensorsWriter file(path, specs, metadata);
   for (const TensorEntry* tensor : ordered) file.write(tensor->data);
   return file.commit();
 }

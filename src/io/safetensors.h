@@ -59,6 +59,28 @@ class SafetensorsFile {
   std::vector<std::size_t> by_name_;  // indices of content_.tensors, sorted by name
 };
 
+// A tensor whose bytes come later.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+};
+
+// A file whose tensors are written one after the other, so that only one of them need be in memory. Nothing exists
+// under the path before commit(), which throws Error where bytes are missing.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorSpec> tensors,
+                    const Metadata& metadata = {});
+
+  void write(std::span<const std::byte> bytes);  // of the next tensor, whole or a part of it
+  FileDigest commit();
+
+ private:
+  AtomicFile file_;
+  std::uint64_t left_ = 0;  // bytes to come
+};
+
 // Writes the tensors, wider types first so that every tensor is aligned to its element, otherwise in the order given.
 // "format": "pt" is added to the metadata unless it is given: some loaders refuse a file without it.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
