@@ -149,7 +149,7 @@ void add_eval(VerbParser& parser) {
   RunArguments& eval = options.eval;
   CLI::App& verb = parser.add_verb(
       "eval", "loss of a trained model on its validation data or on other text, in its own precision or another");
-  verb.add_option("run", eval.run, "folder of the run")->required();
+  verb.add_option("run", eval.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
   verb.add_option("--text", eval.text, "a file or folder of text to evaluate on, not the validation data");
   add_step(verb, eval.step);
   verb.add_option("--batches", eval.batches, "at most; all by default, train.eval_batches of generated text")
@@ -167,7 +167,7 @@ void add_eval(VerbParser& parser) {
 void add_sample(VerbParser& parser) {
   SampleArguments& sample = parser.keep<SampleArguments>();
   CLI::App& verb = parser.add_verb("sample", "text from a trained model");
-  verb.add_option("run", sample.run, "folder of the run")->required();
+  verb.add_option("run", sample.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
   add_step(verb, sample.step);
   verb.add_option("--prompt", sample.prompt, "text to continue");
   verb.add_option("--tokens", sample.tokens, "at most this many")

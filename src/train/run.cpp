@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <thread>
 
+#include "interop/hf_export.h"
+
 #include "comm/agreement.h"
 #include "config/check.h"
 #include "config/dump.h"
@@ -86,6 +88,7 @@ class Run {
   RunResult execute() {
     refuse_other_ranks();
     if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
+    if (is_new_pretrained()) on_all_ranks(ranks_, [this] { trainer_.load_pretrained(); });
     if (trainer_.finished() && !changes_.empty()) return leave_as_it_is();
     begin();
     try {
@@ -102,6 +105,8 @@ class Run {
 
  private:
   bool leads() const { return ranks_.is_first(); }
+  // No checkpoint was read; one of step 0 holds the weights already.
+  bool is_new_pretrained() const { return !trainer_.config().model.from.empty() && !restored_; }
 
   void refuse_other_ranks() {
     require_same(ranks_, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
@@ -138,6 +143,7 @@ class Run {
     // A checkpoint of these settings first: killed in between, the run is one that config.toml is an older copy of.
     if (!changes_.empty()) checkpoints_.save();
     write_run_files(directory_, checkpoints_.files());
+    if (is_new_pretrained()) keep_hf_files(trainer_.config().model.from, directory_ / pretrained_folder);
     log_.open(trainer_, checkpoints_.files().environment);
     record_localization();
     record_changes();
@@ -188,6 +194,7 @@ class Run {
                                   .other_data = options_.other_data});
     provenance_.changes.insert(provenance_.changes.end(), changes_.begin(), changes_.end());
     watch_.restore(trainer_.restore(checkpoint));
+    restored_ = true;
     if (trainer_.finished() && !changes_.empty()) return;
     if (leads()) set_aside_after(step);
     if (trainer_.change_plan_from(provenance_.config, "resumed with ")) {
@@ -377,6 +384,7 @@ class Run {
   RunWatch watch_;
   CheckpointWriter checkpoints_;
   RunHistory history_;
+  bool restored_ = false;  // from a checkpoint
   RunResult result_;
   Provenance provenance_;
   std::vector<SettingChange> changes_;   // of this resume
