@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "train/run_folder.h"
+
 namespace quaver {
 
 namespace {
@@ -44,7 +46,7 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const MemoryUse memory = trainer.memory();
   const double parameters = static_cast<double>(memory.gradients) / 4;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {} {} per step · {} of memory", config.preset, format_count(parameters),
+      "{} · {} parameters · {} · {} {} per step · {} of memory", model_name(config), format_count(parameters),
       config.precision.recipe,
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));

@@ -339,7 +339,6 @@ std::string render_hf_config(const ModelConfig& model, std::string_view dtype, s
   out["vocab_size"] = model.vocab;
   out["tie_word_embeddings"] = model.tie_head == TieHead::yes;
   out["torch_dtype"] = dtype;
-  out["use_cache"] = true;
   model.family == Family::gpt ? write_gpt2(model, out) : write_llama(model, out);
   return out.dump(2) + "\n";
 }
