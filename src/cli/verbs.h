@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "interop/hf_export.h"
-
 #include "data/prepare.h"
 #include "formats/quant_spec.h"
+#include "interop/hf_export.h"
 #include "serve/dashboard.h"
 #include "store/exports.h"
 #include "study/localize.h"

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include "interop/hf_config.h"
-
 #include "config/check.h"
 #include "config/settings.h"
 #include "config/value_text.h"
+#include "interop/hf_config.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 

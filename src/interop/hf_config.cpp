@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "interop/json_fields.h"
-
 #include "io/file_io.h"
 #include "quaver/error.h"
 
@@ -301,7 +300,10 @@ void write_llama(const ModelConfig& model, json& out) {
                            {"high_freq_factor", model.rope_high_frequency},
                            {"original_max_position_embeddings", model.rope_original_context}};
   }
-  if (out["model_type"] == "mistral" && !out.contains("sliding_window")) out["sliding_window"] = nullptr;
+  // Attention is full, also where the context is longer now than a window that was out of use.
+  if (out["model_type"] == "mistral") out["sliding_window"] = nullptr;
+  if (out.contains("use_sliding_window")) out["use_sliding_window"] = false;
+  out.erase("layer_types");
   if (out["model_type"] != "qwen2" && out["model_type"] != "mistral") out["attention_bias"] = false;
 }
 

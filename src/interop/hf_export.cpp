@@ -3,13 +3,11 @@
 #include <array>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <unistd.h>
 #include <utility>
 
 #include "interop/hf_config.h"
 #include "interop/tensor_values.h"
-
 #include "io/file_io.h"
 #include "quaver/error.h"
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "interop/hf_layout.h"
-
 #include "io/safetensors.h"
 
 namespace quaver {

@@ -1,19 +1,14 @@
 #include "interop/hf_weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "interop/json_fields.h"
 #include "interop/tensor_values.h"
-
-#include "formats/quantize.h"
 #include "quaver/error.h"
 
 namespace quaver {

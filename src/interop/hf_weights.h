@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "interop/hf_layout.h"
-
 #include "engine/engine.h"
+#include "interop/hf_layout.h"
 #include "io/safetensors.h"
 #include "nn/parameter.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "interop/hf_layout.h"
-
 #include "io/safetensors.h"
 #include "quaver/format.h"
 

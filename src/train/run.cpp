@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 #include <thread>
 
-#include "interop/hf_export.h"
-
 #include "comm/agreement.h"
 #include "config/check.h"
 #include "config/dump.h"
 #include "data/verifier.h"
+#include "interop/hf_export.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/checkpoint_writer.h"

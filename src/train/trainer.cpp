@@ -7,9 +7,8 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "interop/hf_weights.h"
-
 #include "comm/agreement.h"
+#include "interop/hf_weights.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/rank_agreement.h"

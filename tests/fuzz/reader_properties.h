@@ -8,12 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "data/documents.h"
+#include "engine/gemm_cache_file.h"
 #include "interop/hf_config.h"
 #include "interop/hf_layout.h"
 #include "interop/hf_weights.h"
-
-#include "data/documents.h"
-#include "engine/gemm_cache_file.h"
 #include "precision/plan.h"
 #include "precision/precision_config.h"
 #include "precision/recipe.h"

@@ -147,6 +147,23 @@ TEST(HfConfig, WhatIsNoObjectIsRefused) {
   EXPECT_THROW(read_hf_config(folder / "missing"), Error);
 }
 
+// A window that the context has outgrown would come into use.
+TEST(HfConfig, AttentionIsWrittenAsFull) {
+  HfModel mistral = mistral_model();
+  mistral.config["sliding_window"] = 64;
+  HfModel qwen2 = qwen2_model();
+  qwen2.config["use_sliding_window"] = true;
+  qwen2.config["sliding_window"] = 64;
+  qwen2.config["layer_types"] = {"full_attention", "sliding_attention"};
+  for (const HfModel& from : {mistral, qwen2}) {
+    const std::string original = from.config.dump();
+    ModelConfig model = resolved(parse_hf_config(original, "c"));
+    model.context = 128;
+    const ModelConfig again = parse_hf_config(render_hf_config(model, "float32", original), "again");
+    EXPECT_EQ(again.context, 128) << from.name;
+  }
+}
+
 // A setting that transformers has no field for would be lost without a word.
 TEST(HfConfig, AModelThatTransformersCannotComputeIsNotWritten) {
   const auto refused_after = [](const HfModel& from, const std::function<void(ModelConfig&)>& change) {

@@ -2,11 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/model_fixture.h"
+
 #include "interop/hf_config.h"
 #include "interop/hf_export.h"
 #include "interop/hf_reference.h"
 #include "interop/hf_weights.h"
-#include "support/model_fixture.h"
 
 namespace quaver::test {
 namespace {
@@ -135,7 +136,7 @@ TEST_P(HfModels, F16AndShardsAreReadToo) {
   write_hf_folder(folder_ / "half", GetParam(), "F16", 3);
   const Imported model(folder_ / "half");
   const SafetensorsFile weights = model.save(folder_ / "model.safetensors");
-  const HfExport what{.model = model.small.config, .weights = weights, .original = {}, .shard_bytes = 200'000};
+  const HfExport what{.model = model.small.config, .weights = weights, .original = {}, .shard_bytes = 900'000};
   const auto files = export_hf(what, folder_ / "to");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "to" / "model.safetensors.index.json"));
   EXPECT_GT(files.size(), 4U);

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "interop/hf_config.h"
-#include "interop/hf_export.h"
 #include "support/hf_folder.h"
 #include "support/model_fixture.h"
 
+#include "interop/hf_config.h"
+#include "interop/hf_export.h"
 #include "quaver/error.h"
 
 namespace quaver::test {
