@@ -163,7 +163,9 @@ void add_export(VerbParser& parser) {
   verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
       ->check(within(Size{0}, largest_count));
   verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
-  add_example(verb, "quaver export runs --run first --format csv --out tables");
+  add_example(verb,
+              "quaver export runs --run first --format csv --out tables\n"
+              "  quaver export runs/first --format hf --dtype bf16 --out models/first");
   parser.on(verb, [&options, &arguments, run, statistics, dtype] {
     const bool model = options.format == "hf";
     if (model && (run->count() > 0 || statistics->count() > 0)) {

@@ -16,8 +16,8 @@ constexpr Size sequence = 19;
 
 // An imported model on the CPU, in FP32.
 struct Imported {
-  explicit Imported(const std::filesystem::path& folder, Format master = Format::f32)
-      : small(read_hf_config(folder), fp32(), 1, sequence) {
+  explicit Imported(const std::filesystem::path& folder, Format master = Format::f32, Size length = sequence)
+      : small(read_hf_config(folder), fp32(), 1, length) {
     if (master != Format::f32) small.transformer->parameters().allocate(*small.engine, master);
     load_hf_weights(folder, small.config, *small.engine, small.transformer->parameters());
     small.refresh_weights();
@@ -35,15 +35,15 @@ struct Imported {
     return out;
   }
 
-  // As a checkpoint holds them.
-  SafetensorsFile save(const std::filesystem::path& path) const {
+  // As a checkpoint holds them: the weights, or their gradients in their place.
+  SafetensorsFile save(const std::filesystem::path& path, View Parameter::*what = &Parameter::weight) const {
     std::vector<TensorEntry> tensors;
     for (const Parameter& parameter : small.transformer->parameters().all()) {
-      tensors.push_back(
-          {parameter.name,
-           parameter.weight.format == Format::bf16 ? "BF16" : "F32",
-           {parameter.rows, parameter.cols},
-           {static_cast<const std::byte*>(parameter.weight.data), static_cast<std::size_t>(parameter.weight.bytes())}});
+      const View values = parameter.*what;
+      tensors.push_back({parameter.name,
+                         values.format == Format::bf16 ? "BF16" : "F32",
+                         {parameter.rows, parameter.cols},
+                         {static_cast<const std::byte*>(values.data), static_cast<std::size_t>(values.bytes())}});
     }
     write_safetensors(path, tensors);
     return SafetensorsFile::open(path);
@@ -77,6 +77,36 @@ TEST_P(HfModels, LogitsAgreeWithTheReference) {
   }
   RecordProperty("relative_error", std::to_string(worst));
   EXPECT_LT(worst, 1e-5);
+}
+
+// Along the gradient of each tensor the reference's loss rises as steeply as the gradient is long.
+TEST_P(HfModels, GradientsAgreeWithTheReference) {
+  write_hf_folder(folder_ / "model", GetParam());
+  Imported model(folder_ / "model", Format::f32, 5);
+  std::vector<int> tokens;
+  for (Size i = 0; i < 6; ++i) tokens.push_back(static_cast<int>((i * 41 + 3) % model.small.config.vocab));
+  model.small.inputs.assign(tokens.begin(), tokens.end() - 1);
+  model.small.targets.assign(tokens.begin() + 1, tokens.end());
+  HfReference reference(folder_ / "model");
+  EXPECT_NEAR(model.small.loss(Pass::train), reference.loss(tokens), 1e-4);
+  const SafetensorsFile gradients = model.save(folder_ / "gradients.safetensors", &Parameter::gradient);
+  export_hf({.model = model.small.config, .weights = gradients, .original = {}}, folder_ / "gradients");
+  for (const auto& [name, content] : hf_contents(folder_ / "gradients")) {
+    const std::vector<float> gradient = hf_values(content.second, "F32");
+    double length = 0;
+    for (const float value : gradient) length += static_cast<double>(value) * value;
+    length = std::sqrt(length);
+    std::vector<double>& weights = reference.tensors().at(name);
+    const std::vector<double> before = weights;
+    const auto loss_at = [&](double distance) {
+      for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = before[i] + distance * gradient[i] / length;
+      return reference.loss(tokens);
+    };
+    constexpr double step = 1e-3;
+    EXPECT_GT(length, 1e-4) << name;
+    EXPECT_NEAR((loss_at(step) - loss_at(-step)) / (2 * step), length, 1e-3 * length + 1e-5) << name;
+    weights = before;
+  }
 }
 
 TEST_P(HfModels, WeightsComeBackByteForByte) {

@@ -27,6 +27,20 @@ class HfReference {
     return config_.at("model_type") == "gpt2" ? gpt2(tokens) : llama(tokens);
   }
 
+  // Mean cross-entropy of every token but the first, in nats.
+  double loss(const std::vector<int>& tokens) const {
+    const auto all = logits({tokens.begin(), tokens.end() - 1});
+    double sum = 0;
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      double total = 0;
+      for (const double logit : all[t]) total += std::exp(logit);
+      sum += std::log(total) - all[t][static_cast<std::size_t>(tokens[t + 1])];
+    }
+    return sum / static_cast<double>(all.size());
+  }
+
+  std::map<std::string, std::vector<double>>& tensors() { return tensors_; }
+
  private:
   using Row = std::vector<double>;
   using Rows = std::vector<Row>;
