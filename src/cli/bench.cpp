@@ -14,6 +14,7 @@
 #include "study/calibrate.h"
 #include "train/engine_choice.h"
 #include "train/resolved_config.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -126,7 +127,7 @@ class Bench {
     result_.tokens_per_step = arguments_.tokens;
     result_.flops_per_token = trainer_.model().flops_per_token(result_.config.train.context);
     result_.low_precision_share = low_precision_share(trainer_.format_shares());
-    tell(fmt::format("{} · {} parameters · {} · {} · set up in {:.1f} s", result_.config.preset,
+    tell(fmt::format("{} · {} parameters · {} · {} · set up in {:.1f} s", model_name(result_.config),
                      format_count(static_cast<double>(result_.parameters)), result_.config.precision.recipe,
                      result_.engine, result_.setup_seconds));
   }

@@ -8,6 +8,7 @@
 #include "cli/bench.h"
 #include "cli/verbs.h"
 #include "train/engine_choice.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -103,7 +104,7 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   // Two GEMMs forward and five backward, half of each behind the mask.
   const double product =
       static_cast<double>(layout.tokens() * layout.heads) * static_cast<double>(layout.sequence * layout.head_size);
-  fmt::print("{} · {} × {} positions, {} heads of {} ({} of keys) · {} · {}\n", config.preset, layout.batch,
+  fmt::print("{} · {} × {} positions, {} heads of {} ({} of keys) · {} · {}\n", model_name(config), layout.batch,
              layout.sequence, layout.heads, layout.head_size, layout.kv_heads, info(high_precision).name,
              engine->name());
   fmt::print("{:<10}{:>10}  {:<20}{:>9}\n", "", "ms", "(fastest – slowest)", "TFLOP/s");

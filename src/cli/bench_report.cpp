@@ -5,6 +5,7 @@
 
 #include "cli/bench.h"
 #include "cli/progress.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -100,7 +101,7 @@ std::string benchmark_table(const StepBenchmark& benchmark) {
   const TrainConfig& train = benchmark.config.train;
   const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
   const double median = benchmark.median_seconds();
-  std::string text = fmt::format("{} · {} parameters · {} · {}\n", benchmark.config.preset,
+  std::string text = fmt::format("{} · {} parameters · {} · {}\n", model_name(benchmark.config),
                                  format_count(static_cast<double>(benchmark.parameters)),
                                  benchmark.config.precision.recipe, benchmark.engine);
   if (benchmark.learning.verdict() != LearningVerdict::learns)

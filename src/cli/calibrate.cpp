@@ -30,7 +30,7 @@ std::string introduction(const Subject& subject, const CalibrateArguments& argum
   std::string text =
       fmt::format("{}: {} batches in bf16, forward and backward", subject.source, arguments.study.batches);
   if (warmup > 0) text += fmt::format(", spread over {} steps of training", warmup);
-  if (arguments.study.run.empty() && warmup == 0) {
+  if (is_fresh(arguments.study, subject) && warmup == 0) {
     text += "\nA fresh model's gradients are unlike those after some steps: --warmup-steps 20 would see both";
   }
   return text;
@@ -51,7 +51,7 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   if (!before.empty()) drift_since(before, arguments.against, {});  // refuses what is no scale file at once
   const auto subject = open_subject(arguments.study);
   make_folder(fs::path(arguments.out).parent_path());
-  const Size warmup = warmup_steps(arguments.study);
+  const Size warmup = warmup_steps(arguments.study, *subject);
   introduce(arguments.study, introduction(*subject, arguments, warmup));
   const Interrupt interrupt;
   Calibration calibration;

@@ -97,7 +97,9 @@ void add_train(VerbParser& parser) {
                   "with --gpus or --ranks: how often a run that lost a rank goes on from its last checkpoint")
       ->check(within(0, most_ranks));
   options.output.add_to(verb);
-  add_example(verb, "quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
+  add_example(verb,
+              "quaver train --model.from=models/Qwen2.5-0.5B --data data/mine --train.context=1024\n"
+              "  quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
   parser.on(verb, [&] {
     if (options.gpus > 0) {
       options.train.ranks = options.gpus;
@@ -149,7 +151,7 @@ void add_eval(VerbParser& parser) {
   RunArguments& eval = options.eval;
   CLI::App& verb = parser.add_verb(
       "eval", "loss of a trained model on its validation data or on other text, in its own precision or another");
-  verb.add_option("run", eval.run, "folder of the run")->required();
+  verb.add_option("run", eval.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
   verb.add_option("--text", eval.text, "a file or folder of text to evaluate on, not the validation data");
   add_step(verb, eval.step);
   verb.add_option("--batches", eval.batches, "at most; all by default, train.eval_batches of generated text")
@@ -167,7 +169,7 @@ void add_eval(VerbParser& parser) {
 void add_sample(VerbParser& parser) {
   SampleArguments& sample = parser.keep<SampleArguments>();
   CLI::App& verb = parser.add_verb("sample", "text from a trained model");
-  verb.add_option("run", sample.run, "folder of the run")->required();
+  verb.add_option("run", sample.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
   add_step(verb, sample.step);
   verb.add_option("--prompt", sample.prompt, "text to continue");
   verb.add_option("--tokens", sample.tokens, "at most this many")

@@ -164,22 +164,48 @@ void add_export(VerbParser& parser) {
   struct Options {
     ExportArguments arguments;
     std::string format;
+    std::string dtype = "f32";
+    std::optional<Size> step;
   };
   Options& options = parser.keep<Options>();
   ExportArguments& arguments = options.arguments;
-  CLI::App& verb = parser.add_verb("export", "write recorded runs as files for other programs");
+  CLI::App& verb = parser.add_verb("export", "write recorded runs, or a trained model, as files for other programs");
   verb.add_option("runs", arguments.path, "a folder of runs, its quaver.db, or the folder of one run")->required();
-  verb.add_option("--run", arguments.runs, "id or name of a run, comma-separated; by default all that are not deleted")
-      ->delimiter(',');
-  verb.add_option("--format", options.format, "what to write")
+  const auto* const run = verb.add_option("--run", arguments.runs,
+                                          "id or name of a run, comma-separated; by default all that are not deleted")
+                              ->delimiter(',');
+  verb.add_option("--format", options.format,
+                  "what to write: what was recorded, or with hf the model of one run as a Hugging Face model folder")
       ->required()
-      ->check(CLI::IsMember({"jsonl", "csv", "tensorboard"}));
-  verb.add_option("--statistics", arguments.options.statistics,
-                  "of sites, comma-separated; by default all of them, for tensorboard none")
-      ->delimiter(',');
-  verb.add_option("--out", arguments.out, "folder to write, with one folder per run")->required();
-  add_example(verb, "quaver export runs --run first --format csv --out tables");
-  parser.on(verb, [&] {
+      ->check(CLI::IsMember({"jsonl", "csv", "tensorboard", "hf"}));
+  const auto* const statistics =
+      verb.add_option("--statistics", arguments.options.statistics,
+                      "of sites, comma-separated; by default all of them, for tensorboard none")
+          ->delimiter(',');
+  const auto* const dtype = verb.add_option("--dtype", options.dtype, "hf: of the weights")
+                                ->capture_default_str()
+                                ->check(CLI::IsMember({"f32", "bf16"}));
+  verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
+      ->check(within(Size{0}, largest_count));
+  verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
+  add_example(verb,
+              "quaver export runs --run first --format csv --out tables\n"
+              "  quaver export runs/first --format hf --dtype bf16 --out models/first");
+  parser.on(verb, [&options, &arguments, run, statistics, dtype] {
+    const bool model = options.format == "hf";
+    if (model && (run->count() > 0 || statistics->count() > 0)) {
+      throw Error("--run and --statistics are of what was recorded, and --format hf writes a model",
+                  "name the folder of the run: quaver export runs/first --format hf --out FOLDER");
+    }
+    if (!model && (dtype->count() > 0 || options.step)) {
+      throw Error("--dtype and --step are of --format hf", "leave them out, or add --format hf");
+    }
+    if (model) {
+      return export_model_verb({.run = arguments.path,
+                                .step = options.step,
+                                .out = arguments.out,
+                                .dtype = options.dtype == "bf16" ? HfDtype::bf16 : HfDtype::f32});
+    }
     arguments.options.format = formats.at(options.format);
     return export_verb(arguments);
   });

@@ -12,6 +12,7 @@
 #include "precision/recipe.h"
 #include "report/chart.h"
 #include "report/page.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -182,7 +183,7 @@ void add_samples(report::Page& page, const Comparison& comparison) {
 
 std::string comparison_report(const std::vector<Contender>& contenders, const Comparison& comparison) {
   const Config& config = contenders.front().config;
-  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} sequences · {} seed{}", config.preset,
+  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} sequences · {} seed{}", model_name(config),
                                                     config.train.steps, config.train.batch * config.train.accumulation,
                                                     comparison.seeds, comparison.seeds == 1 ? "" : "s"));
   page.table(report_table(comparison_rows(comparison, SeedRows::left_out)));

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "cli/named_model.h"
 #include "cli/verbs.h"
 #include "data/text_tokens.h"
 #include "quaver/error.h"
@@ -30,7 +31,7 @@ void show_progress(Size done, Size total) {
 
 Evaluation evaluate_text(OpenedRun& run, const RunArguments& arguments, const EvaluationOptions& options) {
   if (run.data.tokenizer == nullptr) {
-    throw Error(arguments.run + ": it was trained without a tokenizer, so text has no meaning to it",
+    throw Error(name_of(run) + ": it was trained without a tokenizer, so text has no meaning to it",
                 "evaluate a run that was trained on text");
   }
   const TextTokens text = read_text_tokens(arguments.text, *run.data.tokenizer);
@@ -39,9 +40,9 @@ Evaluation evaluate_text(OpenedRun& run, const RunArguments& arguments, const Ev
   return evaluate_rows(*run.trainer, std::span(&row, 1), options);
 }
 
-Evaluation evaluate_validation_data(OpenedRun& run, const RunArguments& arguments, const EvaluationOptions& options) {
+Evaluation evaluate_validation_data(OpenedRun& run, const EvaluationOptions& options) {
   if (run.data.valid == nullptr) {
-    throw Error(arguments.run + ": there is no validation data", "set data.valid_path, or name text with --text");
+    throw Error(name_of(run) + ": there is no validation data", "set data.valid_path, or name text with --text");
   }
   const std::vector<TokenRow> rows = rows_of(*run.data.valid);
   if (!rows.empty()) return evaluate_rows(*run.trainer, rows, options);
@@ -54,13 +55,13 @@ Evaluation evaluate_validation_data(OpenedRun& run, const RunArguments& argument
 // Every validation image once, or of endless ones as many as a run validates with.
 int evaluate_images(OpenedRun& run, const RunArguments& arguments) {
   if (!arguments.text.empty()) {
-    throw Error(arguments.run + ": it was trained on images, so text has no meaning to it",
+    throw Error(name_of(run) + ": it was trained on images, so text has no meaning to it",
                 "leave out --text, or evaluate a run that was trained on text");
   }
   const bool endless = run.data.valid_images != nullptr && run.data.valid_images->images() == 0;
   const Size all = endless ? run.trainer->config().train.eval_batches : std::numeric_limits<Size>::max();
   const auto result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all);
-  if (!result) throw Error(arguments.run + ": there are no validation images", "put t10k-… files beside the others");
+  if (!result) throw Error(name_of(run) + ": there are no validation images", "put t10k-… files beside the others");
   if (arguments.output == Output::json) {
     const nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()},
                                          {"recipe", run.config.precision.recipe},
@@ -103,15 +104,14 @@ void print_text(const OpenedRun& run, const RunArguments& arguments, const Evalu
 }  // namespace
 
 int eval_verb(const RunArguments& arguments) {
-  const auto run = open_run(arguments.run, arguments.settings, arguments.step,
-                            [](const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); });
+  const auto run = open_named({arguments.run, arguments.step, arguments.settings});
   if (run->data.train_images != nullptr) return evaluate_images(*run, arguments);
   EvaluationOptions options;
   if (arguments.batches > 0) options.batches = arguments.batches;
   options.tokenizer = run->data.tokenizer.get();
   options.progress = show_progress;
-  const Evaluation evaluation = arguments.text.empty() ? evaluate_validation_data(*run, arguments, options)
-                                                       : evaluate_text(*run, arguments, options);
+  const Evaluation evaluation =
+      arguments.text.empty() ? evaluate_validation_data(*run, options) : evaluate_text(*run, arguments, options);
   arguments.output == Output::json ? print_json(*run, arguments, evaluation) : print_text(*run, arguments, evaluation);
   return 0;
 }

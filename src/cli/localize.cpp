@@ -66,7 +66,7 @@ int localize_verb(const LocalizeArguments& arguments) {
   const double budget = parse_budget(arguments.budget);
   const auto subject = open_subject(arguments.study);
   make_folder(out);
-  const Size warmup = warmup_steps(arguments.study);
+  const Size warmup = warmup_steps(arguments.study, *subject);
   introduce(arguments.study, introduction(*subject, arguments, warmup));
   const Interrupt interrupt;
   Localization localization;

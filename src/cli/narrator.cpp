@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "train/run_folder.h"
+
 namespace quaver {
 
 namespace {
@@ -45,7 +47,7 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const auto parameters = static_cast<double>(trainer.model().parameters().count());
   const int ranks = trainer.model().parameters().place().ranks;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {}{} {} per step · {} of memory", config.preset, format_count(parameters),
+      "{} · {} parameters · {} · {}{} {} per step · {} of memory", model_name(config), format_count(parameters),
       config.precision.recipe, ranks > 1 ? fmt::format("{} ranks · ", ranks) : "",
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "cli/named_model.h"
 #include "cli/verbs.h"
 #include "quaver/error.h"
 #include "train/run.h"
@@ -8,14 +9,14 @@
 namespace quaver {
 
 int sample_verb(const SampleArguments& arguments) {
-  const auto run = open_run(arguments.run, arguments.settings, arguments.step,
-                            [](const std::string& text) { fmt::print(stderr, "quaver: {}\n", text); });
+  const auto run = open_named({arguments.run, arguments.step, arguments.settings});
+  const std::string name = name_of(*run);
   if (run->data.train_images != nullptr) {
-    throw Error(arguments.run + ": its model classifies images, so there is no text to sample",
+    throw Error(name + ": its model classifies images, so there is no text to sample",
                 "sample a run that was trained on text, or classify with `quaver eval`");
   }
   if (run->data.tokenizer == nullptr) {
-    throw Error(arguments.run + ": its data has no tokenizer, so there is no text to sample",
+    throw Error(name + ": its data has no tokenizer, so there is no text to sample",
                 "sample a run that was trained on text, or set data.tokenizer");
   }
   for (Size i = 0; i < arguments.count; ++i) {

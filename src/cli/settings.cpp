@@ -26,18 +26,19 @@ constexpr Shortcut shortcuts[] = {
     {"--name", "run.name", "of the run: its folder is runs/NAME"},
     {"--dir", "run.dir", "folder of the run"}};
 
-// Only the verbs that take a config know the shortcuts: `sample --seed` is another seed.
 bool takes_config(const std::vector<std::string>& words) {
   if (words.empty()) return false;
   return words[0] == "train" || words[0] == "compare" ||
          (words.size() > 1 && words[0] == "inspect" && words[1] == "plan") || words[0] == "bench" ||
-         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize" || words[0] == "eval";
+         words[0] == "estimate" || words[0] == "calibrate" || words[0] == "localize" || words[0] == "eval" ||
+         words[0] == "sample";
 }
 
-// A benchmark has steps of its own, and neither data nor a run. A trained model is looked at in another precision, on
-// other data or elsewhere, and stays the model it is.
+// `sample --seed` is another seed. A benchmark has steps of its own, and neither data nor a run. A trained model is
+// looked at in another precision, on other data or elsewhere, and stays the model it is.
 bool is_known(const Shortcut& shortcut, const std::string& verb) {
   const std::string_view option = shortcut.option;
+  if (verb == "sample") return false;
   if (verb == "eval") {
     return option == "--recipe" || option == "--data" || option == "--batch" || option == "--device";
   }

@@ -31,9 +31,13 @@ std::unique_ptr<Subject> open_subject(const StudyArguments& arguments) {
   return open_subject(arguments.run, arguments.config.settings, arguments.step, notice);
 }
 
-Size warmup_steps(const StudyArguments& arguments) {
+bool is_fresh(const StudyArguments& arguments, const Subject& subject) {
+  return arguments.run.empty() && subject.config.model.from.empty();
+}
+
+Size warmup_steps(const StudyArguments& arguments, const Subject& subject) {
   constexpr Size fresh_model = 20;
-  return arguments.warmup_steps.value_or(arguments.run.empty() ? fresh_model : 0);
+  return arguments.warmup_steps.value_or(is_fresh(arguments, subject) ? fresh_model : 0);
 }
 
 void introduce(const StudyArguments& arguments, const std::string& text) {

@@ -16,8 +16,12 @@ namespace quaver {
 // The run that --run names, or a fresh model of the config. Notices go to standard error.
 std::unique_ptr<Subject> open_subject(const StudyArguments& arguments);
 
-// As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a run.
-Size warmup_steps(const StudyArguments& arguments);
+// As asked for; by default 20 for a fresh model, whose first gradients are unlike all later ones, and none for a
+// trained one.
+Size warmup_steps(const StudyArguments& arguments, const Subject& subject);
+
+// Whether the weights are random.
+bool is_fresh(const StudyArguments& arguments, const Subject& subject);
 
 // One paragraph before the study, for people.
 void introduce(const StudyArguments& arguments, const std::string& text);

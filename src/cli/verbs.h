@@ -9,6 +9,7 @@
 
 #include "data/prepare.h"
 #include "formats/quant_spec.h"
+#include "interop/hf_export.h"
 #include "serve/dashboard.h"
 #include "store/exports.h"
 #include "study/localize.h"
@@ -52,7 +53,7 @@ struct CompareArguments {
 int compare_verb(const CompareArguments& arguments);
 
 struct RunArguments {  // eval
-  std::string run;
+  std::string run;     // folder; empty: the model that --model.from names
   std::optional<Size> step;
   std::string text;  // a file or folder to evaluate on; empty: the run's validation data
   Size batches = 0;  // at most; 0: all there are
@@ -62,7 +63,7 @@ struct RunArguments {  // eval
 int eval_verb(const RunArguments& arguments);
 
 struct SampleArguments {
-  std::string run;
+  std::string run;  // as above
   std::optional<Size> step;
   std::string prompt;
   Size tokens = 200;
@@ -113,6 +114,14 @@ struct ExportArguments {
   ExportOptions options;
 };
 int export_verb(const ExportArguments& arguments);
+
+struct ExportModelArguments {
+  std::string run;  // folder
+  std::optional<Size> step;
+  std::string out;  // folder
+  HfDtype dtype = HfDtype::f32;
+};
+int export_model_verb(const ExportModelArguments& arguments);
 
 struct DoctorArguments {
   Output output = Output::human;

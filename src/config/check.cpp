@@ -36,6 +36,10 @@ void check_parametrization(const Config& config) {
   const ModelConfig& model = config.model;
   const bool unit_scaled = is_unit_scaled(config);
   const bool mlp = model.family == Family::mlp;
+  if (unit_scaled && !model.from.empty()) {
+    throw Error("model.from with a unit-scaled parametrization: the weights of a Hugging Face model are not of N(0, 1)",
+                "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
+  }
   if (mlp && unit_scaled) {
     throw Error("unit scaling is not available for model.family = mlp",
                 "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
@@ -74,6 +78,13 @@ void check_family(const Config& config) {
     throw Error("model.family = mlp classifies images, and data.kind names text",
                 "set data.kind = idx or synthetic-images");
   }
+}
+
+void check_rope(const ModelConfig& model) {
+  if (model.rope_factor == 1 || model.rope_low_frequency < model.rope_high_frequency) return;
+  throw Error(fmt::format("model.rope_low_frequency = {} is not below model.rope_high_frequency = {}",
+                          number_text(model.rope_low_frequency), number_text(model.rope_high_frequency)),
+              "Llama 3.1 has 1 and 4");
 }
 
 void check_context(const Config& config) {
@@ -150,6 +161,7 @@ void check_run(const RunConfig& run, Purpose purpose) {
 void check(const Config& config, Purpose purpose) {
   for (const Key& key : schema()) conform(key, key.get(config), "config");
   check_heads(config.model);
+  check_rope(config.model);
   check_parametrization(config);
   check_family(config);
   check_context(config);

@@ -139,6 +139,9 @@ void add_preset(std::vector<Key>& keys) {
 
 void add_model_shape(SectionKeys<ModelConfig>& model) {
   using M = ModelConfig;
+  model.text("from", &M::from,
+             "Folder of a Hugging Face model (config.json, safetensors): it gives the shape, in place of the preset, "
+             "and the initial weights; empty: the weights are random.");
   model.choice("family", &M::family, {{"gpt", Family::gpt}, {"llama", Family::llama}, {"mlp", Family::mlp}},
                "Architecture: gpt (layer norms, GELU, learned positions), llama (RMS norms, SwiGLU, rotary positions), "
                "or mlp (a "
@@ -180,6 +183,15 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
   model.number("norm_eps", &M::norm_eps, {.low = 0, .high = 1, .low_end = RangeEnd::open},
                "Epsilon added to the variance in norms.");
   model.number("rope_theta", &M::rope_theta, at_least(1), "llama: base of the rotary frequencies.");
+  model.number("rope_factor", &M::rope_factor, between(1, 1e6),
+               "llama: what low rotary frequencies are divided by, as in Llama 3.1, for a context longer than the "
+               "original one; 1: nothing is scaled.");
+  model.number("rope_low_frequency", &M::rope_low_frequency, factor,
+               "rope_factor: what turns fewer times within the original context is divided by the factor.");
+  model.number("rope_high_frequency", &M::rope_high_frequency, factor,
+               "rope_factor: what turns more times stays as it is; between the two it is interpolated.");
+  model.integer("rope_original_context", &M::rope_original_context, from(1, longest),
+                "rope_factor: the context that the model was trained with at first, in tokens.");
   model.choice(
       "init", &M::init,
       {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}, {"he", Init::he}},

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/rotary.h"
 #include "tensor/quantized_tensor.h"
 #include "tensor/view.h"
 
@@ -229,6 +230,7 @@ struct PrepareHeads {
   float eps = 1e-5F;
   View in;
   View out;
+  RotaryScaling scaling = {};
 
   bool is_in_place() const { return in.data == out.data; }  // values are not touched then
 };

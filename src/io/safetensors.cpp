@@ -277,9 +277,11 @@ TensorEntry place_tensor(HeaderEntry&& entry, std::uint64_t expected_begin, std:
   return {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), data.subspan(begin, end - begin)};
 }
 
-void check_for_writing(const fs::path& path, std::span<const TensorEntry> tensors) {
+// The bytes of each tensor.
+std::vector<std::uint64_t> check_for_writing(const fs::path& path, std::span<const TensorSpec> tensors) {
   std::set<std::string_view> names;
-  for (const TensorEntry& tensor : tensors) {
+  std::vector<std::uint64_t> sizes;
+  for (const TensorSpec& tensor : tensors) {
     const std::string where = fmt::format("{}: tensor '{}'", path.string(), printable(tensor.name));
     if (tensor.name == metadata_key) throw Error(where + " has a reserved name", "rename the tensor");
     if (!names.insert(tensor.name).second) throw Error(where + " is given twice", "give every tensor its own name");
@@ -289,25 +291,28 @@ void check_for_writing(const fs::path& path, std::span<const TensorEntry> tensor
                   "use a type of the format, such as F32, BF16 or U8");
     }
     const auto bytes = byte_count(tensor.shape, *element_bytes);
-    const bool has_data = tensor.data.data() != nullptr;  // else another writer has it
-    if (!bytes || (has_data && *bytes != tensor.data.size())) {
-      throw Error(fmt::format("{} has {} bytes, which its type and shape do not give", where, tensor.data.size()),
-                  "pass the whole tensor, with its own type and shape");
-    }
+    if (!bytes) throw Error(where + " has a shape that overflows 64 bits", "pass the tensor's own shape");
+    sizes.push_back(*bytes);
   }
+  return sizes;
 }
 
-std::string render_header(const fs::path& path, std::span<const TensorEntry* const> ordered, const Metadata& metadata) {
+struct PlacedTensor {
+  const TensorSpec& spec;
+  std::uint64_t bytes;
+};
+
+std::string render_header(const fs::path& path, std::span<const PlacedTensor> ordered, const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   auto& pairs = header[std::string(metadata_key)];
   pairs["format"] = "pt";
   for (const auto& [key, value] : metadata) pairs[key] = value;
   std::uint64_t offset = 0;
-  for (const TensorEntry* tensor : ordered) {
-    const std::uint64_t end = offset + tensor_bytes(*tensor);
+  for (const auto& [spec, bytes] : ordered) {
+    const std::uint64_t end = offset + bytes;
     // push_back, not operator[]: an ordered object looks a key up by walking it, and the names are known to differ.
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
-        {tensor->name, {{"dtype", tensor->dtype}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}}});
+        {spec.name, {{"dtype", spec.dtype}, {"shape", spec.shape}, {"data_offsets", {offset, end}}}});
     offset = end;
   }
   std::string text;
@@ -323,6 +328,13 @@ std::string render_header(const fs::path& path, std::span<const TensorEntry* con
                 "split the tensors over several files");
   }
   return text;
+}
+
+// What comes before the tensors: the header's length, and the header.
+std::string head_of(const fs::path& path, std::span<const PlacedTensor> ordered, const Metadata& metadata) {
+  const std::string header = render_header(path, ordered, metadata);
+  const auto length = std::uint64_t{header.size()};
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + header;
 }
 
 }  // namespace
@@ -399,32 +411,70 @@ std::uint64_t tensor_bytes(const TensorEntry& tensor) {
 
 SafetensorsLayout safetensors_layout(const fs::path& path, std::span<const TensorEntry> tensors,
                                      const Metadata& metadata) {
-  check_for_writing(path, tensors);
+  std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
+  for (const TensorEntry& tensor : tensors) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  const std::vector<std::uint64_t> sizes = check_for_writing(path, specs);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const bool has_data = tensors[i].data.data() != nullptr;  // else another writer has it
+    if (!has_data || tensors[i].data.size() == sizes[i]) continue;
+    throw Error(fmt::format("{}: tensor '{}' has {} bytes, which its type and shape do not give", path.string(),
+                            printable(tensors[i].name), tensors[i].data.size()),
+                "pass the whole tensor, with its own type and shape");
+  }
   SafetensorsLayout layout;
   layout.order.resize(tensors.size());
   std::iota(layout.order.begin(), layout.order.end(), std::size_t{0});
   std::stable_sort(layout.order.begin(), layout.order.end(), [&](std::size_t a, std::size_t b) {
-    return *safetensors_element_bytes(tensors[a].dtype) > *safetensors_element_bytes(tensors[b].dtype);
+    return safetensors_element_bytes(tensors[a].dtype) > safetensors_element_bytes(tensors[b].dtype);
   });
-  std::vector<const TensorEntry*> ordered;
-  for (const std::size_t i : layout.order) ordered.push_back(&tensors[i]);
-  const std::string header = render_header(path, ordered, metadata);
-  const auto length = std::uint64_t{header.size()};
-  layout.head.assign(reinterpret_cast<const char*>(&length), sizeof(length));
-  layout.head += header;
+  std::vector<PlacedTensor> placed;
+  placed.reserve(tensors.size());
+  for (const std::size_t i : layout.order) placed.push_back({specs[i], sizes[i]});
+  layout.head = head_of(path, placed, metadata);
   layout.size = layout.head.size();
   layout.offsets.resize(tensors.size());
   for (const std::size_t i : layout.order) {
     layout.offsets[i] = layout.size;
-    layout.size += tensor_bytes(tensors[i]);
+    layout.size += sizes[i];
   }
   return layout;
 }
 
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::span<const TensorSpec> tensors,
+                                     const Metadata& metadata)
+    : file_(path) {
+  const std::vector<std::uint64_t> sizes = check_for_writing(path, tensors);
+  std::vector<PlacedTensor> placed;
+  placed.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) placed.push_back({tensors[i], sizes[i]});
+  file_.write(head_of(path, placed, metadata));
+  for (const std::uint64_t size : sizes) left_ += size;
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  if (bytes.size() > left_) {
+    throw Error(fmt::format("{}: {} bytes are given where {} are left", file_.path().string(), bytes.size(), left_),
+                "pass each tensor with its own type and shape");
+  }
+  left_ -= bytes.size();
+  file_.write(bytes);
+}
+
+FileDigest SafetensorsWriter::commit() {
+  if (left_ > 0) {
+    throw Error(fmt::format("{}: {} bytes of its tensors were not given", file_.path().string(), left_),
+                "pass every tensor");
+  }
+  return file_.commit();
+}
+
 FileDigest write_safetensors(const fs::path& path, std::span<const TensorEntry> tensors, const Metadata& metadata) {
   const SafetensorsLayout layout = safetensors_layout(path, tensors, metadata);
-  AtomicFile file(path);
-  file.write(layout.head);
+  std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
+  for (const std::size_t i : layout.order) specs.push_back({tensors[i].name, tensors[i].dtype, tensors[i].shape});
+  SafetensorsWriter file(path, specs, metadata);
   for (const std::size_t i : layout.order) file.write(tensors[i].data);
   return file.commit();
 }

@@ -59,6 +59,28 @@ class SafetensorsFile {
   std::vector<std::size_t> by_name_;  // indices of content_.tensors, sorted by name
 };
 
+// A tensor whose bytes come later.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+};
+
+// A file whose tensors are written one after the other, so that only one of them need be in memory. Nothing exists
+// under the path before commit(), which throws Error where bytes are missing.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorSpec> tensors,
+                    const Metadata& metadata = {});
+
+  void write(std::span<const std::byte> bytes);  // of the next tensor, whole or a part of it
+  FileDigest commit();
+
+ private:
+  AtomicFile file_;
+  std::uint64_t left_ = 0;  // bytes to come
+};
+
 std::uint64_t tensor_bytes(const TensorEntry& tensor);  // by its type and shape
 
 // A file as it will be, before its tensors' bytes are there: for those who write it together.

@@ -1,4 +1,4 @@
-// The model that a config describes. Nothing outside models/ names a family of models.
+// The model that a config describes. Only models/, config and interop name families of models.
 #pragma once
 
 #include "models/model.h"

@@ -1,5 +1,5 @@
 // A model as the trainer, the memory planner, the studies and the commands see it: parameters and layers, the loss of a
-// batch, and its own state. Only models/ and config know which family it is and how it computes.
+// batch, and its own state. Only models/, config and interop know which family it is.
 #pragma once
 
 #include <memory>

@@ -25,6 +25,7 @@ enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied fo
 enum class MlpActivation : std::uint8_t { automatic, gelu, relu };
 
 struct ModelConfig {
+  std::string from;  // folder of a Hugging Face model that gave the shape and gives the first weights; empty: none
   Family family = Family::gpt;
   Parametrization parametrization = Parametrization::automatic;
   Size layers = 4;
@@ -43,6 +44,10 @@ struct ModelConfig {
   bool qk_norm = false;  // RMS norm of each query and key head
   double norm_eps = 1e-5;
   double rope_theta = 10000;
+  double rope_factor = 1;          // llama: as Llama 3.1 scales rotary frequencies (engine/rotary.h); 1: not at all
+  double rope_low_frequency = 1;   // turns within the original context, below which they are divided by the factor …
+  double rope_high_frequency = 4;  // … and above which they stay
+  Size rope_original_context = 8192;
   Init init = Init::automatic;
   double init_std = 0.02;
   double activation_scale = 1;  // factor on every activation function's output (training without dynamic scaling)

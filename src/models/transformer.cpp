@@ -46,6 +46,13 @@ float projection_std(const ModelConfig& config) {
   return init_std(config) * depth;
 }
 
+RotaryScaling rotary_scaling(const ModelConfig& config) {
+  return {.factor = static_cast<float>(config.rope_factor),
+          .low_frequency = static_cast<float>(config.rope_low_frequency),
+          .high_frequency = static_cast<float>(config.rope_high_frequency),
+          .original_context = config.rope_original_context};
+}
+
 AttentionShape attention_shape(const ModelConfig& config, Size block, const LearningRates& rates) {
   const bool unit = config.parametrization != Parametrization::standard;
   return {.name = fmt::format("blocks.{}.attn", block),
@@ -56,6 +63,7 @@ AttentionShape attention_shape(const ModelConfig& config, Size block, const Lear
           .head_size = config.head_size,
           .logit_scale = static_cast<float>(config.attention_scale),
           .rope_theta = config.family == Family::llama ? static_cast<float>(config.rope_theta) : 0.0F,
+          .rope_scaling = rotary_scaling(config),
           .bias = config.family == Family::gpt && !unit,
           .qkv_bias = config.qkv_bias,
           .qk_norm = config.qk_norm,

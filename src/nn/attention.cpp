@@ -40,7 +40,8 @@ PrepareHeads AttentionBranch::preparation(const Step& step) const {
           .key_gain = key_gain_ != nullptr ? key_gain_->weight : View{},
           .eps = shape_.norm_eps,
           .in = raw_,
-          .out = ready_};
+          .out = ready_,
+          .scaling = shape_.rope_scaling};
 }
 
 void AttentionBranch::forward(Step& step, View out) {

@@ -39,6 +39,7 @@ struct AttentionShape {
   Size head_size = 0;
   float logit_scale = 1;  // factor on q·k
   float rope_theta = 0;   // 0: no rotary embedding
+  RotaryScaling rope_scaling = {};
   bool bias = false;
   bool qkv_bias = false;
   bool qk_norm = false;

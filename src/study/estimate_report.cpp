@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "study/estimate.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -169,7 +170,7 @@ std::string estimate_text(const Estimate& estimate) {
   const Config& config = estimate.config;
   const TrainConfig& train = config.train;
   std::string text =
-      fmt::format("{} · {} parameters · {} · {}\n\n", config.preset,
+      fmt::format("{} · {} parameters · {} · {}\n\n", model_name(config),
                   count_text(static_cast<double>(estimate.parameters)), config.precision.recipe, estimate.device);
   text += "memory\n";
   for (const Line& line : memory_lines(estimate)) {

@@ -38,8 +38,9 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
   run.data = std::move(data);
   run.engine = make_engine(run.config, notice);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
+  if (!config.model.from.empty()) run.trainer->load_pretrained();
   subject->plan = make_plan(config.precision, run.trainer->model().layers());
-  subject->source = fmt::format("{}, seed {}", config.preset, config.train.seed);
+  subject->source = fmt::format("{}, seed {}", model_name(config), config.train.seed);
   return subject;
 }
 

@@ -1,4 +1,7 @@
 // A trained model as eval, sample, inspect and the studies open it.
+#include <algorithm>
+
+#include "config/load.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
 #include "train/run.h"
@@ -6,6 +9,45 @@
 namespace quaver {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Without data to train or validate on there is still text to read and write.
+TrainingData data_of(const Config& config) {
+  if (config.data.kind != DataKind::dataset || !config.data.path.empty()) {
+    return open_training_data(config.data, config.train.seed, config.train.context);
+  }
+  TrainingData data = stand_in_data(config, config.model.vocab);
+  const fs::path own = fs::path(config.model.from) / "tokenizer.json";
+  if (!config.data.tokenizer.empty()) {
+    data.tokenizer = load_tokenizer(config.data.tokenizer);
+  } else if (fs::exists(own)) {
+    data.tokenizer = load_tokenizer(own.string());
+  }
+  if (data.tokenizer != nullptr && data.tokenizer->vocab_size() > data.vocab) {
+    throw Error("the tokenizer has more tokens than " + config.model.from, "name the model's own with data.tokenizer");
+  }
+  return data;
+}
+
+}  // namespace
+
+std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice) {
+  constexpr Size longest = 1024;
+  const ConfigText one_sequence{"open_pretrained", "[train]\nbatch = 1\n"};
+  auto run = std::make_unique<OpenedRun>();
+  run->config = load_config({.files = {}, .texts = {one_sequence}, .flags = flags});
+  Config& config = run->config;
+  if (config.model.from.empty()) {
+    throw Error("no model is named", "name the folder of a run, or set --model.from to a Hugging Face model folder");
+  }
+  if (config.train.context == 0) config.train.context = std::min(config.model.context, longest);
+  run->data = data_of(config);
+  run->engine = make_engine(config, notice);
+  run->trainer = std::make_unique<Trainer>(config, run->data, *run->engine, notice);
+  run->trainer->load_pretrained();
+  return run;
+}
 
 std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector<std::string>& flags,
                                     std::optional<Size> step, const Notice& notice) {

@@ -93,7 +93,7 @@ Provenance parse_provenance(std::string_view text, std::string_view source) {
     const auto id = read.at("id").get<std::string>();
     if (!id.empty() && parse_run_id(id) != id) throw Error(fmt::format("'{}' is no run's id", id));
     return {.id = id,
-            .config = load_config({.files = {}, .texts = {config}, .flags = {}}),
+            .config = load_config({.files = {}, .texts = {config}, .flags = {}, .model_folder = ModelFolder::recorded}),
             .data = identity_of(read.at("data")),
             .changes = changes_of(read.at("changes"))};
   } catch (const json::exception& error) {

@@ -9,6 +9,7 @@
 #include "config/check.h"
 #include "config/dump.h"
 #include "data/verifier.h"
+#include "interop/hf_export.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/checkpoint_writer.h"
@@ -86,6 +87,7 @@ class Run {
   RunResult execute() {
     refuse_other_ranks();
     if (options_.start == RunStart::resume) resume();  // before anything is written: it may be refused
+    if (is_new_pretrained()) on_all_ranks(ranks_, [this] { trainer_.load_pretrained(); });
     if (trainer_.finished() && !changes_.empty()) return leave_as_it_is();
     begin();
     try {
@@ -102,6 +104,8 @@ class Run {
 
  private:
   bool leads() const { return ranks_.is_first(); }
+  // No checkpoint was read; one of step 0 holds the weights already.
+  bool is_new_pretrained() const { return !trainer_.config().model.from.empty() && !restored_; }
 
   void refuse_other_ranks() {
     require_same(ranks_, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
@@ -148,6 +152,7 @@ class Run {
 
   void open_run() {
     write_run_files(directory_, checkpoints_.files());
+    if (is_new_pretrained()) keep_hf_files(trainer_.config().model.from, directory_ / pretrained_folder);
     log_.open(trainer_, checkpoints_.files().environment);
     record_localization();
     record_changes();
@@ -197,6 +202,7 @@ class Run {
                                   .other_data = options_.other_data});
     provenance_.changes.insert(provenance_.changes.end(), changes_.begin(), changes_.end());
     watch_.restore(trainer_.restore(checkpoint));
+    restored_ = true;
     if (trainer_.finished() && !changes_.empty()) return;
     if (leads()) set_aside_after(step);
     if (trainer_.change_plan_from(provenance_.config, "resumed with ")) {
@@ -391,6 +397,7 @@ class Run {
   RunWatch watch_;
   CheckpointWriter checkpoints_;
   RunHistory history_;
+  bool restored_ = false;  // from a checkpoint
   RunResult result_;
   Provenance provenance_;
   std::vector<SettingChange> changes_;   // of this resume

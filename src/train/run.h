@@ -87,4 +87,9 @@ struct OpenedRun {
 std::unique_ptr<OpenedRun> open_run(const std::filesystem::path& directory, const std::vector<std::string>& flags,
                                     std::optional<Size> step, const Notice& notice);
 
+// A model of a Hugging Face folder as such a trainer: the one that the flags name by model.from. Text is read by
+// data.tokenizer or the folder's own where no data is named. Sequences are at most 1024 tokens unless train.context
+// says otherwise.
+std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice);
+
 }  // namespace quaver

@@ -39,20 +39,28 @@ void make_private_folder(const fs::path& folder) {
 
 }  // namespace
 
+std::string model_name(const Config& config) {
+  if (config.model.from.empty()) return config.preset;
+  const fs::path folder = fs::absolute(config.model.from).lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
 fs::path run_directory(const Config& config) {
   if (!config.run.dir.empty()) return config.run.dir;
   const std::string name = config.run.name.empty()
-                               ? fmt::format("{}-{}-{}", config.preset, config.precision.recipe, config.train.seed)
+                               ? fmt::format("{}-{}-{}", model_name(config), config.precision.recipe, config.train.seed)
                                : config.run.name;
   return fs::path("runs") / name;
 }
 
 Config load_config_file(const fs::path& directory) {
-  return load_config({.files = {config_path(directory).string()}, .texts = {}, .flags = {}});
+  return load_config(
+      {.files = {config_path(directory).string()}, .texts = {}, .flags = {}, .model_folder = ModelFolder::recorded});
 }
 
 Config load_run_config(const fs::path& directory, const std::vector<std::string>& flags) {
-  ConfigSources sources{.files = {config_path(directory).string()}, .texts = {}, .flags = flags};
+  ConfigSources sources{
+      .files = {config_path(directory).string()}, .texts = {}, .flags = flags, .model_folder = ModelFolder::recorded};
   const std::string trained = CheckpointStore::read_only(directory).latest_run();
   if (!trained.empty()) {
     Config as_trained = parse_provenance(trained, directory.string()).config;

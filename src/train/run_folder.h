@@ -1,5 +1,5 @@
 // The folder of a run: where it is, the files that say what it is, and where a checkpoint goes that it does not take.
-//   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/
+//   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/  pretrained/
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,12 @@
 #include "train/provenance.h"
 
 namespace quaver {
+
+// Files of the folder that the model comes from, which an export of the run needs.
+inline constexpr const char* pretrained_folder = "pretrained";
+
+// The preset, or the folder that the model comes from.
+std::string model_name(const Config& config);
 
 // runs/<model>-<recipe>-<seed> unless the config says otherwise.
 std::filesystem::path run_directory(const Config& config);

@@ -9,6 +9,7 @@
 #include "config/schema.h"
 #include "config/value_text.h"
 #include "io/file_io.h"
+#include "train/run_folder.h"
 
 namespace quaver {
 
@@ -82,7 +83,7 @@ RunDescription describe(const Trainer& trainer, const fs::path& directory, const
   RunDescription run;
   run.id = run_id(directory);
   run.name = fs::absolute(directory).lexically_normal().filename().string();
-  run.model = config.preset;
+  run.model = model_name(config);
   run.recipe = config.precision.recipe;
   run.config = config_texts(config);
   run.group = group_of(config);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/agreement.h"
+#include "interop/hf_weights.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
 #include "train/rank_agreement.h"
@@ -25,8 +26,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 Config resolve(Config config, const DataShape& data) {
   config = resolve_shape(std::move(config), data);
   // A run is looked at from other folders than the one it was started in.
-  for (std::string* path :
-       {&config.data.path, &config.data.valid_path, &config.precision.scales, &config.precision.localization}) {
+  for (std::string* path : {&config.model.from, &config.data.path, &config.data.valid_path, &config.precision.scales,
+                            &config.precision.localization}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   if (config.data.tokenizer.find('/') != std::string::npos) {
@@ -411,6 +412,13 @@ WatchState Trainer::restore(const Checkpoint& checkpoint) {
   if (is_sampled(step_)) gather_weight_statistics();
   restart_loader();
   return std::move(state.watch);
+}
+
+void Trainer::load_pretrained() {
+  load_hf_weights(config_.model.from, config_.model, engine_, model_->parameters());
+  engine_.wait_for_statistics(sites_);  // what was seen of the initial weights
+  for (Site* site : sites_) site->seen = {};
+  weights_.cast(weight_casting(is_sampled(0) ? Detail::full : Detail::counts));
 }
 
 // The step to come is sampled: its statistics of the weights are those of their last cast, which checkpoints keep the

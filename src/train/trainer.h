@@ -129,6 +129,9 @@ class Trainer {
   CheckpointContent snapshot(const WatchState& watch = {});
   WatchState restore(const Checkpoint& checkpoint);
 
+  // The weights of the folder that model.from names, in place of the random ones: before the first step of a new run.
+  void load_pretrained();
+
   // Continues with other batches than those that led here: after a rewind.
   void skip_batches(Size count);
 

@@ -29,13 +29,16 @@ TEST(MessageText, HasNoControlsUpToItsEnd) {
 
 TEST(StudyDefaults, AFreshModelIsWarmedUpAndARunIsNot) {
   StudyArguments arguments;
-  EXPECT_EQ(warmup_steps(arguments), 20);
+  Subject subject;
+  EXPECT_EQ(warmup_steps(arguments, subject), 20);
+  subject.config.model.from = "folder";
+  EXPECT_EQ(warmup_steps(arguments, subject), 0) << "pretrained";
   arguments.run = "runs/a";
-  EXPECT_EQ(warmup_steps(arguments), 0);
+  EXPECT_EQ(warmup_steps(arguments, subject), 0);
   arguments.warmup_steps = 3;
-  EXPECT_EQ(warmup_steps(arguments), 3);
+  EXPECT_EQ(warmup_steps(arguments, subject), 3);
   arguments.run.clear();
-  EXPECT_EQ(warmup_steps(arguments), 3);
+  EXPECT_EQ(warmup_steps(arguments, subject), 3);
 }
 
 }  // namespace

@@ -38,6 +38,8 @@ TEST(ReaderCorpora, HoldTheirProperties) {
   run_corpus("provenance", test::fuzz_provenance);
   run_corpus("run_id", test::fuzz_run_id);
   run_corpus("gemm_cache", test::fuzz_gemm_cache);
+  run_corpus("hf_config", test::fuzz_hf_config);
+  run_corpus("hf_index", test::fuzz_hf_index);
   run_corpus("plan_patterns", test::fuzz_plan_patterns);
 }
 
@@ -71,6 +73,8 @@ TEST(ReaderCorpora, DeepTextIsRefused) {
     test::fuzz_localization_map(text);
     test::fuzz_metrics_log(text);
     test::fuzz_provenance(text);
+    test::fuzz_hf_config(text);
+    test::fuzz_hf_index(text);
     test::fuzz_trainer_state(state + text + "}");
   }
 }

@@ -47,6 +47,19 @@ TEST(Check, RotaryHeadsAreEven) {
   accepted_after([](Config& c) { c.model.head_size = 33; });
 }
 
+TEST(Check, RotaryFrequenciesAreScaledBetweenTwoBounds) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.rope_factor = 8, c.model.rope_low_frequency = 4; }),
+              AllOf(HasSubstr("model.rope_low_frequency = 4"), HasSubstr("model.rope_high_frequency = 4")));
+  accepted_after([](Config& c) { c.model.rope_low_frequency = 4; });
+  accepted_after([](Config& c) { c.model.rope_factor = 8; });
+}
+
+TEST(Check, PretrainedWeightsAreNotUnitScaled) {
+  EXPECT_THAT(refused_after([](Config& c) { c.model.from = "folder", c.precision.recipe = "fp8-unit"; }),
+              HasSubstr("model.from"));
+  accepted_after([](Config& c) { c.model.from = "folder"; });
+}
+
 TEST(Check, UnitScalingNeedsAnUntiedHeadAndUnitWeights) {
   for (const auto unit_scaled : {Parametrization::umup, Parametrization::munit}) {
     EXPECT_THAT(refused_after([&](Config& c) {

@@ -195,6 +195,50 @@ TEST(Load, FlagsWithoutAValueOrAKeyAreRefused) {
   EXPECT_THAT(refused_flag(std::string("--run.name=a\0b", 14)), HasSubstr("NUL"));
 }
 
+class LoadModelFolder : public testing::Test {
+ protected:
+  LoadModelFolder() {
+    folder_.write("config.json", R"({"model_type": "llama", "hidden_size": 96, "intermediate_size": 70,
+        "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 80, "vocab_size": 101,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6})");
+  }
+  std::string flag() const { return "--model.from=" + folder_.path().string(); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(LoadModelFolder, GivesTheShapeAboveThePresetAndBelowTheRest) {
+  const Config config = load_text("preset = 'gpt-124m'\nmodel.norm_eps = 1e-4\n", {flag(), "--model.context=128"});
+  EXPECT_EQ(config.model.family, Family::llama);
+  EXPECT_EQ(config.model.width, 96);
+  EXPECT_EQ(config.model.head_size, 80);
+  EXPECT_EQ(config.model.norm_eps, 1e-4);
+  EXPECT_EQ(config.model.context, 128);
+  EXPECT_EQ(config.train.accumulation, 32) << "of the preset";
+  EXPECT_EQ(config.model.from, folder_.path());
+  EXPECT_EQ(config_difference(load_text(to_toml(config)), config), "");
+}
+
+TEST_F(LoadModelFolder, DecidesWhatItsWeightsDo) {
+  EXPECT_THAT(refusal([&] {
+                load_flags({flag(), "--model.kv_heads=6"});
+              }),
+              AllOf(HasSubstr("model.kv_heads = 6"), HasSubstr("has 3"), HasSubstr(folder_.path().string())));
+  EXPECT_THAT(refusal([&] { load_flags({"--model.from=/nowhere"}); }), HasSubstr("/nowhere"));
+}
+
+// The folder may be gone: the config of a run holds the shape.
+TEST_F(LoadModelFolder, IsNotReadForARun) {
+  Config config = load_flags({flag()});
+  config.model.from = "/nowhere";
+  const ConfigSources recorded{
+      .files = {}, .texts = {{"config.toml", to_toml(config)}}, .flags = {}, .model_folder = ModelFolder::recorded};
+  EXPECT_EQ(config_difference(load_config(recorded), config), "");
+  ConfigSources another = recorded;
+  another.flags = {flag()};
+  EXPECT_THAT(refusal([&] { load_config(another); }), HasSubstr("weights of its own"));
+}
+
 TEST(Load, FilesThatCannotBeReadAreNamed) {
   const TemporaryFolder folder;
   const auto refused_file = [](const std::string& path) {

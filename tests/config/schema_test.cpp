@@ -114,7 +114,8 @@ std::string as_flag(const Key& key, const Value& value) {
 TEST(Schema, EveryKeyCanBeSetByFlagAndByFile) {
   const Config usual = load_flags({});
   for (const Key& key : schema()) {
-    if (key.name == "preset") continue;  // it moves other keys too: presets_test.cpp
+    if (key.name == "preset") continue;      // it moves other keys too: presets_test.cpp
+    if (key.name == "model.from") continue;  // as does this: load_test.cpp
     const Value value = another_value(key, key.get(usual));
     Config expected = usual;
     key.set(expected, value);

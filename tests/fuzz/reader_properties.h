@@ -10,6 +10,9 @@
 
 #include "data/documents.h"
 #include "engine/gemm_cache_file.h"
+#include "interop/hf_config.h"
+#include "interop/hf_layout.h"
+#include "interop/hf_weights.h"
 #include "precision/plan.h"
 #include "precision/precision_config.h"
 #include "precision/recipe.h"
@@ -139,6 +142,27 @@ inline void fuzz_gemm_cache(std::string_view text) {
   const GemmChoices choices = parse_gemm_choices(text);
   for (const auto& [key, choice] : choices) require(!key.empty() && choice.workspace <= gemm_workspace_limit);
   require(parse_gemm_choices(render_gemm_choices(choices)) == choices);
+}
+
+// A config.json that was read describes a model, and is written and read to the same.
+inline void fuzz_hf_config(std::string_view text) {
+  allow_refusal([&] {
+    const ModelConfig model = resolved(parse_hf_config(text, "input"));
+    require(!hf_tensors(model).empty());
+    const std::string written = render_hf_config(model, "float32");
+    require(render_hf_config(resolved(parse_hf_config(written, "again")), "float32") == written);
+    const std::string kept = render_hf_config(model, "float32", text);
+    require(render_hf_config(resolved(parse_hf_config(kept, "again")), "float32", text) == kept);
+  });
+}
+
+// The files of an index lie in its folder.
+inline void fuzz_hf_index(std::string_view text) {
+  allow_refusal([&] {
+    for (const auto& [tensor, file] : parse_hf_index(text, "input")) {
+      require(file.ends_with(".safetensors") && file.find_first_of("/\\") == std::string::npos);
+    }
+  });
 }
 
 // Lines of "pattern" as precision.layers has them, and as globs of input files.

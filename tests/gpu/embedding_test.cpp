@@ -78,11 +78,11 @@ QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
 class HeadsTest : public HighPrecisionTest {
  protected:
-  void compare(const HeadLayout& layout, float theta, bool has_gains) {
+  void compare(const HeadLayout& layout, float theta, bool has_gains, const RotaryScaling& scaling = {}) {
     const std::string what = "prepare_heads " + std::to_string(layout.batch) + " × " + std::to_string(layout.sequence) +
                              ", " + std::to_string(layout.heads) + "/" + std::to_string(layout.kv_heads) +
                              " heads of " + std::to_string(layout.head_size) + ", theta " + std::to_string(theta) +
-                             (has_gains ? ", gains" : "");
+                             (has_gains ? ", gains" : "") + ", factor " + std::to_string(scaling.factor);
     Twin in(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
     Twin out(pair(), layout.tokens(), layout.width(), 99);
     Twin gradient(pair(), normal_matrix(layout.tokens(), layout.width(), 2));
@@ -92,8 +92,13 @@ class HeadsTest : public HighPrecisionTest {
     Twin key_gradient(pair(), 1, layout.head_size, 0.5F, Kept::f32);
     const auto optional = [&](View view) { return has_gains ? view : View{}; };
     const auto prepare = [&](On on, Twin& to) {
-      return PrepareHeads{layout,    theta,    optional(query_gain.on(on)), optional(key_gain.on(on)), 1e-5F,
-                          in.on(on), to.on(on)};
+      return PrepareHeads{.layout = layout,
+                          .theta = theta,
+                          .query_gain = optional(query_gain.on(on)),
+                          .key_gain = optional(key_gain.on(on)),
+                          .in = in.on(on),
+                          .out = to.on(on),
+                          .scaling = scaling};
     };
     pair().run([&](On on) { return prepare(on, out); });
     expect_near(what, out, high_precision_bound(pair()), 0.1);
@@ -123,6 +128,14 @@ TEST_P(HeadsTest, NormAndRotation) {
     for (const float theta : {0.0F, 10000.0F, 1e6F}) {
       for (const bool has_gains : {false, true}) compare(layout, theta, has_gains);
     }
+  }
+}
+
+// Two scalings of one shape and base are two tables.
+TEST_P(HeadsTest, ScaledRotation) {
+  const HeadLayout layout{1, 128, 6, 3, 80};
+  for (const float factor : {1.0F, 8.0F, 32.0F}) {
+    compare(layout, 500000, false, {.factor = factor, .original_context = 64});
   }
 }
 

@@ -8,6 +8,8 @@
 #include <random>
 #include <unistd.h>
 
+#include "support/temporary_folder.h"
+
 #include "io/support.h"
 
 namespace quaver {
@@ -273,6 +275,38 @@ TEST(SafetensorsReader, SurvivesTheFuzzCorpus) {
     ++files;
   }
   EXPECT_GE(files, 5U);
+}
+
+// Tensors given one after the other, in pieces, are the file that all at once would be.
+TEST(SafetensorsWriterTest, WritesPieceByPiece) {
+  const test::TemporaryFolder folder;
+  const std::string first = "abcdefgh";
+  const std::string second = "ijkl";
+  write_safetensors(folder / "whole", std::vector<TensorEntry>{{"a", "F32", {2}, bytes_of(first)},
+                                                               {"b", "U8", {2, 2}, bytes_of(second)}});
+  const std::vector<TensorSpec> specs{{"a", "F32", {2}}, {"b", "U8", {2, 2}}};
+  SafetensorsWriter pieces(folder / "pieces", specs);
+  pieces.write(bytes_of(first.substr(0, 3)));
+  EXPECT_FALSE(fs::exists(folder / "pieces"));
+  pieces.write(bytes_of(first.substr(3)));
+  pieces.write(bytes_of(second));
+  pieces.commit();
+  EXPECT_EQ(test::contents(folder / "pieces"), test::contents(folder / "whole"));
+}
+
+TEST(SafetensorsWriterTest, RefusesMoreAndFewerBytesThanTheTensorsHave) {
+  const test::TemporaryFolder folder;
+  const std::vector<TensorSpec> specs{{"a", "U8", {4}}};
+  {
+    SafetensorsWriter more(folder / "file", specs);
+    EXPECT_THROW(more.write(bytes_of("12345")), Error);
+    more.write(bytes_of("123"));
+    EXPECT_THROW(more.commit(), Error);
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "nothing stays behind";
+  EXPECT_THROW(SafetensorsWriter(folder / "file", std::vector<TensorSpec>{{"a", "U8", {-1}}}), Error);
+  EXPECT_THROW(SafetensorsWriter(folder / "file", std::vector<TensorSpec>{{"a", "U9", {1}}}), Error);
+  EXPECT_THROW(SafetensorsWriter(folder / "file", std::vector<TensorSpec>{{"a", "U8", {1}}, {"a", "U8", {1}}}), Error);
 }
 
 }  // namespace

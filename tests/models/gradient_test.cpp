@@ -96,6 +96,15 @@ Case z_loss_case() {
   return with_z;
 }
 
+// The context is longer than the original one, so that frequencies of all three kinds are there.
+Case scaled_rotary_case() {
+  Case scaled = make_case("LlamaScaledRotary", Family::llama, Parametrization::standard);
+  scaled.config.rope_theta = 100;
+  scaled.config.rope_factor = 8;
+  scaled.config.rope_original_context = 32;
+  return scaled;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Gradients,
                          testing::Values(make_case("Gpt", Family::gpt, Parametrization::standard),
                                          make_case("GptUmup", Family::gpt, Parametrization::umup),
@@ -103,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Gradients,
                                          make_case("Llama", Family::llama, Parametrization::standard),
                                          make_case("LlamaUmup", Family::llama, Parametrization::umup),
                                          make_case("LlamaMunit", Family::llama, Parametrization::munit), clipped_case(),
-                                         relu_case(), z_loss_case()),
+                                         relu_case(), z_loss_case(), scaled_rotary_case()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

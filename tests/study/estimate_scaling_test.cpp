@@ -56,22 +56,24 @@ TEST(ParameterSizesTest, WhatFp8LayersSendIsAByteAndWhatTheRestSendsTheMasterFor
 }
 
 TEST(PlanOfARank, ShrinksWithEveryModeAndWithTheRanks) {
-  const Config config = resolved_shape(
-      settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-delayed", "train.accumulation=8", "train.batch=1"}));
+  // 7.6 billion weights: Qwen2.5-7B's shape.
+  const Config config =
+      resolved_shape(settings_on("qwen2.5-1.5b", {"precision.recipe=fp8-delayed", "model.width=3584", "model.ffn=18944",
+                                                  "model.heads=28", "model.kv_heads=4", "model.tie_head=no",
+                                                  "model.vocab=152064", "train.accumulation=8", "train.batch=1"}));
   const Hardware hopper{.kind = HardwareKind::gpu, .architecture = 90};
   const auto fixed = [&](ShardMode mode, int ranks) { return plan_heaviest_rank(config, hopper, mode, ranks).fixed(); };
   for (const ShardMode mode : shard_modes) EXPECT_EQ(fixed(mode, 1), plan_memory(config, hopper).fixed());
   for (const int ranks : {2, 4, 8}) {
-    EXPECT_LT(fixed(ShardMode::optimizer, ranks), fixed(ShardMode::none, ranks));
-    EXPECT_LT(fixed(ShardMode::gradients, ranks), fixed(ShardMode::optimizer, ranks));
-    EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::gradients, ranks));
-    EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::weights, ranks / 2));
+    EXPECT_LT(fixed(ShardMode::optimizer, ranks), fixed(ShardMode::none, ranks)) << ranks;
+    EXPECT_LT(fixed(ShardMode::gradients, ranks), fixed(ShardMode::optimizer, ranks)) << ranks;
+    EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::gradients, ranks)) << ranks;
+    EXPECT_LT(fixed(ShardMode::weights, ranks), 0.75 * fixed(ShardMode::weights, ranks / 2)) << ranks;
   }
-  // Half of the moments and of the master weights of FP8 layers, each 4 bytes, and no more than that.
   const MemoryPlan whole = plan_memory(config, hopper);
   const MemoryPlan half = plan_heaviest_rank(config, hopper, ShardMode::optimizer, 2);
-  EXPECT_NEAR(static_cast<double>(half.optimizer), static_cast<double>(whole.optimizer) / 2, 1e-3 * whole.optimizer);
-  EXPECT_EQ(half.quantized_weights, whole.quantized_weights);
+  EXPECT_NEAR(static_cast<double>(half.optimizer), 0.5 * whole.optimizer, 1e-2 * whole.optimizer);
+  EXPECT_EQ(half.quantized_weights, whole.quantized_weights) << "codes are everywhere";
 }
 
 TEST(ParameterSizesTest, BlockScalesAndBf16MastersCount) {

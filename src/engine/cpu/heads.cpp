@@ -10,15 +10,15 @@ namespace quaver {
 
 namespace {
 
-// cos and sin of position · theta^(−2i/head_size), [sequence × head_size/2] each.
+// cos and sin of position · frequency, [sequence × head_size/2] each; empty where nothing is rotated.
 struct RotaryTable {
-  RotaryTable(Size sequence, Size head_size, float theta) : half(head_size / 2) {
+  explicit RotaryTable(const PrepareHeads& op) : half(op.layout.head_size / 2) {
+    const Size sequence = op.theta > 0 ? op.layout.sequence : 0;
     cosine.resize(static_cast<std::size_t>(sequence * half));
     sine.resize(cosine.size());
     for (Size t = 0; t < sequence; ++t) {
       for (Size i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(t) *
-                             std::pow(static_cast<double>(theta), -static_cast<double>(i) / static_cast<double>(half));
+        const double angle = static_cast<double>(t) * rotary_frequency(op.theta, op.scaling, i, half);
         cosine[static_cast<std::size_t>(t * half + i)] = static_cast<float>(std::cos(angle));
         sine[static_cast<std::size_t>(t * half + i)] = static_cast<float>(std::sin(angle));
       }
@@ -72,7 +72,7 @@ const float* gain_of(const PrepareHeads& op, Size head) {
 void CpuOperations::run(const PrepareHeads& op) {
   const Size e = op.layout.head_size;
   const Size rotated = op.layout.heads + op.layout.kv_heads;
-  const RotaryTable table(op.theta > 0 ? op.layout.sequence : 0, e, op.theta);
+  const RotaryTable table(op);
 #pragma omp parallel for schedule(static)
   for (Size row = 0; row < op.in.rows; ++row) {
     const float* in = op.in.f32() + row * op.in.cols;
@@ -93,7 +93,7 @@ void CpuOperations::run(const PrepareHeadsBackward& op) {
   const PrepareHeads& forward = op.forward;
   const Size e = forward.layout.head_size;
   const Size rotated = forward.layout.heads + forward.layout.kv_heads;
-  const RotaryTable table(forward.theta > 0 ? forward.layout.sequence : 0, e, forward.theta);
+  const RotaryTable table(forward);
   const int threads = omp_get_max_threads();
   std::vector<float> sums(static_cast<std::size_t>(2 * e * threads), 0.0F);
 #pragma omp parallel for schedule(static)

@@ -9,6 +9,7 @@ struct HeadsCase {
   HeadLayout layout;
   float theta;
   bool norm;
+  RotaryScaling scaling = {};
 };
 
 void PrintTo(const HeadsCase& instance, std::ostream* out) { *out << instance.name; }
@@ -17,9 +18,24 @@ constexpr HeadsCase heads_cases[] = {{"Rotary", {2, 5, 2, 2, 4}, 10000, false},
                                      {"Norm", {1, 3, 3, 1, 6}, 0, true},
                                      {"Both", {2, 3, 4, 2, 6}, 100, true},
                                      {"OneToken", {1, 1, 1, 1, 2}, 10000, true},
-                                     {"Neither", {1, 3, 2, 1, 4}, 0, false}};
+                                     {"Neither", {1, 3, 2, 1, 4}, 0, false},
+                                     {"Llama3", {2, 7, 3, 1, 32}, 5000, false, {8, 1, 4, 512}},
+                                     {"Llama3AndNorm", {1, 5, 2, 1, 16}, 500, true, {32, 1, 4, 64}}};
 
 constexpr double eps = 1e-5F;
+
+// By wavelengths, as Llama 3.1's description has it.
+double frequency(const HeadsCase& c, Size i) {
+  const double plain = std::pow(c.theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.layout.head_size));
+  const RotaryScaling& s = c.scaling;
+  if (s.factor == 1) return plain;
+  const double wavelength = 2 * std::acos(-1.0) / plain;
+  const auto context = static_cast<double>(s.original_context);
+  if (wavelength < context / s.high_frequency) return plain;
+  if (wavelength > context / s.low_frequency) return plain / s.factor;
+  const double smooth = (context / wavelength - s.low_frequency) / (s.high_frequency - s.low_frequency);
+  return (1 - smooth) * plain / s.factor + smooth * plain;
+}
 
 Doubles reference(const HeadsCase& c, Doubles qkv, const Doubles& query_gain, const Doubles& key_gain) {
   const Size e = c.layout.head_size;
@@ -34,9 +50,7 @@ Doubles reference(const HeadsCase& c, Doubles qkv, const Doubles& query_gain, co
         for (Size i = 0; i < e; ++i) x[i] *= r * gain[index(i)];
       }
       for (Size i = 0; c.theta > 0 && i < e / 2; ++i) {
-        const double angle =
-            static_cast<double>(row % c.layout.sequence) *
-            std::pow(static_cast<double>(c.theta), -2.0 * static_cast<double>(i) / static_cast<double>(e));
+        const double angle = static_cast<double>(row % c.layout.sequence) * frequency(c, i);
         const double a = x[i];
         const double b = x[e / 2 + i];
         x[i] = a * std::cos(angle) - b * std::sin(angle);
@@ -56,7 +70,8 @@ class Heads : public testing::TestWithParam<HeadsCase> {
             .query_gain = norm ? query_gain.view() : View{},
             .key_gain = norm ? key_gain.view() : View{},
             .in = in.view(),
-            .out = out.view()};
+            .out = out.view(),
+            .scaling = GetParam().scaling};
   }
   std::unique_ptr<Engine> engine = make_cpu_engine(1);
   HeadLayout layout = GetParam().layout;

@@ -299,7 +299,7 @@ HeadNorm norm_of(const PrepareHeads& op) {
 
 const float2* table_of(Gpu& gpu, RotaryTables& tables, const PrepareHeads& op) {
   if (!(op.theta > 0)) return nullptr;
-  return tables.find(gpu, op.layout.sequence, op.layout.head_size, op.theta);
+  return tables.find(gpu, op);
 }
 
 bool has_norm(const PrepareHeads& op) { return !op.query_gain.empty() || !op.key_gain.empty(); }
@@ -338,8 +338,10 @@ RotaryTables::~RotaryTables() {
   for (const auto& [key, table] : tables_) cudaFree(table);
 }
 
-const float2* RotaryTables::find(Gpu& gpu, Size sequence, Size head_size, float theta) {
-  const Key key{sequence, head_size, theta};
+const float2* RotaryTables::find(Gpu& gpu, const PrepareHeads& op) {
+  const Size sequence = op.layout.sequence;
+  const Size head_size = op.layout.head_size;
+  const Key key{sequence, head_size, op.theta, op.scaling};
   if (const auto found = tables_.find(key); found != tables_.end()) return found->second;
   if (gpu.capturing()) {
     throw Error("a table of rotary angles is needed for the first time during the capture of a CUDA graph",
@@ -353,8 +355,7 @@ const float2* RotaryTables::find(Gpu& gpu, Size sequence, Size head_size, float 
   std::vector<float2> angles(static_cast<std::size_t>(sequence * half));
   for (Size t = 0; t < sequence; ++t) {
     for (Size i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(t) *
-                           std::pow(static_cast<double>(theta), -static_cast<double>(i) / static_cast<double>(half));
+      const double angle = static_cast<double>(t) * rotary_frequency(op.theta, op.scaling, i, half);
       angles[static_cast<std::size_t>(t * half + i)] = {static_cast<float>(std::cos(angle)),
                                                         static_cast<float>(std::sin(angle))};
     }

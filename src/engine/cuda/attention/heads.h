@@ -10,8 +10,8 @@
 
 namespace quaver::cuda {
 
-// cos and sin of position · theta^(−2i/head_size), [sequence × head_size/2] pairs in device memory, made when they are
-// first asked for, which must not be during the capture of a CUDA graph.
+// cos and sin of position · frequency, [sequence × head_size/2] pairs in device memory, made when they are first asked
+// for, which must not be during the capture of a CUDA graph.
 class RotaryTables {
  public:
   RotaryTables() = default;
@@ -19,10 +19,10 @@ class RotaryTables {
   RotaryTables(const RotaryTables&) = delete;
   RotaryTables& operator=(const RotaryTables&) = delete;
 
-  const float2* find(Gpu& gpu, Size sequence, Size head_size, float theta);
+  const float2* find(Gpu& gpu, const PrepareHeads& op);
 
  private:
-  using Key = std::tuple<Size, Size, float>;
+  using Key = std::tuple<Size, Size, float, RotaryScaling>;
   std::map<Key, float2*> tables_;
 };
 
