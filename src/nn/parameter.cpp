@@ -161,8 +161,11 @@ void Parameters::place_gradients(Engine& engine) {
     Size& part = lasts(parameter) ? lasting : sections[static_cast<std::size_t>(parameter.section)];
     part += gradient_bytes_of(parameter);
   }
+  const Size granule = alignment * place_.ranks;
+  lasting = (lasting + granule - 1) / granule * granule;
   shared_gradient_bytes_ = *std::max_element(sections.begin(), sections.end());
   gradients_ = engine.device().allocate(static_cast<std::size_t>(lasting + shared_gradient_bytes_));
+  lasting_gradients_ = {gradients_.get(), Format::f32, 1, lasting / 4};
   Size next = 0;
   std::fill(sections.begin(), sections.end(), lasting);
   for (Parameter* each : by_owner()) {

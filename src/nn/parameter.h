@@ -72,6 +72,9 @@ class Parameters {
   Size count() const;
   std::vector<Parameter*> by_owner();  // in the order of their owners: as gradients lie in memory
 
+  // Those of all parameters that last, with gaps of zeros between them; a multiple of 64 for each rank.
+  View gradients() const { return lasting_gradients_; }
+
   // Names the owners, by size, so that each rank has about the same number of weights. Before allocate().
   void deal_out(const ShardPlace& place);
   const ShardPlace& place() const { return place_; }
@@ -128,6 +131,7 @@ class Parameters {
   Sharing sharing_ = Sharing::where_exact;
   std::shared_ptr<std::byte> weights_;
   std::shared_ptr<std::byte> gradients_;
+  View lasting_gradients_;
   Size shared_gradient_bytes_ = 0;  // of the memory that sections share
   std::vector<CodeStorage> codes_;  // one per parameter: those that GEMMs read, or those that are kept
   CodeStorage section_memory_;      // of the section that runs, where weights are sharded

@@ -23,8 +23,12 @@ Elements elements_of(const Parameters& parameters, Size rounds) {
   const ShardPlace& place = parameters.place();
   if (!has_sums(place.ranks, rounds)) return {};
   Elements elements;
-  for (const Parameter& parameter : parameters.all()) {
-    if (parameter.owner == place.rank) elements.sums += padded(parameter.count());
+  if (place.has(ShardMode::optimizer) || place.ranks == 1) {
+    for (const Parameter& parameter : parameters.all()) {
+      if (parameter.owner == place.rank) elements.sums += padded(parameter.count());
+    }
+  } else {
+    elements.sums = parameters.gradients().count() / place.ranks;
   }
   if (place.ranks > 1) elements.received = place.ranks * std::min(wave_limit, elements.sums);
   return elements;
@@ -45,6 +49,10 @@ GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, Paramete
     : engine_(engine), ranks_(ranks), gathers_(!ranks.is_alone() && !parameters.place().has(ShardMode::optimizer)) {
   if (!has_sums(ranks.size(), rounds)) return;
   memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes(parameters, rounds)));
+  if (gathers_) {
+    share_equally(parameters.gradients(), reinterpret_cast<float*>(memory_.get()));
+    return;
+  }
   std::vector<Parameter*> lasting;
   std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(parameters.section() + 1));
   for (Parameter* parameter : parameters.by_owner()) {
@@ -65,8 +73,22 @@ GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, Paramete
   received_ = next;
   lasting_ = waves_of(lasting, ranks.size());
   for (const auto& section : sections) sections_.push_back(waves_of(section, ranks.size()));
-  if (!gathers_) return;
-  for (Parameter& parameter : parameters.all()) parameter.gradient_sum = parameter.gradient;
+}
+
+// Every rank of a wave has the same number of elements, one behind the other.
+void GradientExchange::share_equally(const View& gradients, float* sums) {
+  const Size ranks = ranks_.size();
+  for (Size first = 0; first < gradients.count();) {
+    const Size share = std::min(wave_limit, (gradients.count() - first) / ranks);
+    Wave& wave = lasting_.emplace_back();
+    for (Size rank = 0; rank < ranks; ++rank) {
+      float* sum = rank == ranks_.rank() ? sums : nullptr;
+      wave.of_rank.push_back({{gradients.f32() + first + rank * share, sum, share}});
+    }
+    sums += share;
+    first += ranks * share;
+  }
+  received_ = sums;
 }
 
 // Gradients of an owner lie side by side, and so do their sums: most of a wave is one segment.
@@ -151,44 +173,14 @@ void GradientExchange::add_section(Size section, Size round) {
 
 // What each rank has added up becomes the gradient on all of them.
 void GradientExchange::gather(const Wave& wave) {
-  for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(ranks_.rank())]) {
-    engine_.run(SumInOrder{row_of(segment.sum, segment.count), row_of(segment.gradient, segment.count)});
-  }
-  std::vector<Message> sent;
-  std::vector<Message> received;
-  for (int i = 1; i < ranks_.size(); ++i) {
-    const int to = (ranks_.rank() + i) % ranks_.size();
-    const int from = (ranks_.rank() + ranks_.size() - i) % ranks_.size();
-    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(ranks_.rank())]) {
-      sent.push_back({to, segment.gradient, bytes_of(segment.count)});
-    }
-    for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(from)]) {
-      received.push_back({from, segment.gradient, bytes_of(segment.count)});
-    }
-  }
-  ranks_.exchange(sent, received);
+  const Segment& own = wave.of_rank[static_cast<std::size_t>(ranks_.rank())].front();
+  engine_.run(SumInOrder{row_of(own.sum, own.count), row_of(own.gradient, own.count)});
+  ranks_.all_gather(wave.of_rank.front().front().gradient, bytes_of(own.count));
 }
 
 void GradientExchange::finish() {
   if (!gathers_) return;
   for (const Wave& wave : lasting_) gather(wave);
-}
-
-Size GradientExchange::sent_bytes(Size rounds) const {
-  Size to_owners = 0;
-  Size own = 0;
-  const auto count = [&](const std::vector<Wave>& waves) {
-    for (const Wave& wave : waves) {
-      for (int rank = 0; rank < ranks_.size(); ++rank) {
-        for (const Segment& segment : wave.of_rank[static_cast<std::size_t>(rank)]) {
-          (rank == ranks_.rank() ? own : to_owners) += 4 * segment.count;
-        }
-      }
-    }
-  };
-  count(lasting_);
-  for (const auto& section : sections_) count(section);
-  return rounds * to_owners + (gathers_ ? (ranks_.size() - 1) * own : 0);
 }
 
 }  // namespace quaver

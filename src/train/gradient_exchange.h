@@ -1,6 +1,7 @@
 // Sums the gradients of all groups of micro-batches (micro_batches.h), strictly in the order of the groups. Each rank
-// is sent the gradients of the parameters that it owns and adds them up. No reduction of a library is used: their order
-// depends on the number of ranks.
+// is sent the gradients of the parameters that it owns and adds them up; where all ranks need all sums, it is sent an
+// equal share instead, and the shares are gathered. No reduction of a library is used: their order depends on the
+// number of ranks.
 #pragma once
 
 #include <memory>
@@ -23,9 +24,6 @@ class GradientExchange {
   void add_section(Size section, Size round);
   void finish();
 
-  // Bytes that this rank sends in a step of so many rounds.
-  Size sent_bytes(Size rounds) const;
-
   // Memory that it takes.
   static Size planned_bytes(const Parameters& parameters, Size rounds);
 
@@ -44,6 +42,7 @@ class GradientExchange {
   static void append(std::vector<Segment>& segments, const Segment& next);
   static std::vector<Wave> waves_of(const std::vector<Parameter*>& parameters, int ranks);
   void add(const std::vector<Wave>& waves, Size round);
+  void share_equally(const View& gradients, float* sums);
   void receive_parts(const Wave& wave);
   void gather(const Wave& wave);
 

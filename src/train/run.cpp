@@ -282,6 +282,7 @@ class Run {
     log_.step(report, extras);
     if (leads() && options_.observer.stepped) options_.observer.stepped(report, extras.validation_loss);
     if (is_due(train.sample_every, report.step)) write_sample(report.step);
+    if (last || is_due(train.checkpoint_every, report.step)) trainer_.require_same_weights();
     if (!last && is_due(train.checkpoint_every, report.step)) {
       log_.record().checkpoint_time(report.step, seconds_of([&] { checkpoints_.save_or_warn(); }));
     }

@@ -362,6 +362,13 @@ void Trainer::agree_on_kernels() {
   engine_.fix_tuning(gathered(ranks_, engine_.tuning()).front());
 }
 
+void Trainer::require_same_weights() {
+  if (ranks_.is_alone()) return;
+  settle_weights();
+  require_same(ranks_, {"checksum of the weights", fmt::format("{:08x}", weights_.checksum()),
+                        "its device or memory may be faulty: resume from the last checkpoint, without that machine"});
+}
+
 GradientAgreement Trainer::shadow_check() {
   settle_weights();
   return probes_.shadow_check({precision_.specs(), precision_.high_precision_specs()}, batch_index());

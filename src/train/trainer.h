@@ -124,6 +124,10 @@ class Trainer {
   // first step.
   void agree_on_kernels();
 
+  // Throws AgreedError, naming the rank, where one has other weights than the first: it has computed wrongly.
+  // Collective.
+  void require_same_weights();
+
   // What a checkpoint holds, with what the run's watch remembers. The content points into the trainer's own copy: valid
   // until the next snapshot.
   CheckpointContent snapshot(const WatchState& watch = {});

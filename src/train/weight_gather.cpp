@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/agreement.h"
+#include "io/file_io.h"
 
 namespace quaver {
 
@@ -85,13 +86,23 @@ void WeightGather::share_statistics() {
   }
 }
 
-Size WeightGather::sent_bytes() {
-  if (!is_sharded()) return 0;
-  Size total = 0;
-  for (const SharedPiece& piece : parameters_.shared_pieces()) {
-    if (piece.parameter->owner == ranks_.rank()) total += (ranks_.size() - 1) * piece.bytes;
+std::uint32_t WeightGather::checksum() {
+  std::vector<std::byte> bytes;
+  std::uint32_t sum = 0;
+  const auto add = [&](const std::byte* data, Size count) {
+    bytes.resize(static_cast<std::size_t>(count));
+    engine_.device().download(data, bytes.data(), bytes.size());
+    sum = crc32c(bytes, sum);
+  };
+  for (const Parameter& parameter : parameters_.all()) {
+    if (!is_sharded() && !parameter.is_read_whole()) {  // master weights too
+      add(static_cast<const std::byte*>(parameter.weight.data), parameter.weight.bytes());
+    }
   }
-  return total;
+  for (const SharedPiece& piece : parameters_.shared_pieces()) {
+    if (piece.section == SharedPiece::before_sections) add(piece.read, piece.bytes);
+  }
+  return sum;
 }
 
 }  // namespace quaver

@@ -28,8 +28,8 @@ class WeightGather {
   // What the owners' casts saw is what every rank's saw: waits for the device.
   void share_statistics();
 
-  // Bytes that this rank sends to get all weights to the others once.
-  Size sent_bytes();
+  // Of all that passes read and that stays where it is: the same on every rank, unless one of them computes wrongly.
+  std::uint32_t checksum();
 
  private:
   void send(std::span<const SharedPiece> pieces);

@@ -55,6 +55,17 @@ TEST(Crc32c, HardwareAndTablesAgreeWithTheDefinitionAtEveryLengthAndAlignment) {
   }
 }
 
+TEST(Crc32c, OfTwoPiecesFollowsFromThatOfEach) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += static_cast<char>(i * i * 31 + i / 7);
+  for (const std::size_t split : {0U, 1U, 7U, 64U, 1000U, 4999U, 5000U}) {
+    const std::string first = text.substr(0, split);
+    const std::string second = text.substr(split);
+    EXPECT_EQ(crc32c_joined(crc32c(bytes_of(first)), crc32c(bytes_of(second)), second.size()), crc32c(bytes_of(text)))
+        << split;
+  }
+}
+
 TEST_F(FileIo, AFileAppearsOnlyWhenCommitted) {
   const fs::path path = folder_ / "a.bin";
   {
@@ -120,6 +131,22 @@ TEST_F(FileIo, AWriteThatFailsPartWayNamesTheFileAndLeavesTheOldContent) {
   EXPECT_THAT(remedy, HasSubstr("ulimit -f"));
   EXPECT_EQ(contents(path), "old");
   EXPECT_EQ(entries_in(folder_), 1U);
+}
+
+TEST_F(FileIo, ASharedFileIsFilledByItsWritersInAnyOrder) {
+  const auto path = folder_ / "shared";
+  SharedFile::create(path, 10);
+  {
+    SharedFile one(path);
+    SharedFile two(path);
+    two.write_at(6, bytes_of("6789"));
+    one.write_at(0, bytes_of("0123"));
+    one.sync();
+    two.sync();
+  }
+  EXPECT_EQ(read_file(path, 100), std::string("0123\0\0006789", 10));
+  EXPECT_THROW(SharedFile::create(path, 10), Error) << "it is there already";
+  EXPECT_THROW(SharedFile(folder_ / "another"), Error);
 }
 
 TEST_F(FileIo, AFullDiskIsNamedAndLeavesTheOldContent) {

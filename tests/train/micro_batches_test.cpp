@@ -107,7 +107,7 @@ TEST(GradientExchange, NeedsNoMemoryWhereThereIsNothingToAdd) {
   const auto bytes = [](int ranks, Size rounds) {
     Parameters parameters;
     for (int i = 0; i < 4; ++i) parameters.add({.name = "w", .rows = 1024, .cols = 256});
-    parameters.deal_out({.ranks = ranks});
+    parameters.deal_out({ShardMode::optimizer, 0, ranks});
     return GradientExchange::planned_bytes(parameters, rounds);
   };
   EXPECT_EQ(bytes(1, 1), 0);

@@ -13,7 +13,7 @@
 namespace quaver::test {
 
 // Every batch has tokens of its own, without pattern.
-class OwnText final : public TokenSource {
+class OwnText : public TokenSource {
  public:
   OwnText(std::uint64_t seed, std::uint64_t windows) : seed_(seed), windows_(windows) {}
 

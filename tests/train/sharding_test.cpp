@@ -1,0 +1,114 @@
+// Ranks that share out optimizer state, gradients and weights, as threads of one process. scripts/ranks-test compares
+// whole runs of processes.
+#include <mutex>
+
+#include "support/thread_ranks.h"
+
+#include "comm/agreement.h"
+#include "train/own_text.h"
+
+namespace quaver::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr ShardMode modes[] = {ShardMode::none, ShardMode::optimizer, ShardMode::gradients, ShardMode::weights};
+
+Config config_of(ShardMode mode) {
+  Config config = miniature_config("fp8-delayed");
+  config.train.accumulation = config.train.reduction_groups = 6;
+  config.train.shard = mode;
+  return config;
+}
+
+// A trainer on each of three ranks.
+void on_three(const Config& config, const std::function<void(Trainer&, Communicator&)>& work) {
+  ThreadRanks(3).run([&](Communicator& ranks) {
+    const auto engine = make_cpu_engine(1);
+    const TrainingData data = OwnTrainer::text(0);
+    Trainer trainer(
+        config, data, *engine, [](const std::string&) {}, ranks);
+    work(trainer, ranks);
+  });
+}
+
+TEST(Sharding, ChangesNoLossOfTrainingOrValidation) {
+  std::vector<double> want;
+  OwnTrainer alone(config_of(ShardMode::none));
+  for (int i = 0; i < 3; ++i) want.push_back(alone.trainer.step().loss);
+  want.push_back(*alone.trainer.evaluate(4));
+  for (const ShardMode mode : modes) {
+    on_three(config_of(mode), [&](Trainer& trainer, Communicator&) {
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(trainer.step().loss, want[static_cast<std::size_t>(i)]);
+      EXPECT_EQ(*trainer.evaluate(4), want[3]) << "4 batches on 3 ranks";
+    });
+  }
+}
+
+TEST(Sharding, EveryRankHasTheMemoryThatWasPlanned) {
+  const auto hardware = make_cpu_engine(1)->device().hardware();
+  for (const ShardMode mode : modes) {
+    on_three(config_of(mode), [&](Trainer& trainer, Communicator& ranks) {
+      const MemoryUse use = trainer.memory();
+      const MemoryPlan plan = plan_memory(trainer.config(), hardware, model_of, {mode, ranks.rank(), ranks.size()});
+      EXPECT_EQ(use.weights, plan.weights);
+      EXPECT_NEAR(static_cast<double>(use.optimizer), static_cast<double>(plan.optimizer), 8192) << "with statistics";
+      EXPECT_EQ(use.quantized_weights, plan.quantized_weights);
+      EXPECT_NEAR(static_cast<double>(use.gradients), static_cast<double>(plan.gradients), 16384);
+    });
+  }
+}
+
+TEST(Sharding, ARankWhoseWeightsDifferIsNamed) {
+  for (const ShardMode mode : modes) {
+    const auto check = [&](bool damaged) {
+      on_three(config_of(mode), [&](Trainer& trainer, Communicator& ranks) {
+        trainer.step();
+        Parameter& norm = trainer.model().parameters().find("norm.weight");  // every rank reads it
+        if (damaged && ranks.rank() == 2) norm.weight.f32()[3] = std::nextafter(norm.weight.f32()[3], 9.0F);
+        trainer.require_same_weights();
+      });
+    };
+    EXPECT_NO_THROW(check(false));
+    try {
+      check(true);
+      FAIL() << "nobody noticed";
+    } catch (const AgreedError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 2 has another checksum of the weights than rank 0"));
+    }
+  }
+}
+
+// Of a batch that cannot be read on one rank all of them hear, and their trainers are as they were before the step.
+TEST(Sharding, DataThatOneRankCannotReadFailsOnAll) {
+  class Unreadable final : public OwnText {
+   public:
+    using OwnText::OwnText;
+    void fill(std::uint64_t, Size, Size, std::int32_t*, std::int32_t*) const override {
+      throw Error("a disk is gone", "bring it back");
+    }
+  };
+  for (const ShardMode mode : modes) {
+    std::mutex counting;
+    int failures = 0;
+    ThreadRanks(3).run([&](Communicator& ranks) {
+      const auto engine = make_cpu_engine(1);
+      TrainingData data = OwnTrainer::text(0);
+      if (ranks.rank() == 1) data.train = std::make_unique<Unreadable>(1, 0);
+      Trainer trainer(
+          config_of(mode), data, *engine, [](const std::string&) {}, ranks);
+      try {
+        trainer.step();
+      } catch (const AgreedError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1: a disk is gone"));
+        EXPECT_EQ(trainer.steps_done(), 0);
+        const std::lock_guard lock(counting);
+        ++failures;
+      }
+    });
+    EXPECT_EQ(failures, 3);
+  }
+}
+
+}  // namespace
+}  // namespace quaver::test
