@@ -6,7 +6,8 @@ namespace quaver {
 
 namespace {
 
-constexpr Size wave_limit = Size{1} << 22;  // elements of a rank: 16 MiB from each of the others
+// Elements of a rank in a wave: 64 MiB in all, but no messages of less than 256 KiB.
+Size wave_limit(Size ranks) { return std::max(Size{1} << 16, (Size{1} << 24) / ranks / 64 * 64); }
 
 // One group alone is its own sum.
 bool has_sums(int ranks, Size rounds) { return ranks > 1 || rounds > 1; }
@@ -30,7 +31,7 @@ Elements elements_of(const Parameters& parameters, Size rounds) {
   } else {
     elements.sums = parameters.gradients().count() / place.ranks;
   }
-  if (place.ranks > 1) elements.received = place.ranks * std::min(wave_limit, elements.sums);
+  if (place.ranks > 1) elements.received = place.ranks * std::min(wave_limit(place.ranks), elements.sums);
   return elements;
 }
 
@@ -79,7 +80,7 @@ GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, Paramete
 void GradientExchange::share_equally(const View& gradients, float* sums) {
   const Size ranks = ranks_.size();
   for (Size first = 0; first < gradients.count();) {
-    const Size share = std::min(wave_limit, (gradients.count() - first) / ranks);
+    const Size share = std::min(wave_limit(ranks), (gradients.count() - first) / ranks);
     Wave& wave = lasting_.emplace_back();
     for (Size rank = 0; rank < ranks; ++rank) {
       float* sum = rank == ranks_.rank() ? sums : nullptr;
@@ -102,13 +103,14 @@ void GradientExchange::append(std::vector<Segment>& segments, const Segment& nex
 
 std::vector<GradientExchange::Wave> GradientExchange::waves_of(const std::vector<Parameter*>& parameters, int ranks) {
   std::vector<Wave> waves;
+  const Size limit = wave_limit(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     std::size_t wave = 0;
-    Size room = wave_limit;
+    Size room = limit;
     for (const Parameter* parameter : parameters) {
       if (parameter->owner != rank) continue;
       for (Size first = 0; first < padded(parameter->count());) {
-        if (room == 0) ++wave, room = wave_limit;
+        if (room == 0) ++wave, room = limit;
         if (wave == waves.size()) waves.push_back({std::vector<std::vector<Segment>>(static_cast<std::size_t>(ranks))});
         const Size count = std::min(room, padded(parameter->count()) - first);
         float* sum = parameter->gradient_sum.empty() ? nullptr : parameter->gradient_sum.f32() + first;
