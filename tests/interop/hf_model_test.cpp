@@ -52,13 +52,14 @@ struct Imported {
   SmallModel small;
 };
 
-class HfModels : public testing::TestWithParam<HfModel> {
+class HfModels : public testing::TestWithParam<NamedHfModel> {
  protected:
+  const HfModel model_ = GetParam().make();
   TemporaryFolder folder_;
 };
 
 TEST_P(HfModels, LogitsAgreeWithTheReference) {
-  write_hf_folder(folder_ / "model", GetParam());
+  write_hf_folder(folder_ / "model", model_);
   Imported model(folder_ / "model");
   std::vector<int> tokens;
   for (Size i = 0; i < sequence; ++i) tokens.push_back(static_cast<int>((i * 37 + 11) % model.small.config.vocab));
@@ -81,7 +82,7 @@ TEST_P(HfModels, LogitsAgreeWithTheReference) {
 
 // Along the gradient of each tensor the reference's loss rises as steeply as the gradient is long.
 TEST_P(HfModels, GradientsAgreeWithTheReference) {
-  write_hf_folder(folder_ / "model", GetParam());
+  write_hf_folder(folder_ / "model", model_);
   Imported model(folder_ / "model", Format::f32, 5);
   std::vector<int> tokens;
   for (Size i = 0; i < 6; ++i) tokens.push_back(static_cast<int>((i * 41 + 3) % model.small.config.vocab));
@@ -112,7 +113,7 @@ TEST_P(HfModels, GradientsAgreeWithTheReference) {
 TEST_P(HfModels, WeightsComeBackByteForByte) {
   for (const auto& [dtype, wanted] : {std::pair("F32", HfDtype::f32), std::pair("BF16", HfDtype::bf16)}) {
     const auto from = folder_ / (std::string("from-") + dtype);
-    write_hf_folder(from, GetParam(), dtype);
+    write_hf_folder(from, model_, dtype);
     const Imported model(from);
     const SafetensorsFile weights = model.save(folder_ / (std::string(dtype) + ".safetensors"));
     keep_hf_files(from, folder_ / "kept");
@@ -120,9 +121,9 @@ TEST_P(HfModels, WeightsComeBackByteForByte) {
     export_hf({.model = model.small.config, .weights = weights, .original = folder_ / "kept", .dtype = wanted}, to);
     EXPECT_TRUE(hf_contents(from) == hf_contents(to)) << dtype;
     const json config = json::parse(contents(to / "config.json"));
-    EXPECT_EQ(config.at("model_type"), GetParam().config.at("model_type"));
-    EXPECT_EQ(config.at("architectures"), GetParam().config.at("architectures"));
-    EXPECT_EQ(config.at("eos_token_id"), GetParam().config.at("eos_token_id")) << "other fields are kept";
+    EXPECT_EQ(config.at("model_type"), model_.config.at("model_type"));
+    EXPECT_EQ(config.at("architectures"), model_.config.at("architectures"));
+    EXPECT_EQ(config.at("eos_token_id"), model_.config.at("eos_token_id")) << "other fields are kept";
     EXPECT_EQ(config.at("torch_dtype"), wanted == HfDtype::f32 ? "float32" : "bfloat16");
     EXPECT_FALSE(config.contains("dtype") || config.contains("rope_parameters"));
     for (const char* name : {"generation_config.json", "tokenizer_config.json"}) {
@@ -133,7 +134,7 @@ TEST_P(HfModels, WeightsComeBackByteForByte) {
 
 // A BF16 folder trained with BF16 master weights loses nothing either.
 TEST_P(HfModels, Bf16MasterWeightsHoldBf16Exactly) {
-  write_hf_folder(folder_ / "from", GetParam(), "BF16");
+  write_hf_folder(folder_ / "from", model_, "BF16");
   const Imported model(folder_ / "from", Format::bf16);
   const SafetensorsFile weights = model.save(folder_ / "model.safetensors");
   export_hf({.model = model.small.config, .weights = weights, .original = {}, .dtype = HfDtype::bf16}, folder_ / "to");
@@ -142,9 +143,9 @@ TEST_P(HfModels, Bf16MasterWeightsHoldBf16Exactly) {
 
 // The config.json that is written describes the same model, with the original's fields or without.
 TEST_P(HfModels, ConfigComesBack) {
-  const std::string original = GetParam().config.dump();
+  const std::string original = model_.config.dump();
   const ModelConfig model = resolved(parse_hf_config(original, "original"));
-  const HfTensors& tensors = GetParam().tensors;
+  const HfTensors& tensors = model_.tensors;
   for (const std::string& kept : {original, std::string()}) {
     const ModelConfig again = resolved(parse_hf_config(render_hf_config(model, "float32", kept), "again"));
     EXPECT_EQ(again.context, model.context);
@@ -163,7 +164,7 @@ TEST_P(HfModels, ConfigComesBack) {
 }
 
 TEST_P(HfModels, F16AndShardsAreReadToo) {
-  write_hf_folder(folder_ / "half", GetParam(), "F16", 3);
+  write_hf_folder(folder_ / "half", model_, "F16", 3);
   const Imported model(folder_ / "half");
   const SafetensorsFile weights = model.save(folder_ / "model.safetensors");
   const HfExport what{.model = model.small.config, .weights = weights, .original = {}, .shard_bytes = 900'000};
@@ -181,12 +182,12 @@ TEST_P(HfModels, F16AndShardsAreReadToo) {
             4 * again.small.transformer->parameters().count());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, HfModels, testing::ValuesIn(all_hf_models()),
+INSTANTIATE_TEST_SUITE_P(Families, HfModels, testing::ValuesIn(hf_models),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 
 // For gtest's messages; within a namespace that it finds by the argument.
-inline void PrintTo(const HfModel& model, std::ostream* out) { *out << model.name; }
+inline void PrintTo(const NamedHfModel& model, std::ostream* out) { *out << model.name; }
 
 }  // namespace quaver::test

@@ -200,8 +200,19 @@ inline HfModel qwen3_model() {
                      {"rope_parameters", {{"rope_theta", 1000000.0}, {"rope_type", "default"}}}});
 }
 
+// A model that is made when a test needs it: listing the tests must not draw its weights.
+struct NamedHfModel {
+  const char* name;
+  HfModel (*make)();
+};
+inline constexpr NamedHfModel hf_models[] = {
+    {"gpt2", gpt2_model},       {"llama2", llama2_model}, {"llama3", llama3_model}, {"smollm2", smollm2_model},
+    {"mistral", mistral_model}, {"qwen2", qwen2_model},   {"qwen3", qwen3_model}};
+
 inline std::vector<HfModel> all_hf_models() {
-  return {gpt2_model(), llama2_model(), llama3_model(), smollm2_model(), mistral_model(), qwen2_model(), qwen3_model()};
+  std::vector<HfModel> all;
+  for (const NamedHfModel& model : hf_models) all.push_back(model.make());
+  return all;
 }
 
 // BF16 is cut off, not rounded: what a folder holds is whatever it was written with.
