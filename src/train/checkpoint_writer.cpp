@@ -68,26 +68,28 @@ void CheckpointWriter::save_to(CheckpointStore* store) {
   Communicator& ranks = trainer_.ranks();
   const auto step = static_cast<std::uint64_t>(trainer_.steps_done());
   const CheckpointContent saved = content();
+  const auto tell = [this](const CheckpointStore::Saved& done) {
+    for (const std::string& warning : done.warnings) log_.warn(warning);
+  };
+  if (ranks.is_alone()) return tell(store->save(step, saved));
   std::string folder;
   on_all_ranks(ranks, [&] {
     if (store != nullptr) folder = store->begin(step, saved).string();
   });
   folder = gathered(ranks, folder).front();
+  CheckpointDraft::Checksums checksums;
   try {
-    CheckpointDraft::Checksums checksums;
     on_all_ranks(ranks, [&] { checksums = CheckpointDraft(folder, saved).write(); });
-    checksums = combined(ranks, checksums);
-    on_all_ranks(ranks, [&] {
-      if (store == nullptr) return;
-      for (const std::string& warning : store->commit(step, saved, checksums).warnings) log_.warn(warning);
-    });
   } catch (const Error& error) {
     if (store == nullptr) throw;
     store->abandon(step);
     const Error told = store->not_saved(step, error);
-    if (ranks.is_alone()) throw told;
     throw AgreedError(told.what(), told.remedy());
   }
+  checksums = combined(ranks, checksums);
+  on_all_ranks(ranks, [&] {
+    if (store != nullptr) tell(store->commit(step, saved, checksums));
+  });
 }
 
 void CheckpointWriter::save() {
