@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <map>
 #include <queue>
+#include <set>
 
 namespace quaver {
 
@@ -28,31 +28,12 @@ double sent_of(std::span<const ParameterSize> parameters) {
   return sum_of(parameters, [](const ParameterSize& p) { return p.sent_bytes(); });
 }
 
-// What is gathered and given back at once: a block, or a parameter outside of the blocks.
-struct Units {
-  Size number = 0;
-  double largest_count = 0;
-  double largest_read = 0;  // bytes on a rank that reads it: rowwise and columnwise codes
-};
-
-Units units_of(std::span<const ParameterSize> parameters) {
-  struct Unit {
-    double count = 0;
-    double read = 0;
-  };
-  std::map<Size, Unit> units;
+// How many are gathered and given back one after the other: a block each, or a parameter outside of the blocks.
+Size units_of(std::span<const ParameterSize> parameters) {
+  std::set<Size> units;
   Size outside = -1;
-  for (const ParameterSize& parameter : parameters) {
-    Unit& unit = units[parameter.block >= 0 ? parameter.block : outside--];
-    unit.count += static_cast<double>(parameter.count);
-    unit.read += static_cast<double>(parameter.codes_bytes > 0 ? 2 * parameter.codes_bytes : parameter.master_bytes);
-  }
-  Units all{.number = static_cast<Size>(units.size())};
-  for (const auto& [block, unit] : units) {
-    all.largest_count = std::max(all.largest_count, unit.count);
-    all.largest_read = std::max(all.largest_read, unit.read);
-  }
-  return all;
+  for (const ParameterSize& parameter : parameters) units.insert(parameter.block >= 0 ? parameter.block : outside--);
+  return static_cast<Size>(units.size());
 }
 
 Size buckets_of(double bytes) { return std::max<Size>(1, static_cast<Size>(std::ceil(bytes / bucket_bytes))); }
@@ -106,8 +87,7 @@ class StageModel {
     if (stage_ != ShardMode::none) {
       share = input_.gradient_bytes * largest_share(input_.parameters, input_.cluster.gpus, ownership).count;
     }
-    return {Route::direct, to_others(all / ranks()), to_others(share),
-            shards_gradients() ? units_.number : buckets_of(all)};
+    return {Route::direct, to_others(all / ranks()), to_others(share), shards_gradients() ? units_ : buckets_of(all)};
   }
   // Their sums to all ranks, which only ranks that keep everything need.
   Transfer sums() const {
@@ -118,7 +98,7 @@ class StageModel {
   Transfer weights(Ownership ownership) const {
     const double all = sent_of(input_.parameters);
     const double share = largest_share(input_.parameters, input_.cluster.gpus, ownership).sent_bytes;
-    const Size calls = stage_ == ShardMode::weights ? units_.number : buckets_of(all);
+    const Size calls = stage_ == ShardMode::weights ? units_ : buckets_of(all);
     return {Route::direct, to_others(all / ranks()), to_others(share), calls};
   }
 
@@ -156,7 +136,7 @@ class StageModel {
 
   const ScalingInput& input_;
   ShardMode stage_;
-  Units units_;
+  Size units_;
 };
 
 std::string gib(Size bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30); }
