@@ -124,9 +124,12 @@ void Parameters::allocate(Engine& engine, Format matrices) {
   place_gradients(engine);
 }
 
+Format Parameters::master_format(const Parameter& parameter) const {
+  return parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
+}
+
 Size Parameters::weight_bytes_of(const Parameter& parameter) const {
-  const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
-  return parameter.count() * info(format).storage_bits / 8;
+  return parameter.count() * info(master_format(parameter)).storage_bits / 8;
 }
 
 // A rank that does not keep a weight needs it only where passes read it, and all the time only if they always do.
@@ -136,16 +139,15 @@ bool Parameters::weight_stays(const Parameter& parameter) const {
 }
 
 void Parameters::place_weights(Engine& engine) {
-  const auto stays = [this](const Parameter& parameter) { return weight_stays(parameter); };
   Size bytes = 0;
-  for (const Parameter& parameter : list_) bytes += stays(parameter) ? aligned(weight_bytes_of(parameter)) : 0;
+  for (const Parameter& parameter : list_) bytes += weight_stays(parameter) ? aligned(weight_bytes_of(parameter)) : 0;
   weights_ = engine.device().allocate(static_cast<std::size_t>(bytes));
   std::byte* next = weights_.get();
   for (Parameter& parameter : list_) {
-    const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : matrices_;
-    parameter.weight = {stays(parameter) ? next : nullptr, format, parameter.rows, parameter.cols};
+    const bool stays = weight_stays(parameter);
+    parameter.weight = {stays ? next : nullptr, master_format(parameter), parameter.rows, parameter.cols};
     parameter.master = parameter.kept ? parameter.weight : View{};
-    if (stays(parameter)) next += aligned(weight_bytes_of(parameter));
+    if (stays) next += aligned(weight_bytes_of(parameter));
   }
 }
 

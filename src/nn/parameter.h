@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -116,6 +115,7 @@ class Parameters {
   bool moves_by_section() const { return place_.has(ShardMode::weights); }
   bool is_own_codes(const Parameter& parameter) const;
   bool weight_stays(const Parameter& parameter) const;
+  Format master_format(const Parameter& parameter) const;
   Size weight_bytes_of(const Parameter& parameter) const;
   void place_weights(Engine& engine);
   void place_gradients(Engine& engine);

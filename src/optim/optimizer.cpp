@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 #include "comm/agreement.h"
 #include "precision/plan.h"
@@ -162,7 +163,6 @@ void Optimizer::read_squares(Engine& engine, const UseSquares& use) const {
 }
 
 void Optimizer::note_squares(Engine& engine, const std::function<bool(const Parameter&)>& part) {
-  if (noted_.size() == states_.size()) noted_.clear();
   GradientMeasure* measures = device_noted() + noted_.size();
   std::vector<View> gradients;
   std::vector<float> ratios;
@@ -178,7 +178,7 @@ void Optimizer::note_squares(Engine& engine, const std::function<bool(const Para
 
 void Optimizer::read_noted(Engine& engine, float unscale, const UseSquares& use) {
   engine.device().read(device_noted(), noted_.size() * sizeof(GradientMeasure),
-                       [use, unscale, noted = noted_](const std::byte* data) {
+                       [use, unscale, noted = std::exchange(noted_, {})](const std::byte* data) {
                          const auto* measures = reinterpret_cast<const GradientMeasure*>(data);
                          std::vector<double> squares(noted.size());
                          for (std::size_t i = 0; i < noted.size(); ++i) {

@@ -68,9 +68,10 @@ class Optimizer {
   void read_squares(Engine& engine, const UseSquares& use) const;
 
   // The same of this rank's gradients by themselves, which need not all be there at once: note_squares() for each part
-  // of the parameters, then read_noted().
+  // of the parameters, then read_noted(); forget_noted() where it does not come to that.
   void note_squares(Engine& engine, const std::function<bool(const Parameter&)>& part);
   void read_noted(Engine& engine, float unscale, const UseSquares& use);
+  void forget_noted() { noted_.clear(); }
 
   std::vector<OptimizerState>& states() { return states_; }
   Size planned_bytes() const;  // of the slots in engine memory

@@ -181,6 +181,7 @@ void Trainer::run_group(Size round, StepReport& report) {
 // Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
 // Weights are cast between steps: what was seen of them stays.
 void Trainer::abandon_step() {
+  optimizer_->forget_noted();
   engine_.wait_for_statistics(sites_);
   for (Site* site : sites_) {
     if (site->role != Role::w) site->seen = {};
