@@ -177,8 +177,9 @@ void Optimizer::note_squares(Engine& engine, const std::function<bool(const Para
 }
 
 void Optimizer::read_noted(Engine& engine, float unscale, const UseSquares& use) {
-  engine.device().read(device_noted(), noted_.size() * sizeof(GradientMeasure),
-                       [use, unscale, noted = std::exchange(noted_, {})](const std::byte* data) {
+  const std::vector<std::size_t> noted = std::exchange(noted_, {});
+  engine.device().read(device_noted(), noted.size() * sizeof(GradientMeasure),
+                       [use, unscale, noted](const std::byte* data) {
                          const auto* measures = reinterpret_cast<const GradientMeasure*>(data);
                          std::vector<double> squares(noted.size());
                          for (std::size_t i = 0; i < noted.size(); ++i) {

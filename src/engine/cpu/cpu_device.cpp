@@ -5,6 +5,7 @@
 #include <fstream>
 #include <new>
 #include <string>
+#include <vector>
 
 namespace quaver {
 
@@ -17,7 +18,12 @@ std::shared_ptr<std::byte> CpuDevice::allocate(std::size_t bytes) {
 
 void CpuDevice::upload(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
 
-void CpuDevice::read(const void* device, std::size_t, const Use& use) { use(static_cast<const std::byte*>(device)); }
+void CpuDevice::read(const void* device, std::size_t bytes, const Use& use) {
+  // A copy, as on a GPU: one that asked for too little must not find the rest behind it.
+  const auto* data = static_cast<const std::byte*>(device);
+  const std::vector<std::byte> copy(data, data + bytes);
+  use(copy.data());
+}
 
 void CpuDevice::time(const std::function<void()>& work, const UseSeconds& use) {
   const auto start = std::chrono::steady_clock::now();
