@@ -53,6 +53,19 @@ class Device {
   // device memory and the uploaded scales.
   virtual void replay(std::uint64_t key, const std::function<void()>& work) = 0;
 
+  // Calls work(), now or as late as somebody waits for it. Its operations and collectives run beside those that are
+  // enqueued after it, behind all that were enqueued before and behind what was put aside before. They may not need
+  // workspace. Returns their place: after wait_for(place), what is enqueued next runs behind them. What is replayed
+  // waits for what it puts aside.
+  using Place = std::size_t;
+  static constexpr Place nowhere = 0;
+  virtual Place aside(const std::function<void()>& work) {
+    work();
+    return nowhere;
+  }
+  virtual void wait_for(Place) {}
+  virtual void wait_for_aside() {}  // for all of it
+
   virtual std::size_t free_memory() const = 0;      // bytes that allocate() could still return
   virtual std::size_t workspace_bytes() const = 0;  // allocated by operations for themselves
 };

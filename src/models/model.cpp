@@ -28,7 +28,7 @@ std::uint64_t replay_key(const Step& step) {
   mix(static_cast<std::uint64_t>(step.pass));
   mix(static_cast<std::uint64_t>(step.casting.detail));
   mix(step.casting.observe ? 1 : 0);
-  mix(step.first_round ? 1 : 0);
+  mix(step.sections != nullptr ? step.sections->key() : 0);
   return key;
 }
 
@@ -44,6 +44,7 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
   const auto pass = [&] {
     if (step.sections != nullptr) step.sections->begin_pass();
     run(step, on_device, &variables->gradient_scale, loss_sum);
+    if (step.sections != nullptr) step.sections->end_pass();
   };
   const bool measures = step.sections != nullptr && step.casting.detail == Detail::full;
   if (step.pass == Pass::calibrate || measures) return pass();

@@ -356,6 +356,7 @@ void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> to
   forward(step, step.uploaded(tokens));
   step.use(head_section());
   head_->last_logits(step, logits);
+  if (step.sections != nullptr) step.sections->end_pass();
 }
 
 }  // namespace quaver

@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "quaver/error.h"
@@ -43,6 +44,8 @@ Size traveling_bytes(Parameter& parameter, Sharing sharing) {
                           info(spec.rows.format).storage_bits == 8;
   return transposes ? codes.columns_matrix().codes - memory_of(codes) : quantized_size(parameter, sharing);
 }
+
+void sort_by_owner(std::vector<Parameter*>& parameters) { std::ranges::stable_sort(parameters, {}, &Parameter::owner); }
 
 // High precision of the format that the weight has already.
 bool stores_uncast(const Site& site, Format master) {
@@ -87,14 +90,6 @@ Size Parameters::count() const {
   Size total = 0;
   for (const Parameter& parameter : list_) total += parameter.count();
   return total;
-}
-
-std::vector<Parameter*> Parameters::by_owner() {
-  std::vector<Parameter*> sorted;
-  for (Parameter& parameter : list_) sorted.push_back(&parameter);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Parameter* a, const Parameter* b) { return a->owner < b->owner; });
-  return sorted;
 }
 
 // The largest first, each to the rank that has the least so far.
@@ -155,27 +150,70 @@ bool Parameters::lasts(const Parameter& parameter) const {
   return !place_.has(ShardMode::gradients) || parameter.tied || parameter.kind == ParameterKind::vector;
 }
 
-// Those that last, one behind the other; then the memory that the sections' others share.
-void Parameters::place_gradients(Engine& engine) {
-  Size lasting = 0;
-  std::vector<Size> sections(static_cast<std::size_t>(section_ + 1));
-  for (const Parameter& parameter : list_) {
-    Size& part = lasts(parameter) ? lasting : sections[static_cast<std::size_t>(parameter.section)];
-    part += gradient_bytes_of(parameter);
+// From the last section on, as a backward pass goes.
+void Parameters::fill_buckets() {
+  const bool by_section = place_.has(ShardMode::gradients);
+  const Size share = by_section ? 1 : count() / 8;
+  std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(section_ + 1));
+  rest_ = {.first = SharedPiece::before_sections, .last = SharedPiece::before_sections};
+  for (Parameter& parameter : list_) {
+    const bool complete = !parameter.tied && parameter.kind != ParameterKind::vector;
+    (complete ? sections[static_cast<std::size_t>(parameter.section)] : rest_.parameters).push_back(&parameter);
   }
-  const Size granule = alignment * place_.ranks;
-  lasting = (lasting + granule - 1) / granule * granule;
-  shared_gradient_bytes_ = *std::max_element(sections.begin(), sections.end());
+  buckets_.clear();
+  Size room = 0;
+  for (Size section = section_; section >= 0; --section) {
+    if (room <= 0) {
+      buckets_.push_back({.last = section});
+      room = share;
+    }
+    Bucket& bucket = buckets_.back();
+    bucket.first = section;
+    for (Parameter* parameter : sections[static_cast<std::size_t>(section)]) {
+      bucket.parameters.push_back(parameter);
+      room -= parameter->count();
+    }
+    if (by_section) room = 0;
+  }
+  std::reverse(buckets_.begin(), buckets_.end());
+  bucket_of_.clear();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    bucket_of_.resize(static_cast<std::size_t>(buckets_[i].last + 1), static_cast<Size>(i));
+    sort_by_owner(buckets_[i].parameters);
+  }
+  sort_by_owner(rest_.parameters);
+}
+
+// Those that last, one bucket behind the other; then the memory that the sections' others share.
+void Parameters::place_gradients(Engine& engine) {
+  fill_buckets();
+  const bool shares = place_.has(ShardMode::gradients);
+  const auto size_of = [granule = alignment * place_.ranks](const Bucket& bucket) {
+    Size bytes = 0;
+    for (const Parameter* parameter : bucket.parameters) bytes += gradient_bytes_of(*parameter);
+    return (bytes + granule - 1) / granule * granule;
+  };
+  Size lasting = size_of(rest_);
+  std::array<Size, slots> shared{};
+  for (const Bucket& bucket : buckets_) {
+    Size& slot = shared[slot_of(bucket.first)];
+    shares ? slot = std::max(slot, size_of(bucket)) : lasting += size_of(bucket);
+  }
+  shared_gradient_bytes_ = shared[0] + shared[1];
   gradients_ = engine.device().allocate(static_cast<std::size_t>(lasting + shared_gradient_bytes_));
-  lasting_gradients_ = {gradients_.get(), Format::f32, 1, lasting / 4};
-  Size next = 0;
-  std::fill(sections.begin(), sections.end(), lasting);
-  for (Parameter* each : by_owner()) {
-    Parameter& parameter = *each;
-    Size& offset = lasts(parameter) ? next : sections[static_cast<std::size_t>(parameter.section)];
-    parameter.gradient = {gradients_.get() + offset, Format::f32, parameter.rows, parameter.cols};
-    parameter.gradient_sum = parameter.gradient;
-    offset += gradient_bytes_of(parameter);
+  const auto place = [&](Bucket& bucket, std::byte* memory) {
+    bucket.gradients = {memory, Format::f32, 1, size_of(bucket) / 4};
+    for (Parameter* parameter : bucket.parameters) {
+      parameter->gradient = {memory, Format::f32, parameter->rows, parameter->cols};
+      parameter->gradient_sum = parameter->gradient;
+      memory += gradient_bytes_of(*parameter);
+    }
+  };
+  place(rest_, gradients_.get());
+  std::byte* next = gradients_.get() + size_of(rest_);
+  for (Bucket& bucket : buckets_) {
+    place(bucket, shares && slot_of(bucket.first) != 0 ? next + shared[0] : next);
+    if (!shares) next += size_of(bucket);
   }
 }
 
@@ -219,7 +257,7 @@ void Parameters::place_codes(Engine& engine) {
   if (moves_by_section()) place_sections(engine);
 }
 
-// Embeddings and codes of a section, in memory that the sections share.
+// Embeddings and codes of a section, in memory that every other section shares.
 void Parameters::place_sections(Engine& engine) {
   std::vector<Size> ends(static_cast<std::size_t>(section_ + 1));
   const auto take = [&](Size section, Size bytes) {
@@ -237,11 +275,19 @@ void Parameters::place_sections(Engine& engine) {
   };
   const auto ignore = [](const Parameter&, Size) {};
   for_each_place(ignore, ignore);
-  reserve(engine, section_memory_, *std::max_element(ends.begin(), ends.end()));
-  std::byte* memory = section_memory_.memory.get();
-  for_each_place(
-      [&](Parameter& parameter, Size offset) { parameter.weight.data = memory + offset; },
-      [&](Parameter& parameter, Size offset) { parameter.quantized = laid_out(parameter, sharing_, memory + offset); });
+  std::array<Size, slots> sizes{};
+  for (Size section = 0; section <= section_; ++section) {
+    Size& size = sizes[slot_of(section)];
+    size = std::max(size, ends[static_cast<std::size_t>(section)]);
+  }
+  reserve(engine, section_memory_, sizes[0] + sizes[1]);
+  const auto at = [&](Size section, Size offset) {
+    return section_memory_.memory.get() + (slot_of(section) == 0 ? 0 : sizes[0]) + offset;
+  };
+  for_each_place([&](Parameter& parameter, Size offset) { parameter.weight.data = at(parameter.section, offset); },
+                 [&](Parameter& parameter, Size offset) {
+                   parameter.quantized = laid_out(parameter, sharing_, at(parameter.code_section, offset));
+                 });
 }
 
 void Parameters::cast(Parameter& parameter, Engine& engine, const Casting& casting) {
@@ -261,20 +307,18 @@ void Parameters::quantize_all(Engine& engine, const Casting& casting) {
 
 std::vector<SharedPiece> Parameters::shared_pieces() {
   std::vector<SharedPiece> pieces;
-  const bool moves = moves_by_section();
   for (Parameter& parameter : list_) {
     if (parameter.is_read_whole()) {
-      const bool stays = !moves || parameter.kind == ParameterKind::vector;
-      pieces.push_back({&parameter, stays ? SharedPiece::before_sections : parameter.section,
+      const bool anywhere = parameter.kind == ParameterKind::vector;
+      pieces.push_back({&parameter, anywhere ? SharedPiece::before_sections : parameter.section,
                         static_cast<std::byte*>(parameter.master.data), static_cast<std::byte*>(parameter.weight.data),
                         weight_bytes_of(parameter), weight_bytes_of(parameter)});
     }
     if (!parameter.quantized.valid() || parameter.quantized.is_own_codes()) continue;
     const Size travels = traveling_bytes(parameter, sharing_);
     const Size whole = quantized_size(parameter, sharing_);
-    pieces.push_back({&parameter, moves ? parameter.code_section : SharedPiece::before_sections,
-                      parameter.kept ? memory_of(parameter.cast_target()) : nullptr, memory_of(parameter.quantized),
-                      travels, whole, travels < whole});
+    pieces.push_back({&parameter, parameter.code_section, parameter.kept ? memory_of(parameter.cast_target()) : nullptr,
+                      memory_of(parameter.quantized), travels, whole, travels < whole});
   }
   return pieces;
 }

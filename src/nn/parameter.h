@@ -44,10 +44,19 @@ struct Parameter {
   QuantizedTensor& cast_target() { return kept_codes.valid() ? kept_codes : quantized; }
 };
 
+// Sections in a row. Their gradients leave together, when the backward pass is through with the first of them; where
+// weights stay, those of an update arrive together.
+struct Bucket {
+  Size first = 0;
+  Size last = 0;
+  std::vector<Parameter*> parameters = {};  // whose gradients are complete then, by owner
+  View gradients = {};  // where they last: theirs, with gaps of zeros; a multiple of 64 for each rank
+};
+
 // What the owner of a parameter has and the passes of all ranks read.
 struct SharedPiece {
   Parameter* parameter = nullptr;
-  Size section = 0;           // that reads it; before_sections: it stays where it is
+  Size section = 0;           // that reads it; before_sections: what it is read with may be anywhere
   std::byte* kept = nullptr;  // by the owner; null on other ranks
   std::byte* read = nullptr;  // by passes: the same memory where it is not moved for each section
   Size bytes = 0;             // that travel
@@ -69,10 +78,13 @@ class Parameters {
   const std::deque<Parameter>& all() const { return list_; }
   Parameter& find(const std::string& name);  // throws Error
   Size count() const;
-  std::vector<Parameter*> by_owner();  // in the order of their owners: as gradients lie in memory
 
-  // Those of all parameters that last, with gaps of zeros between them; a multiple of 64 for each rank.
-  View gradients() const { return lasting_gradients_; }
+  // In their order: all sections. Where gradients are not sharded a bucket is about an eighth of them, so that most
+  // owners have a part in it, else a section.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  Size bucket_of(Size section) const { return bucket_of_[static_cast<std::size_t>(section)]; }
+  // The other gradients, which are complete when the whole pass is: of vectors, and of a table that two sections share.
+  const Bucket& rest() const { return rest_; }
 
   // Names the owners, by size, so that each rank has about the same number of weights. Before allocate().
   void deal_out(const ShardPlace& place);
@@ -101,6 +113,11 @@ class Parameters {
   // Whether the gradient is there after the whole backward pass, not after its section's alone.
   bool lasts(const Parameter& parameter) const;
 
+  // Whether passes find a section's weights in memory that sections share: two of them in a row have places apart.
+  bool moves_by_section() const { return place_.has(ShardMode::weights); }
+  static constexpr std::size_t slots = 2;
+  static std::size_t slot_of(Size section) { return static_cast<std::size_t>(section) % slots; }
+
   Size weight_bytes() const;     // of what stays of master weights, embeddings and vectors
   Size master_bytes() const;     // of the master weights that are kept
   Size quantized_bytes() const;  // of codes and scales, and of the memory that sections share
@@ -112,12 +129,12 @@ class Parameters {
     Size bytes = 0;
   };
 
-  bool moves_by_section() const { return place_.has(ShardMode::weights); }
   bool is_own_codes(const Parameter& parameter) const;
   bool weight_stays(const Parameter& parameter) const;
   Format master_format(const Parameter& parameter) const;
   Size weight_bytes_of(const Parameter& parameter) const;
   void place_weights(Engine& engine);
+  void fill_buckets();
   void place_gradients(Engine& engine);
   void place_codes(Engine& engine);
   void place_sections(Engine& engine);
@@ -131,10 +148,12 @@ class Parameters {
   Sharing sharing_ = Sharing::where_exact;
   std::shared_ptr<std::byte> weights_;
   std::shared_ptr<std::byte> gradients_;
-  View lasting_gradients_;
+  std::vector<Bucket> buckets_;
+  std::vector<Size> bucket_of_;  // each section
+  Bucket rest_;
   Size shared_gradient_bytes_ = 0;  // of the memory that sections share
   std::vector<CodeStorage> codes_;  // one per parameter: those that GEMMs read, or those that are kept
-  CodeStorage section_memory_;      // of the section that runs, where weights are sharded
+  CodeStorage section_memory_;      // of the section that runs and the next, where weights are sharded
   std::size_t storage_moves_ = 0;
   std::shared_ptr<std::byte> one_;  // the float 1, for tensors that are their own codes
 };

@@ -21,14 +21,16 @@ struct StepVariables {
   float one = 1;  // the scale of tensors that are their own codes
 };
 
-// Where ranks share gradients or codes out: what they do while a pass runs, section by section.
+// What several ranks do while a pass runs, section by section.
 class SectionWork {
  public:
   virtual ~SectionWork() = default;
+  virtual std::uint64_t key() const = 0;  // identifies what it does in the next pass
   virtual void begin_pass() = 0;
   virtual void use(Size section) = 0;              // its weights are read from now on, and those of no other
   virtual void begin_gradients(Size section) = 0;  // they are added to from now on
-  virtual void end_gradients(Size section) = 0;    // they are complete
+  virtual void end_gradients(Size section) = 0;    // they are complete, but for those of vectors and shared tables
+  virtual void end_pass() = 0;
 };
 
 struct Step {
@@ -46,8 +48,7 @@ struct Step {
   float* one = nullptr;              // in engine memory: the scale of tensors that are their own codes
   std::uint32_t micro_step = 0;      // of the random streams
   std::uint64_t generation = 0;      // changes when a site's format does
-  SectionWork* sections = nullptr;   // null: every rank has all of its weights and gradients
-  bool first_round = true;           // of the step: gradients that ranks share out are not added to others yet
+  SectionWork* sections = nullptr;   // null: there is one rank
 
   Size tokens() const { return batch * sequence; }
 

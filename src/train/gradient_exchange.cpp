@@ -29,7 +29,8 @@ Elements elements_of(const Parameters& parameters, Size rounds) {
       if (parameter.owner == place.rank) elements.sums += padded(parameter.count());
     }
   } else {
-    elements.sums = parameters.gradients().count() / place.ranks;
+    elements.sums = parameters.rest().gradients.count() / place.ranks;
+    for (const Bucket& bucket : parameters.buckets()) elements.sums += bucket.gradients.count() / place.ranks;
   }
   if (place.ranks > 1) elements.received = place.ranks * std::min(wave_limit(place.ranks), elements.sums);
   return elements;
@@ -47,41 +48,37 @@ Size GradientExchange::planned_bytes(const Parameters& parameters, Size rounds) 
 }
 
 GradientExchange::GradientExchange(Engine& engine, Communicator& ranks, Parameters& parameters, Size rounds)
-    : engine_(engine), ranks_(ranks), gathers_(!ranks.is_alone() && !parameters.place().has(ShardMode::optimizer)) {
+    : engine_(engine),
+      ranks_(ranks),
+      rounds_(rounds),
+      gathers_(!ranks.is_alone() && !parameters.place().has(ShardMode::optimizer)) {
+  buckets_.resize(parameters.buckets().size());
   if (!has_sums(ranks.size(), rounds)) return;
   memory_ = engine.device().allocate(static_cast<std::size_t>(planned_bytes(parameters, rounds)));
-  if (gathers_) {
-    share_equally(parameters.gradients(), reinterpret_cast<float*>(memory_.get()));
-    return;
-  }
-  std::vector<Parameter*> lasting;
-  std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(parameters.section() + 1));
-  for (Parameter* parameter : parameters.by_owner()) {
-    (parameters.lasts(*parameter) ? lasting : sections[static_cast<std::size_t>(parameter->section)])
-        .push_back(parameter);
-  }
   auto* next = reinterpret_cast<float*>(memory_.get());
-  const auto place_sums = [&](const std::vector<Parameter*>& some) {
-    for (Parameter* parameter : some) {
-      parameter->gradient_sum = {};
-      if (parameter->owner != ranks.rank()) continue;
-      parameter->gradient_sum = {next, Format::f32, parameter->rows, parameter->cols};
-      next += padded(parameter->count());
-    }
-  };
-  place_sums(lasting);
-  for (const auto& section : sections) place_sums(section);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] = waves_of(parameters.buckets()[i], next);
+  rest_ = waves_of(parameters.rest(), next);
   received_ = next;
-  lasting_ = waves_of(lasting, ranks.size());
-  for (const auto& section : sections) sections_.push_back(waves_of(section, ranks.size()));
+}
+
+std::vector<GradientExchange::Wave> GradientExchange::waves_of(const Bucket& bucket, float*& sums) {
+  if (gathers_) return equal_shares(bucket.gradients, sums);
+  for (Parameter* parameter : bucket.parameters) {
+    parameter->gradient_sum = {};
+    if (parameter->owner != ranks_.rank()) continue;
+    parameter->gradient_sum = {sums, Format::f32, parameter->rows, parameter->cols};
+    sums += padded(parameter->count());
+  }
+  return shares_of_owners(bucket.parameters);
 }
 
 // Every rank of a wave has the same number of elements, one behind the other.
-void GradientExchange::share_equally(const View& gradients, float* sums) {
+std::vector<GradientExchange::Wave> GradientExchange::equal_shares(const View& gradients, float*& sums) const {
+  std::vector<Wave> waves;
   const Size ranks = ranks_.size();
   for (Size first = 0; first < gradients.count();) {
     const Size share = std::min(wave_limit(ranks), (gradients.count() - first) / ranks);
-    Wave& wave = lasting_.emplace_back();
+    Wave& wave = waves.emplace_back();
     for (Size rank = 0; rank < ranks; ++rank) {
       float* sum = rank == ranks_.rank() ? sums : nullptr;
       wave.of_rank.push_back({{gradients.f32() + first + rank * share, sum, share}});
@@ -89,7 +86,7 @@ void GradientExchange::share_equally(const View& gradients, float* sums) {
     sums += share;
     first += ranks * share;
   }
-  received_ = sums;
+  return waves;
 }
 
 // Gradients of an owner lie side by side, and so do their sums: most of a wave is one segment.
@@ -101,8 +98,10 @@ void GradientExchange::append(std::vector<Segment>& segments, const Segment& nex
   }
 }
 
-std::vector<GradientExchange::Wave> GradientExchange::waves_of(const std::vector<Parameter*>& parameters, int ranks) {
+std::vector<GradientExchange::Wave> GradientExchange::shares_of_owners(
+    const std::vector<Parameter*>& parameters) const {
   std::vector<Wave> waves;
+  const int ranks = ranks_.size();
   const Size limit = wave_limit(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     std::size_t wave = 0;
@@ -142,35 +141,45 @@ void GradientExchange::receive_parts(const Wave& wave) {
   ranks_.exchange(sent, received);
 }
 
-void GradientExchange::add(const std::vector<Wave>& waves, Size round) {
-  for (const Wave& wave : waves) {
-    const std::vector<Segment>& own = wave.of_rank[static_cast<std::size_t>(ranks_.rank())];
-    if (ranks_.is_alone()) {
-      for (const Segment& segment : own) {
-        engine_.run(SumInOrder{row_of(segment.gradient, segment.count), row_of(segment.sum, segment.count), round > 0});
-      }
-      continue;
-    }
-    float* parts = received_;
+void GradientExchange::add(const Wave& wave, Size round) {
+  const std::vector<Segment>& own = wave.of_rank[static_cast<std::size_t>(ranks_.rank())];
+  if (ranks_.is_alone()) {
     for (const Segment& segment : own) {
-      engine_.run(SumInOrder{row_of(segment.gradient, segment.count),
-                             row_of(parts + ranks_.rank() * segment.count, segment.count)});
-      parts += ranks_.size() * segment.count;
+      engine_.run(SumInOrder{row_of(segment.gradient, segment.count), row_of(segment.sum, segment.count), round > 0});
     }
-    receive_parts(wave);
-    parts = received_;
-    for (const Segment& segment : own) {
-      const View of_ranks{parts, Format::f32, ranks_.size(), segment.count};
-      engine_.run(SumInOrder{of_ranks, row_of(segment.sum, segment.count), round > 0});
-      parts += ranks_.size() * segment.count;
-    }
+    return;
+  }
+  float* parts = received_;
+  for (const Segment& segment : own) {
+    engine_.run(SumInOrder{row_of(segment.gradient, segment.count),
+                           row_of(parts + ranks_.rank() * segment.count, segment.count)});
+    parts += ranks_.size() * segment.count;
+  }
+  receive_parts(wave);
+  parts = received_;
+  for (const Segment& segment : own) {
+    const View of_ranks{parts, Format::f32, ranks_.size(), segment.count};
+    engine_.run(SumInOrder{of_ranks, row_of(segment.sum, segment.count), round > 0});
+    parts += ranks_.size() * segment.count;
   }
 }
 
-void GradientExchange::add(Size round) { add(lasting_, round); }
+void GradientExchange::add(const std::vector<Wave>& waves, Size round) {
+  for (const Wave& wave : waves) {
+    add(wave, round);
+    if (gathers_ && round + 1 == rounds_) gather(wave);
+  }
+}
 
-void GradientExchange::add_section(Size section, Size round) {
-  add(sections_[static_cast<std::size_t>(section)], round);
+Device::Place GradientExchange::add_bucket(Size bucket, Size round) {
+  return engine_.device().aside([this, bucket, round] { add(buckets_[static_cast<std::size_t>(bucket)], round); });
+}
+
+void GradientExchange::add_rest(Size round) { add(rest_, round); }
+
+void GradientExchange::add_all(Size round) {
+  for (const std::vector<Wave>& bucket : buckets_) add(bucket, round);
+  add_rest(round);
 }
 
 // What each rank has added up becomes the gradient on all of them.
@@ -178,11 +187,6 @@ void GradientExchange::gather(const Wave& wave) {
   const Segment& own = wave.of_rank[static_cast<std::size_t>(ranks_.rank())].front();
   engine_.run(SumInOrder{row_of(own.sum, own.count), row_of(own.gradient, own.count)});
   ranks_.all_gather(wave.of_rank.front().front().gradient, bytes_of(own.count));
-}
-
-void GradientExchange::finish() {
-  if (!gathers_) return;
-  for (const Wave& wave : lasting_) gather(wave);
 }
 
 }  // namespace quaver

@@ -113,11 +113,13 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
     gradient.resize(static_cast<std::size_t>(parameter.count()));
     engine.device().download(parameter.gradient.data, gradient.data(), gradient.size() * sizeof(float));
   };
-  context_.sections.take_gradients([&](Size section) {
+  context_.sections.plan(0, [&](Size bucket) {
     for (std::size_t i = 0; i < parameters.all().size(); ++i) {
       const Parameter& parameter = parameters.all()[i];
-      if (parameter.section == section && !parameters.lasts(parameter)) download(parameter, result.gradients[i]);
+      const bool leaves = !parameters.lasts(parameter) && parameters.bucket_of(parameter.section) == bucket;
+      if (leaves) download(parameter, result.gradients[i]);
     }
+    return Device::nowhere;
   });
   tally_.reset();
   parameters.clear_gradients(engine);
@@ -126,6 +128,7 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
   model.loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
+  context_.sections.plan(0, nullptr);
   tally_.end_group();
   engine.wait_for_statistics(context_.sites);
   result.loss = tally_.loss_sum() / static_cast<double>(step.tokens());

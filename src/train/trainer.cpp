@@ -96,14 +96,21 @@ Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<
 
 Trainer::~Trainer() = default;
 
-// Before a pass: what was cast or loaded since the last one gets to where passes read it.
-void Trainer::settle_weights() {
+// Before a step: what was cast or loaded since the last pass gets to where passes read it.
+void Trainer::settle_casts() {
   weights_.gather_casts();
   if (!std::exchange(calibrated_, true) && model_->is_unit_scaled()) calibrate();
 }
 
+// Before anything else that reads weights: those of the latest update too, which a step gathers as it goes.
+void Trainer::settle_weights() {
+  settle_casts();
+  weights_.gather();
+  sections_.plan(0, nullptr);
+}
+
 void Trainer::calibrate() {
-  sections_.take_gradients([](Size) {});
+  sections_.plan(0, nullptr);
   Step step = make_step(Pass::train);
   model_->calibrate_unit_factors(step);
   abandon_step();
@@ -129,15 +136,10 @@ void Trainer::micro_steps(StepReport& report) {
   for (Size round = 0; round < micro_batches_.rounds(); ++round) {
     if (round > 0) tally_.begin_group();
     model_->parameters().clear_gradients(engine_);
-    sections_.take_gradients([this, round, &report](Size section) {
-      if (report.sampled && round == 0 && ranks_.is_first()) note_squares(section);
-      exchange_->add_section(section, round);
-    });
     run_group(round, report);
     tally_.end_group();
-    exchange_->add(round);
+    ranks_.is_alone() ? exchange_->add_all(round) : exchange_->add_rest(round);
   }
-  exchange_->finish();
   rethrow_failed_read();
 }
 
@@ -171,11 +173,22 @@ void Trainer::run_group(Size round, StepReport& report) {
     Step step = make_step(Pass::train);
     step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
-    step.first_round = round == 0;
     step.max_logit = tally_.device_max_logit();
+    const bool leave = !ranks_.is_alone() && i + 1 == micro_batches_.per_group();
+    plan_pass(round, leave, sampled);
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
-    if (sampled) look_closely();
+    if (sampled) look_closely(leave);
   }
+}
+
+// The group's last pass sends its gradients to their owners while it runs.
+void Trainer::plan_pass(Size round, bool leave, bool sampled) {
+  if (!leave) return sections_.plan(0, nullptr);
+  const bool last = round + 1 == micro_batches_.rounds();
+  sections_.plan(1 + (round == 0 ? 1 : 0) + (last ? 2 : 0), [this, round, sampled](Size bucket) {
+    if (sampled) note_squares(bucket);
+    return exchange_->add_bucket(bucket, round);
+  });
 }
 
 // Forgets what the casts of some micro-batches saw, so that a checkpoint of this moment is one of the step before.
@@ -188,23 +201,25 @@ void Trainer::abandon_step() {
   }
 }
 
-// After the first micro-batch of a sampled step: full statistics of its casts, and its gradients' norms.
-void Trainer::look_closely() {
+// After the first micro-batch of a sampled step: full statistics of its casts, and its gradients' norms. Those of
+// buckets were noted before they left.
+void Trainer::look_closely(bool left) {
   engine_.peek_statistics(sites_, [this] { book_.take_samples(); });
   noise_.take_first({});
   if (config_.train.accumulation < 2) return;
-  const Parameters& parameters = model_->parameters();
-  optimizer_->note_squares(engine_, [&](const Parameter& parameter) { return parameters.lasts(parameter); });
+  const auto& rest = model_->parameters().rest().parameters;
+  optimizer_->note_squares(
+      engine_, [&](const Parameter& parameter) { return !left || std::ranges::find(rest, &parameter) != rest.end(); });
   optimizer_->read_noted(engine_, 1.0F / loss_scale_.value(),
                          [this](std::vector<double> squares) { noise_.take_first(std::move(squares)); });
 }
 
-// Of a section's gradients, which are not there any more when the micro-batch is done.
-void Trainer::note_squares(Size section) {
-  const Parameters& parameters = model_->parameters();
-  optimizer_->note_squares(engine_, [&](const Parameter& parameter) {
-    return parameter.section == section && !parameters.lasts(parameter);
-  });
+// Of a bucket's gradients, which may not be there any more when the micro-batch is done.
+void Trainer::note_squares(Size bucket) {
+  if (config_.train.accumulation < 2) return;
+  const auto& noted = model_->parameters().buckets()[static_cast<std::size_t>(bucket)].parameters;
+  optimizer_->note_squares(
+      engine_, [&](const Parameter& parameter) { return std::ranges::find(noted, &parameter) != noted.end(); });
 }
 
 // The whole step is enqueued and waited for once, where the engine computes the next scales itself: whether the
@@ -212,7 +227,7 @@ void Trainer::note_squares(Size section) {
 StepReport Trainer::step() {
   const auto start = Clock::now();
   precision_.switch_recipe_when_due();
-  settle_weights();
+  settle_casts();
   StepReport report;
   report.sampled = is_sampled(step_);
   report.loss_scale = loss_scale_.value();
@@ -273,7 +288,7 @@ void Trainer::update_weights(double learning_rate, double decay) {
   last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
   const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
   optimizer_->update(engine_, {.step = step_, .learning_rate = learning_rate, .decay = decay, .casting = &weights});
-  weights_.gather();
+  weights_.note_update();
 }
 
 // The weights did not move, but were cast: once more as they were before, and nobody saw it.

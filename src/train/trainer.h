@@ -181,9 +181,11 @@ class Trainer {
   void share_findings(const StepReport& report);
   void finish_step(StepReport& report);
   void abandon_step();
-  void look_closely();
-  void note_squares(Size section);
+  void plan_pass(Size round, bool leave, bool sampled);
+  void look_closely(bool left);
+  void note_squares(Size bucket);
   void calibrate();
+  void settle_casts();
   void settle_weights();
   std::vector<const Site*> sites_of_loss_scale() const;
   bool loss_scale_overflowed() const;

@@ -12,7 +12,7 @@ Step TrainingContext::make_step(Pass pass) const {
   made.accumulators = accumulators_for(config.precision.accumulator, engine);
   made.z_loss = pass == Pass::train ? static_cast<float>(config.train.z_loss) : 0.0F;
   made.generation = memory.generation();
-  if (model.parameters().place().has(ShardMode::gradients)) made.sections = &sections;
+  if (model.parameters().place().ranks > 1) made.sections = &sections;
   return made;
 }
 

@@ -27,19 +27,36 @@ void WeightGather::cast(std::span<Parameter* const> some, const Casting& casting
   cast_ = cast_ || !some.empty();
 }
 
+void WeightGather::note_update() { due_ = is_sharded(); }
+
 void WeightGather::gather() {
-  if (is_sharded()) gather_section(SharedPiece::before_sections);
+  if (!take_due()) return;
+  gather_sections(SharedPiece::before_sections,
+                  parameters_.moves_by_section() ? SharedPiece::before_sections : parameters_.section());
 }
 
 void WeightGather::gather_casts() {
   if (!std::exchange(cast_, false) || !is_sharded()) return;
+  due_ = true;
   gather();
   share_statistics();
 }
 
-void WeightGather::gather_section(Size section) {
+// What is read anywhere comes with the first bucket.
+std::vector<Device::Place> WeightGather::gather_aside() {
+  std::vector<Device::Place> arrivals;
+  for (const Bucket& bucket : parameters_.buckets()) {
+    const Size first = bucket.first == 0 ? SharedPiece::before_sections : bucket.first;
+    arrivals.push_back(engine_.device().aside([this, first, last = bucket.last] { gather_sections(first, last); }));
+  }
+  return arrivals;
+}
+
+void WeightGather::gather_section(Size section) { gather_sections(section, section); }
+
+void WeightGather::gather_sections(Size first, Size last) {
   std::vector<SharedPiece> pieces = parameters_.shared_pieces();
-  std::erase_if(pieces, [&](const SharedPiece& piece) { return piece.section != section; });
+  std::erase_if(pieces, [&](const SharedPiece& piece) { return piece.section < first || piece.section > last; });
   send(pieces);
 }
 
@@ -100,7 +117,8 @@ std::uint32_t WeightGather::checksum() {
     }
   }
   for (const SharedPiece& piece : parameters_.shared_pieces()) {
-    if (piece.section == SharedPiece::before_sections) add(piece.read, piece.bytes);
+    const bool stays = piece.section == SharedPiece::before_sections || !parameters_.moves_by_section();
+    if (stays) add(piece.read, piece.bytes);
   }
   return sum;
 }

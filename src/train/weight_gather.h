@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -20,10 +21,17 @@ class WeightGather {
   void cast(const Casting& casting);
   void cast(std::span<Parameter* const> some, const Casting& casting);
 
-  // Collective, after casts or an update: enqueues and returns. gather_casts: where there were any, with what they saw.
+  // The owners have updated the weights, which have to be gathered.
+  void note_update();
+  bool take_due() { return std::exchange(due_, false); }  // whoever asks gathers them
+
+  // Collective; they enqueue and return. gather: all that stays where it is, if it is due. gather_casts: the same where
+  // there were casts, with what they saw.
   void gather();
   void gather_casts();
-  // The weights of a section, where they are moved for each; enqueues and returns.
+  // The same while a pass runs, which waits for what it needs: bucket by bucket, put aside.
+  std::vector<Device::Place> gather_aside();
+  // The weights of a section, where they are moved for each.
   void gather_section(Size section);
   // What the owners' casts saw is what every rank's saw: waits for the device.
   void share_statistics();
@@ -32,6 +40,7 @@ class WeightGather {
   std::uint32_t checksum();
 
  private:
+  void gather_sections(Size first, Size last);
   void send(std::span<const SharedPiece> pieces);
   bool is_sharded() const { return parameters_.place().has(ShardMode::optimizer); }
 
@@ -39,6 +48,7 @@ class WeightGather {
   Communicator& ranks_;
   Parameters& parameters_;
   bool cast_ = false;  // since they were gathered
+  bool due_ = false;
 };
 
 }  // namespace quaver

@@ -96,9 +96,8 @@ TEST(GradientExchange, AddsGroupsInTheirOrder) {
   const float groups[3][2] = {{1, large}, {large, -large}, {-large, 1}};
   for (Size round = 0; round < 3; ++round) {
     std::copy_n(groups[round], 2, parameters.all()[0].gradient.f32());
-    exchange.add(round);
+    exchange.add_all(round);
   }
-  exchange.finish();
   EXPECT_EQ(parameters.all()[0].gradient_sum.f32()[0], 0);
   EXPECT_EQ(parameters.all()[0].gradient_sum.f32()[1], 1);
 }

@@ -2,6 +2,7 @@
 // whole runs of processes.
 #include <mutex>
 
+#include "support/late_engine.h"
 #include "support/thread_ranks.h"
 
 #include "comm/agreement.h"
@@ -45,6 +46,38 @@ TEST(Sharding, ChangesNoLossOfTrainingOrValidation) {
   }
 }
 
+// Gradients leave and weights arrive while a pass runs: nobody may touch them before it is waited for.
+TEST(Sharding, WaitsForWhatIsPutAside) {
+  for (const Size groups : {Size{6}, Size{3}}) {
+    for (const ShardMode mode : modes) {
+      if (groups < 6 && mode >= ShardMode::gradients) continue;  // they take a group per micro-batch
+      Config config = config_of(mode);
+      config.train.reduction_groups = groups;
+      config.train.statistics_every = 2;
+      Config by_itself = config;
+      by_itself.train.shard = ShardMode::none;
+      OwnTrainer alone(by_itself);
+      std::vector<StepReport> want;
+      for (int i = 0; i < 4; ++i) want.push_back(alone.trainer.step());
+      const double validation = *alone.trainer.evaluate(4);
+      ThreadRanks(3).run([&](Communicator& ranks) {
+        LateEngine engine;
+        const TrainingData data = OwnTrainer::text(0);
+        Trainer trainer(
+            config, data, engine, [](const std::string&) {}, ranks);
+        for (const StepReport& step : want) {
+          const StepReport report = trainer.step();
+          EXPECT_EQ(report.loss, step.loss);
+          EXPECT_EQ(report.gradient_norm, step.gradient_norm);
+          if (report.sampled) EXPECT_EQ(report.gradient_snr, step.gradient_snr);
+        }
+        EXPECT_EQ(*trainer.evaluate(4), validation);
+        EXPECT_GE(engine.device().most(), 2U) << "nothing waited beside a pass";
+      });
+    }
+  }
+}
+
 TEST(Sharding, EveryRankHasTheMemoryThatWasPlanned) {
   const auto hardware = make_cpu_engine(1)->device().hardware();
   for (const ShardMode mode : modes) {
@@ -64,6 +97,7 @@ TEST(Sharding, ARankWhoseWeightsDifferIsNamed) {
     const auto check = [&](bool damaged) {
       on_three(config_of(mode), [&](Trainer& trainer, Communicator& ranks) {
         trainer.step();
+        trainer.evaluate(1);                                                 // the weights are where passes read them
         Parameter& norm = trainer.model().parameters().find("norm.weight");  // every rank reads it
         if (damaged && ranks.rank() == 2) norm.weight.f32()[3] = std::nextafter(norm.weight.f32()[3], 9.0F);
         trainer.require_same_weights();

@@ -22,7 +22,6 @@ class NcclCommunicator final : public Communicator {
     }
     check(cudaSetDevice(options.device), "choosing the GPU");
     check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
-    stream_ = own_stream_;
     nccl_.check(nccl_.init_rank(&ranks_, size_, id_of(options), rank_), "connecting the ranks");
     names_ = rank_names(*this);
   }
@@ -37,36 +36,36 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
-  void attach(Device& device) override {
-    auto* gpu = dynamic_cast<StreamDevice*>(&device);
-    stream_ = gpu != nullptr ? gpu->stream() : own_stream_;
-  }
+  void attach(Device& device) override { device_ = dynamic_cast<StreamDevice*>(&device); }
 
   void exchange(std::span<const Message> sent, std::span<const Message> received) override {
+    const cudaStream_t stream = device_stream();
     nccl_.check(nccl_.group_start(), "an exchange");
     for (const Message& message : sent) {
-      nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
+      nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
                   "sending");
     }
     for (const Message& message : received) {
-      nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream_),
+      nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
                   "receiving");
     }
     nccl_.check(nccl_.group_end(), "an exchange");
   }
 
-  void all_gather(void* all, std::size_t bytes) override { gather(all, bytes, stream_); }
+  void all_gather(void* all, std::size_t bytes) override { gather(all, bytes, device_stream()); }
 
   void all_gather_host(void* all, std::size_t bytes) override {
     if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
-    const std::size_t total = bytes * static_cast<std::size_t>(size_);
-    reserve(total);
-    const std::size_t mine = bytes * static_cast<std::size_t>(rank_);
-    check(cudaMemcpyAsync(scratch_ + mine, static_cast<std::byte*>(all) + mine, bytes, cudaMemcpyHostToDevice,
-                          own_stream_),
+    const auto ranks = static_cast<std::size_t>(size_);
+    const auto rank = static_cast<std::size_t>(rank_);
+    const std::size_t apart = (bytes + 15) / 16 * 16;  // NCCL reads whole words, beyond the last byte
+    reserve(apart * ranks);
+    check(cudaMemcpyAsync(scratch_ + apart * rank, static_cast<std::byte*>(all) + bytes * rank, bytes,
+                          cudaMemcpyHostToDevice, own_stream_),
           "copying to the GPU");
-    gather(scratch_, bytes, own_stream_);
-    check(cudaMemcpyAsync(all, scratch_, total, cudaMemcpyDeviceToHost, own_stream_), "copying from the GPU");
+    gather(scratch_, apart, own_stream_);
+    check(cudaMemcpy2DAsync(all, bytes, scratch_, apart, bytes, ranks, cudaMemcpyDeviceToHost, own_stream_),
+          "copying from the GPU");
     check(cudaStreamSynchronize(own_stream_), "waiting for the other ranks");
   }
 
@@ -92,6 +91,9 @@ class NcclCommunicator final : public Communicator {
     return ids[0];
   }
 
+  // Where the attached device enqueues at the moment.
+  cudaStream_t device_stream() const { return device_ != nullptr ? device_->stream() : own_stream_; }
+
   void gather(void* all, std::size_t bytes, cudaStream_t stream) {
     const auto* mine = static_cast<const std::byte*>(all) + bytes * static_cast<std::size_t>(rank_);
     nccl_.check(nccl_.all_gather(mine, all, bytes, NcclLibrary::bytes_type, ranks_, stream), "gathering");
@@ -110,7 +112,7 @@ class NcclCommunicator final : public Communicator {
   Communicator* hosts_;  // null: none
   NcclComm ranks_ = nullptr;
   cudaStream_t own_stream_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  StreamDevice* device_ = nullptr;
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::vector<std::string> names_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "engine/cuda/workspace_sizes.h"
 
@@ -31,7 +32,9 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
+  // Where operations are enqueued: its own stream, but for what is put aside (side_stream.h).
   cudaStream_t stream() const { return stream_; }
+  cudaStream_t switch_stream(cudaStream_t stream) { return std::exchange(stream_, stream); }  // returns the last one
   int multiprocessors() const { return multiprocessors_; }
   int architecture() const { return architecture_; }  // 90 for Hopper
   const std::string& name() const { return name_; }

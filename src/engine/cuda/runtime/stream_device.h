@@ -1,4 +1,5 @@
-// A GPU as a device: one stream, on which transfers, graphs and operations follow each other.
+// A GPU as a device: a stream on which transfers, graphs and operations follow each other, and one for what runs beside
+// them.
 #pragma once
 
 #include <deque>
@@ -6,6 +7,7 @@
 
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/cuda/runtime/graph_cache.h"
+#include "engine/cuda/runtime/side_stream.h"
 #include "engine/cuda/runtime/uploads.h"
 #include "engine/device.h"
 
@@ -13,7 +15,7 @@ namespace quaver::cuda {
 
 class StreamDevice final : public Device {
  public:
-  explicit StreamDevice(Gpu& gpu) : gpu_(gpu), uploads_(gpu), graphs_(gpu) {}
+  explicit StreamDevice(Gpu& gpu) : gpu_(gpu), side_(gpu), uploads_(gpu), graphs_(gpu) {}
   ~StreamDevice() override;
   StreamDevice(const StreamDevice&) = delete;
   StreamDevice& operator=(const StreamDevice&) = delete;
@@ -27,7 +29,14 @@ class StreamDevice final : public Device {
   void time(const std::function<void()>& work, const UseSeconds& use) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void synchronize() override;
-  void replay(std::uint64_t key, const std::function<void()>& work) override { graphs_.replay(key, work); }
+  // What was put aside before is none of the graph's.
+  void replay(std::uint64_t key, const std::function<void()>& work) override {
+    side_.wait_for_all();
+    graphs_.replay(key, work);
+  }
+  Place aside(const std::function<void()>& work) override { return side_.run(work); }
+  void wait_for(Place place) override { side_.wait_for(place); }
+  void wait_for_aside() override { side_.wait_for_all(); }
   std::size_t free_memory() const override;
   std::size_t workspace_bytes() const override { return gpu_.workspace_bytes(); }
 
@@ -42,6 +51,7 @@ class StreamDevice final : public Device {
   cudaEvent_t recorded_event();
 
   Gpu& gpu_;
+  SideStream side_;
   Uploads uploads_;
   GraphCache graphs_;
   std::vector<Buffer> buffers_;
