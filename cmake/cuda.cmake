@@ -37,3 +37,12 @@ target_link_options(quaver_cuda PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(quaver_cuda PROPERTIES OUTPUT_NAME quaver_cuda PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 install(TARGETS quaver_cuda LIBRARY DESTINATION lib)  # where the program looks, from bin/
 add_dependencies(program quaver_cuda)
+
+# Records the kernels of any program: for benchmarks.
+if(QUAVER_BENCHMARKS AND TARGET CUDA::cupti)
+  add_library(kernel_trace MODULE ${PROJECT_SOURCE_DIR}/bench/cuda/kernel_trace.cpp)
+  target_compile_features(kernel_trace PRIVATE cxx_std_20)
+  target_compile_options(kernel_trace PRIVATE -Wall -Wextra -fvisibility=hidden)
+  target_link_libraries(kernel_trace PRIVATE CUDA::cupti)
+  set_target_properties(kernel_trace PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endif()

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <iostream>
 #include <netinet/in.h>
+#include <optional>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
@@ -27,9 +28,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
-constexpr std::chrono::seconds time_to_end{20};  // once a rank has failed: the others may wait for it in a collective
+constexpr std::chrono::seconds time_to_end{20};   // once a rank has failed: the others may wait for it in a collective
+constexpr std::chrono::seconds longest_stop{30};  // of a rank: the others wait for it
 constexpr int interrupted_status = 130;
 constexpr std::chrono::milliseconds between_looks{20};
 
@@ -58,6 +61,7 @@ struct Child {
   std::string name;
   int status = -1;  // exit status, or 128 + the signal's number; −1: still running
   bool killed = false;
+  std::optional<Clock::time_point> stopped = {};  // since when
 
   bool runs() const { return status < 0; }
 };
@@ -80,7 +84,10 @@ Child start(const Words& words, const Words& environment, const std::string& nam
 void look_after(std::vector<Child>& children) {
   for (Child& child : children) {
     int raw = 0;
-    if (!child.runs() || ::waitpid(child.pid, &raw, WNOHANG) != child.pid) continue;
+    if (!child.runs() || ::waitpid(child.pid, &raw, WNOHANG | WUNTRACED | WCONTINUED) != child.pid) continue;
+    child.stopped.reset();
+    if (WIFSTOPPED(raw)) child.stopped = Clock::now();
+    if (WIFSTOPPED(raw) || WIFCONTINUED(raw)) continue;
     child.killed = WIFSIGNALED(raw);
     child.status = child.killed ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
   }
@@ -92,13 +99,26 @@ void send_to(const std::vector<Child>& children, int number) {
   }
 }
 
+// A rank that was stopped, by a debugger or a scheduler, is not noticed by the others. Ends it, and says so.
+void end_stopped(const std::vector<Child>& children) {
+  for (const Child& child : children) {
+    if (!child.runs() || !child.stopped || Clock::now() - *child.stopped < longest_stop) continue;
+    std::cerr << fmt::format(
+        "quaver: {} has been stopped for {} seconds: all ranks end\n  → `quaver train --resume` goes on from the last "
+        "checkpoint\n",
+        child.name, longest_stop.count());
+    ::kill(-child.pid, SIGKILL);
+  }
+}
+
 // Waits for all of them; one that fails ends the others. Those that were interrupted end by themselves, the first rank
 // when its checkpoint is written. Returns the status of the first that did not end well, or 0.
 int wait_for(std::vector<Child>& children, int stop_signal) {
   int status = 0;
-  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  Clock::time_point deadline = Clock::time_point::max();
   while (true) {
     look_after(children);
+    end_stopped(children);
     const auto runs = [](const Child& child) { return child.runs(); };
     for (const Child& child : children) {
       if (child.runs() || child.status == 0 || (status != 0 && status != interrupted_status)) continue;
@@ -108,11 +128,11 @@ int wait_for(std::vector<Child>& children, int stop_signal) {
         std::cerr << fmt::format("quaver: {} was ended by signal {}\n", child.name, child.status - 128);
       }
       send_to(children, SIGTERM);
-      deadline = std::chrono::steady_clock::now() + time_to_end;
+      deadline = Clock::now() + time_to_end;
     }
     if (std::none_of(children.begin(), children.end(), runs)) return status;
     if (signal_to_pass.exchange(0) != 0) send_to(children, stop_signal);
-    if (std::chrono::steady_clock::now() > deadline) send_to(children, SIGKILL);
+    if (Clock::now() > deadline) send_to(children, SIGKILL);
     std::this_thread::sleep_for(between_looks);
   }
 }

@@ -7,9 +7,20 @@
 
 namespace quaver {
 
+namespace {
+
+constexpr std::size_t longest_text = std::size_t{1} << 28;  // a run's config, data hashes and tuning have a few MB
+
+}  // namespace
+
 std::vector<std::string> gathered(Communicator& ranks, const std::string& mine) {
   const std::vector<std::size_t> sizes = gathered(ranks, mine.size());
-  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
+  const auto longest_rank = std::max_element(sizes.begin(), sizes.end());
+  const std::size_t longest = *longest_rank;
+  if (longest > longest_text) {
+    throw Error(fmt::format("rank {} says that it has a text of {} bytes", longest_rank - sizes.begin(), longest),
+                "its memory or its connection is faulty: start the ranks without that machine");
+  }
   std::vector<char> padded(mine.begin(), mine.end());
   padded.resize(longest);
   const std::vector<char> all = gathered(ranks, padded);

@@ -40,11 +40,19 @@ class Communicator {
 
   // Device memory. Every message to a rank is received there by one from this rank, of the same size and in the same
   // order; none goes to the rank itself.
-  virtual void exchange(std::span<const Message> sent, std::span<const Message> received) = 0;
+  void exchange(std::span<const Message> sent, std::span<const Message> received) {
+    for (const Message& message : sent) sent_bytes_ += message.bytes;
+    move(sent, received);
+  }
   // `all` has `bytes` of each rank, in the order of the ranks: each has filled in its own and gets those of the others.
-  virtual void all_gather(void* all, std::size_t bytes) = 0;
+  void all_gather(void* all, std::size_t bytes) {
+    sent_bytes_ += bytes * static_cast<std::size_t>(size() - 1);
+    gather(all, bytes);
+  }
+  // Of device memory, by this rank and so far; what a graph sends when it is replayed is not counted.
+  std::size_t sent_bytes() const { return sent_bytes_; }
 
-  // The same in host memory.
+  // all_gather in host memory.
   virtual void all_gather_host(void* all, std::size_t bytes) = 0;
 
   // Ends every rank, wherever it is.
@@ -52,6 +60,12 @@ class Communicator {
 
   bool is_first() const { return rank() == 0; }
   bool is_alone() const { return size() == 1; }
+
+ private:
+  virtual void move(std::span<const Message> sent, std::span<const Message> received) = 0;
+  virtual void gather(void* all, std::size_t bytes) = 0;
+
+  std::size_t sent_bytes_ = 0;
 };
 
 // A process by itself.

@@ -318,7 +318,7 @@ std::vector<SharedPiece> Parameters::shared_pieces() {
     const Size travels = traveling_bytes(parameter, sharing_);
     const Size whole = quantized_size(parameter, sharing_);
     pieces.push_back({&parameter, parameter.code_section, parameter.kept ? memory_of(parameter.cast_target()) : nullptr,
-                      memory_of(parameter.quantized), travels, whole, travels < whole});
+                      memory_of(parameter.quantized), travels, whole, true, travels < whole});
   }
   return pieces;
 }

@@ -61,6 +61,7 @@ struct SharedPiece {
   std::byte* read = nullptr;  // by passes: the same memory where it is not moved for each section
   Size bytes = 0;             // that travel
   Size copied = 0;            // from the one to the other, on the owner
+  bool is_codes = false;      // with their scales; else in the master's format
   bool transposes = false;    // then the columnwise codes have to be made from the rowwise ones, which alone travel
 
   static constexpr Size before_sections = -1;

@@ -126,7 +126,7 @@ nlohmann::ordered_json stage_json(const StageEstimate& stage, const ScalingEstim
       {"memory_bytes", stage.needed},
       {"fits", !estimate.available || stage.needed <= *estimate.available},
       {"sent_bytes", {{"gradients", scaling.gradients_sent}, {"weights", scaling.weights_sent}}},
-      {"exchange_seconds", scaling.whole.now}};
+      {"exchange_seconds", scaling.whole.apart}};
   if (!input.rank_seconds) return json;
   const auto add = [&](const char* key, double exposed) {
     const double seconds = *input.rank_seconds + exposed;
@@ -134,9 +134,9 @@ nlohmann::ordered_json stage_json(const StageEstimate& stage, const ScalingEstim
                  {"tokens_per_second", static_cast<double>(input.tokens_per_step) / seconds},
                  {"efficiency", efficiency(*input.rank_seconds, exposed)}};
   };
-  add("without_overlap", scaling.whole.now);
+  add("without_overlap", scaling.whole.apart);
   add("with_overlap", scaling.whole.overlapped);
-  add("split_without_overlap", scaling.split.now);
+  add("split_without_overlap", scaling.split.apart);
   add("split_with_overlap", scaling.split.overlapped);
   return json;
 }

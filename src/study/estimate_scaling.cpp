@@ -1,9 +1,11 @@
 #include "study/estimate_scaling.h"
 
 #include <algorithm>
-#include <charconv>
+#include <map>
+#include <utility>
 
 #include "models/factory.h"
+#include "train/engine_choice.h"
 #include "train/micro_batches.h"
 #include "train/resolved_config.h"
 
@@ -11,39 +13,43 @@ namespace quaver {
 
 namespace {
 
-// "blocks.3.mlp.up.weight" is of block 3.
-Size block_of(std::string_view name) {
-  constexpr std::string_view stack = "blocks.";
-  Size block = -1;
-  if (name.starts_with(stack)) std::from_chars(name.data() + stack.size(), name.data() + name.size(), block);
-  return block;
-}
-
-// Embeddings and norms are read as they are, and so is a weight whose GEMMs take the master format. What a tied head
-// reads can be cast anew on each rank.
-Size codes_bytes_of(const Parameter& parameter, Format master) {
-  if (parameter.kind != ParameterKind::matrix || parameter.site == nullptr) return 0;
-  const QuantSpec& spec = parameter.site->spec.rows;
-  if (spec.format == master) return 0;
-  const CodeMatrix codes{.spec = spec, .rows = parameter.rows, .cols = parameter.cols};
-  const Size scales = 1 + (codes.has_block_scales() ? codes.scale_rows() * codes.scale_cols() : 0);
-  return codes.code_bytes() + scales * static_cast<Size>(sizeof(float));
-}
+// What NCCL's buffers take on each GPU: measured on an H200, two ranks.
+constexpr Size nccl_bytes = Size{256} << 20;
 
 }  // namespace
 
-std::vector<ParameterSize> parameter_sizes(const Config& config) {
+// From the memory that a trainer lays out for ranks that share the optimizer's state: whoever shares out more sends the
+// same pieces.
+SentSizes sent_sizes(const Config& config, const Hardware& hardware, int ranks) {
+  const auto engine = make_sizing_engine(hardware, gpu_high_precision(config.precision.recipe));
   const std::unique_ptr<Model> model = model_of(config);
   model->book().apply(make_plan(config.precision, model->layers()));
-  const Format master = master_format(config);
-  std::vector<ParameterSize> sizes;
-  for (const Parameter& parameter : model->parameters().all()) {
-    const Format format = parameter.kind == ParameterKind::vector ? Format::f32 : master;
-    sizes.push_back({.count = parameter.count(),
-                     .master_bytes = parameter.count() * info(format).storage_bits / 8,
-                     .codes_bytes = codes_bytes_of(parameter, format),
-                     .block = block_of(parameter.name)});
+  Parameters& parameters = model->parameters();
+  parameters.deal_out({ShardMode::optimizer, 0, ranks});
+  parameters.allocate(*engine, master_format(config));
+  parameters.quantize_all(*engine, {});
+  SentSizes sizes;
+  std::map<const Parameter*, ParameterSize> by_parameter;
+  const auto add = [&](const Bucket& bucket, Size index, bool late) {
+    for (const Parameter* parameter : bucket.parameters) {
+      by_parameter[parameter] = {.count = (parameter->count() + 63) / 64 * 64,
+                                 .section = parameter->section,
+                                 .code_section = parameter->code_section,
+                                 .bucket = index,
+                                 .late = late};
+    }
+    sizes.equal_shares += bucket.gradients.count();
+  };
+  for (std::size_t i = 0; i < parameters.buckets().size(); ++i) {
+    add(parameters.buckets()[i], static_cast<Size>(i), false);
   }
+  add(parameters.rest(), 0, true);
+  for (const SharedPiece& piece : parameters.shared_pieces()) {
+    ParameterSize& size = by_parameter[piece.parameter];
+    if (piece.section == SharedPiece::before_sections) size.section = ParameterSize::anywhere;
+    (piece.is_codes ? size.codes_bytes : size.whole_bytes) += piece.bytes;
+  }
+  for (const Parameter& parameter : parameters.all()) sizes.parameters.push_back(by_parameter[&parameter]);
   return sizes;
 }
 
@@ -68,9 +74,11 @@ ScalingEstimate estimate_scaling(const Estimate& estimate, const Hardware& hardw
   const Config& config = estimate.config;
   const Size ranks = options.cluster->gpus;
   const MicroBatches micro_batches(resolve_groups(config.train, static_cast<int>(ranks)), 0, static_cast<int>(ranks));
+  SentSizes sizes = sent_sizes(config, hardware, static_cast<int>(ranks));
   ScalingEstimate scaling;
   scaling.input = {.cluster = *options.cluster,
-                   .parameters = parameter_sizes(config),
+                   .parameters = std::move(sizes.parameters),
+                   .equal_shares = sizes.equal_shares,
                    .micro_steps = micro_batches.rounds() * micro_batches.per_group(),
                    .rounds = micro_batches.rounds(),
                    .gradient_bytes = options.gradient_bytes,
@@ -81,7 +89,8 @@ ScalingEstimate estimate_scaling(const Estimate& estimate, const Hardware& hardw
     scaling.input.rank_seconds = rank_seconds(*estimate.time, ranks);
     scaling.time_how = estimate.time->how;
   }
-  const Size beside = estimate.needed - estimate.plan.engine_total();  // CUDA and libraries
+  const Size nccl = ranks > 1 && hardware.kind == HardwareKind::gpu ? nccl_bytes : 0;
+  const Size beside = estimate.needed - estimate.plan.engine_total() + nccl;  // with CUDA and libraries
   for (const ShardMode stage : shard_modes) {
     const MemoryPlan plan = plan_heaviest_rank(config, hardware, stage, static_cast<int>(ranks));
     scaling.stages.push_back({scale(scaling.input, stage), plan, plan.engine_total() + beside});

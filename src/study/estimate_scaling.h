@@ -6,8 +6,13 @@
 
 namespace quaver {
 
-// As the config's recipe stores them. `config` is resolved.
-std::vector<ParameterSize> parameter_sizes(const Config& config);
+// What ranks send of the config's model, as its recipe stores it: the parameters, and gradients in equal shares.
+// `config` is resolved.
+struct SentSizes {
+  std::vector<ParameterSize> parameters;
+  Size equal_shares = 0;
+};
+SentSizes sent_sizes(const Config& config, const Hardware& hardware, int ranks);
 
 // Seconds of a rank's part of the step, by itself.
 double rank_seconds(const TimeEstimate& time, Size ranks);

@@ -20,12 +20,16 @@ inline constexpr std::array<ShardMode, 4> shard_modes = {ShardMode::none, ShardM
 std::string_view name_of(ShardMode stage);
 
 struct ParameterSize {
-  Size count = 0;
-  Size master_bytes = 0;  // as its owner keeps it
-  Size codes_bytes = 0;   // codes and scales as GEMMs read them; 0: passes read the master weight
-  Size block = -1;        // of the stack; −1 outside of it, where each parameter is a unit by itself
+  Size count = 0;         // of its gradient as it travels, with padding
+  Size whole_bytes = 0;   // that its owner sends in the master format: of what passes read so
+  Size codes_bytes = 0;   // that its owner sends as codes and scales
+  Size section = 0;       // of the model; anywhere: of a vector
+  Size code_section = 0;  // that reads the codes
+  Size bucket = 0;        // of sections, whose gradients leave together
+  bool late = false;      // its gradient leaves after the whole pass, in no bucket
 
-  Size sent_bytes() const { return codes_bytes > 0 ? codes_bytes : master_bytes; }
+  static constexpr Size anywhere = -1;
+  Size sent_bytes() const { return whole_bytes + codes_bytes; }
 };
 
 // A parameter has one owner, who adds up its gradients and updates it; split: large ones are divided among owners.
@@ -53,6 +57,7 @@ double seconds_of(const Transfer& transfer, const Cluster& cluster);
 struct ScalingInput {
   Cluster cluster;
   std::vector<ParameterSize> parameters;
+  Size equal_shares = 0;               // gradients that ranks share out equally, with more padding; 0: as many
   Size micro_steps = 1;                // of a rank in a step
   Size rounds = 1;                     // of a step in which gradients are exchanged, unless they are sharded
   double gradient_bytes = 4;           // each, as it travels
@@ -63,7 +68,7 @@ struct ScalingInput {
 
 // Seconds that an exchange adds to a step.
 struct Exposed {
-  double now = 0;         // nothing overlaps: it follows the backward pass
+  double apart = 0;       // if nothing overlapped: it would follow the backward pass
   double overlapped = 0;  // with the passes, as far as they are long enough
 };
 

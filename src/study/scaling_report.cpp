@@ -40,13 +40,14 @@ std::string rate(double per_second) {
 Row row_of(const StageEstimate& stage, const ScalingInput& input) {
   const StageScaling& scaling = stage.scaling;
   Row row{std::string(name_of(scaling.stage)), fmt::format("{:.1f} GiB", static_cast<double>(stage.needed) / 0x1p30),
-          decimal_bytes(scaling.gradients_sent), decimal_bytes(scaling.weights_sent), milliseconds(scaling.whole.now)};
+          decimal_bytes(scaling.gradients_sent), decimal_bytes(scaling.weights_sent),
+          milliseconds(scaling.whole.apart)};
   if (!input.rank_seconds) return row;
   const double alone = *input.rank_seconds;
-  const double step = alone + scaling.whole.now;
+  const double step = alone + scaling.whole.overlapped;
   row.insert(row.end(),
              {milliseconds(step), rate(static_cast<double>(input.tokens_per_step) / step),
-              percent(efficiency(alone, scaling.whole.now)), percent(efficiency(alone, scaling.whole.overlapped)),
+              percent(efficiency(alone, scaling.whole.overlapped)), percent(efficiency(alone, scaling.whole.apart)),
               percent(efficiency(alone, scaling.split.overlapped))});
   return row;
 }
@@ -80,12 +81,13 @@ std::vector<std::string> assumptions(const ScalingEstimate& estimate) {
   double masters = 0;
   double count = 0;
   for (const ParameterSize& parameter : input.parameters) {
-    (parameter.codes_bytes > 0 ? codes : masters) += static_cast<double>(parameter.sent_bytes());
+    codes += static_cast<double>(parameter.codes_bytes);
+    masters += static_cast<double>(parameter.whole_bytes);
     count += static_cast<double>(parameter.count);
   }
   all.push_back(fmt::format(
       "weights: {} of codes with their scales and {} in master format, sent by their owners once per step; with shard "
-      "weights twice per micro-batch, for the forward and the backward pass",
+      "weights for every forward pass, and but for the last two sections for every backward pass",
       decimal_bytes(codes), decimal_bytes(masters)));
   const LargestShare share = largest_share(input.parameters, cluster.gpus, Ownership::whole_parameters);
   all.push_back(fmt::format(
@@ -93,9 +95,9 @@ std::vector<std::string> assumptions(const ScalingEstimate& estimate) {
       "large parameters are divided among owners",
       share.count * static_cast<double>(cluster.gpus) / count));
   all.push_back(
-      fmt::format("\"overlap\": links are busy during {:.0f} % of a pass (forward 1/3, backward 2/3 of a micro-batch's "
-                  "time) and the "
-                  "last piece is waited for; efficiency without it: the exchange follows the backward pass",
+      fmt::format("overlap: links are busy during {:.0f} % of a pass (forward 1/3, backward 2/3 of a micro-batch's "
+                  "time); what is complete last, or needed first, is waited for; \"no overlap\": if the exchange "
+                  "followed the backward pass",
                   100 * input.overlap));
   all.emplace_back(
       "not counted: adding gradients up, the shorter update of a rank that owns a share, congestion of switches, ranks "
@@ -114,11 +116,12 @@ std::string scaling_text(const ScalingEstimate& estimate) {
   text += fmt::format("; {} micro-batch{} per GPU and step\n", input.micro_steps, input.micro_steps == 1 ? "" : "es");
   std::vector<Row> rows{{"shard", "memory", "gradients sent", "weights sent", "exchange"}};
   if (input.rank_seconds) {
-    rows[0].insert(rows[0].end(), {"step", "tokens/s", "efficiency", "overlap", "overlap+split"});
+    rows[0].insert(rows[0].end(), {"step", "tokens/s", "efficiency", "no overlap", "split"});
   }
   for (const StageEstimate& stage : estimate.stages) rows.push_back(row_of(stage, input));
   text += padded(rows);
-  text += "  memory, bytes sent and exchange are those of one GPU, the last two per step\n";
+  text +=
+      "  memory, bytes sent and exchange are those of one GPU, the last three per step; exchange: with passes or not\n";
   const Advice& advice = estimate.advice;
   text += advice.fits ? fmt::format("  advised: shard {}: {}\n", name_of(advice.stage), advice.why)
                       : fmt::format("  {}\n", advice.why);

@@ -1,14 +1,19 @@
 // Many GPUs in an estimate of a real config.
 #include "study/estimate_scaling.h"
 
+#include <array>
+#include <atomic>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "support/thread_ranks.h"
+
 #include "config/load.h"
 #include "quaver/error.h"
+#include "train/own_text.h"
 #include "train/resolved_config.h"
 
 namespace quaver {
@@ -33,26 +38,29 @@ EstimateOptions on_gpus(Size gpus) {
   return options;
 }
 
-TEST(ParameterSizesTest, WhatFp8LayersSendIsAByteAndWhatTheRestSendsTheMasterFormat) {
+constexpr Hardware gpu_of_sm_90{.kind = HardwareKind::gpu, .architecture = 90};
+
+TEST(SentSizesTest, WhatFp8LayersSendIsAByteAndWhatTheRestSendsTheMasterFormat) {
   const Config config = resolved_shape(settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-delayed"}));
-  const auto sizes = parameter_sizes(config);
+  const SentSizes sizes = sent_sizes(config, gpu_of_sm_90, 8);
   Size count = 0;
   Size codes = 0;
-  Size coded = 0;
-  Size masters = 0;
-  Size last_block = 0;
-  for (const ParameterSize& size : sizes) {
+  Size whole = 0;
+  Size tied = 0;
+  for (const ParameterSize& size : sizes.parameters) {
     count += size.count;
-    codes += size.codes_bytes;
-    if (size.codes_bytes > 0) coded += size.count;
-    if (size.codes_bytes == 0) masters += size.master_bytes;
-    last_block = std::max(last_block, size.block);
+    whole += size.whole_bytes;
+    if (size.late && size.codes_bytes > 0) tied += size.codes_bytes;
+    if (!size.late) codes += size.codes_bytes;
   }
-  EXPECT_EQ(count, 494'032'768);                         // as published for Qwen2.5-0.5B
-  EXPECT_EQ(coded, 24 * 896 * (1152 + 896 + 3 * 4864));  // q, k, v; out; gate, up, down
-  EXPECT_EQ(codes, coded + 4 * 24 * 4);                  // and a scale for each of four matrices per block
-  EXPECT_EQ(masters, 4 * (count - coded));
-  EXPECT_EQ(last_block, 23);
+  const Size coded = 24 * 896 * (1152 + 896 + 3 * 4864);  // q, k, v; out; gate, up, down
+  EXPECT_EQ(count, 494'032'768);                          // as published for Qwen2.5-0.5B
+  EXPECT_GE(codes, coded + 4 * 24 * 4);                   // and a scale for each of four matrices per block
+  EXPECT_LE(codes, coded + 4 * 24 * 256) << "with padding";
+  EXPECT_EQ(whole, 4 * (count - coded));
+  EXPECT_NEAR(static_cast<double>(tied), 2.0 * 151936 * 896, 512) << "the tied head reads it in BF16";
+  EXPECT_LT(static_cast<double>(codes) / static_cast<double>(coded), 1.0001) << "bytes per weight of FP8 layers";
+  EXPECT_EQ(std::ranges::max(sizes.parameters, {}, &ParameterSize::code_section).code_section, 2 * 24 + 1);
 }
 
 TEST(PlanOfARank, ShrinksWithEveryModeAndWithTheRanks) {
@@ -61,29 +69,72 @@ TEST(PlanOfARank, ShrinksWithEveryModeAndWithTheRanks) {
       resolved_shape(settings_on("qwen2.5-1.5b", {"precision.recipe=fp8-delayed", "model.width=3584", "model.ffn=18944",
                                                   "model.heads=28", "model.kv_heads=4", "model.tie_head=no",
                                                   "model.vocab=152064", "train.accumulation=8", "train.batch=1"}));
-  const Hardware hopper{.kind = HardwareKind::gpu, .architecture = 90};
-  const auto fixed = [&](ShardMode mode, int ranks) { return plan_heaviest_rank(config, hopper, mode, ranks).fixed(); };
-  for (const ShardMode mode : shard_modes) EXPECT_EQ(fixed(mode, 1), plan_memory(config, hopper).fixed());
+  const auto fixed = [&](ShardMode mode, int ranks) {
+    return plan_heaviest_rank(config, gpu_of_sm_90, mode, ranks).fixed();
+  };
+  for (const ShardMode mode : shard_modes) EXPECT_EQ(fixed(mode, 1), plan_memory(config, gpu_of_sm_90).fixed());
   for (const int ranks : {2, 4, 8}) {
     EXPECT_LT(fixed(ShardMode::optimizer, ranks), fixed(ShardMode::none, ranks)) << ranks;
     EXPECT_LT(fixed(ShardMode::gradients, ranks), fixed(ShardMode::optimizer, ranks)) << ranks;
     EXPECT_LT(fixed(ShardMode::weights, ranks), fixed(ShardMode::gradients, ranks)) << ranks;
-    EXPECT_LT(fixed(ShardMode::weights, ranks), 0.75 * fixed(ShardMode::weights, ranks / 2)) << ranks;
+    EXPECT_LT(4 * fixed(ShardMode::weights, ranks), 3 * fixed(ShardMode::weights, ranks / 2)) << ranks;
   }
-  const MemoryPlan whole = plan_memory(config, hopper);
-  const MemoryPlan half = plan_heaviest_rank(config, hopper, ShardMode::optimizer, 2);
-  EXPECT_NEAR(static_cast<double>(half.optimizer), 0.5 * whole.optimizer, 1e-2 * whole.optimizer);
+  const MemoryPlan whole = plan_memory(config, gpu_of_sm_90);
+  const MemoryPlan half = plan_heaviest_rank(config, gpu_of_sm_90, ShardMode::optimizer, 2);
+  EXPECT_NEAR(static_cast<double>(half.optimizer) / static_cast<double>(whole.optimizer), 0.5, 1e-2);
   EXPECT_EQ(half.quantized_weights, whole.quantized_weights) << "codes are everywhere";
 }
 
-TEST(ParameterSizesTest, BlockScalesAndBf16MastersCount) {
+TEST(SentSizesTest, BlockScalesAndBf16MastersCount) {
   const Config config = resolved_shape(
       settings_on("qwen2.5-0.5b", {"precision.recipe=fp8-block", "optim.master=bf16-stochastic", "model.layers=1"}));
-  const auto sizes = parameter_sizes(config);
-  const auto down = std::ranges::find(sizes, Size{896} * 4864, &ParameterSize::count);
-  ASSERT_NE(down, sizes.end());
-  EXPECT_EQ(down->master_bytes, 2 * down->count);
-  EXPECT_EQ(down->codes_bytes, down->count + 4 * (1 + 7 * 38));  // blocks of 128 × 128
+  const SentSizes sizes = sent_sizes(config, gpu_of_sm_90, 2);
+  const auto down = std::ranges::find(sizes.parameters, Size{896} * 4864, &ParameterSize::count);
+  ASSERT_NE(down, sizes.parameters.end());
+  EXPECT_EQ(down->whole_bytes, 0);
+  const Size exact = down->count + 4 * (1 + 7 * 38);  // blocks of 128 × 128
+  EXPECT_GE(down->codes_bytes, exact);
+  EXPECT_LE(down->codes_bytes, exact + 512);
+  EXPECT_EQ(sizes.parameters.front().whole_bytes, 2 * sizes.parameters.front().count);
+}
+
+// What trainers on three ranks send in a step, as their communicators count it, is what the model predicts.
+TEST(SentSizesTest, AStepSendsWhatIsPredicted) {
+  for (const char* recipe : {"fp8-delayed", "fp8-block", "bf16", "nvfp4"}) {
+    for (const ShardMode mode : shard_modes) {
+      Config config = test::miniature_config(recipe);
+      config.train.accumulation = config.train.reduction_groups = 6;
+      config.train.shard = mode;
+      std::atomic<std::size_t> sent = 0;
+      double predicted = 0;
+      test::ThreadRanks(3).run([&](Communicator& ranks) {
+        const auto engine = make_cpu_engine(1);
+        const TrainingData data = test::OwnTrainer::text(0);
+        Trainer trainer(
+            config, data, *engine, [](const std::string&) {}, ranks);
+        trainer.step();
+        const std::size_t before = ranks.sent_bytes();
+        trainer.step();  // sends the weights of the first one's update
+        sent += ranks.sent_bytes() - before;
+        if (!ranks.is_first()) return;
+        const SentSizes sizes = sent_sizes(trainer.config(), engine->device().hardware(), 3);
+        ScalingInput input;
+        input.cluster.gpus = 3;
+        input.parameters = sizes.parameters;
+        input.equal_shares = sizes.equal_shares;
+        input.micro_steps = input.rounds = 2;
+        const StageScaling scaling = scale(input, mode);
+        predicted = 3 * (scaling.gradients_sent + scaling.weights_sent);
+        if (mode == ShardMode::none) return;
+        std::array<std::size_t, 3> owned{};  // each gradient's norm goes to all
+        for (const Parameter& parameter : trainer.model().parameters().all()) {
+          ++owned[static_cast<std::size_t>(parameter.owner)];
+        }
+        predicted += static_cast<double>(3 * 2 * *std::ranges::max_element(owned) * sizeof(GradientMeasure));
+      });
+      EXPECT_DOUBLE_EQ(static_cast<double>(sent), predicted) << recipe << ", " << name_of(mode);
+    }
+  }
 }
 
 TEST(EstimateScalingTest, OneGpuIsThePlainEstimate) {
@@ -97,7 +148,7 @@ TEST(EstimateScalingTest, OneGpuIsThePlainEstimate) {
   EXPECT_EQ(one.time->seconds_per_step, alone.time->seconds_per_step);
   for (const StageEstimate& stage : one.scaling->stages) {
     EXPECT_EQ(stage.needed, alone.needed);
-    EXPECT_EQ(*one.scaling->input.rank_seconds + stage.scaling.whole.now, alone.time->seconds_per_step);
+    EXPECT_EQ(*one.scaling->input.rank_seconds + stage.scaling.whole.apart, alone.time->seconds_per_step);
   }
   EXPECT_FALSE(alone.scaling.has_value());
 }
@@ -181,7 +232,7 @@ TEST(EstimateScalingTest, AgreesWithWhatOthersMeasured) {
     const StageScaling& optimizer = result.scaling->stages[1].scaling;
     const double published = run.eight / (8 * run.one);
     const double seconds = *result.scaling->input.rank_seconds;
-    EXPECT_NEAR(efficiency(seconds, optimizer.split.now), published, 0.022) << run.preset;
+    EXPECT_NEAR(efficiency(seconds, optimizer.split.apart), published, 0.022) << run.preset;
     EXPECT_NEAR(efficiency(seconds, optimizer.split.overlapped), published, 0.035) << run.preset;
   }
 }
@@ -190,14 +241,14 @@ TEST(EstimateScalingTest, AgreesWithWhatOthersMeasured) {
 ScalingEstimate round_numbers() {
   ScalingEstimate scaling;
   scaling.input.cluster = make_cluster({.gpus = 16, .machines = 2, .links = {}});
-  scaling.input.parameters = {{.count = 1'000'000'000, .master_bytes = 4'000'000'000, .codes_bytes = 1'000'000'000}};
+  scaling.input.parameters = {{.count = 1'000'000'000, .codes_bytes = 1'000'000'000}};
   scaling.input.rank_seconds = 0.9;
   scaling.input.tokens_per_step = 2'000'000;
   scaling.time_how = "a clock";
   StageEstimate none;
   none.scaling.gradients_sent = 7.5e9;
-  none.scaling.whole = {.now = 0.1, .overlapped = 0};
-  none.scaling.split = {.now = 0.1, .overlapped = 0};
+  none.scaling.whole = {.apart = 0.1, .overlapped = 0};
+  none.scaling.split = {.apart = 0.1, .overlapped = 0};
   none.needed = Size{40} << 30;
   scaling.stages = {none};
   scaling.advice = {ShardMode::none, true, "the only one"};

@@ -19,13 +19,14 @@ Cluster slow_cluster(Size gpus, Size machines) {
   return {gpus, machines, inside, between};
 }
 
-// A block of 60 and 20 million weights in 8 bits and 20 million outside that are read in FP32: 100 million.
+// A table of 20 million weights that is read in FP32, then sections of 60 and 20 million in 8 bits: 100 million.
 ScalingInput four_gpus() {
   ScalingInput input;
   input.cluster = slow_cluster(4, 1);
-  input.parameters = {{.count = 20 * million, .master_bytes = 80 * million, .codes_bytes = 0, .block = -1},
-                      {.count = 60 * million, .master_bytes = 240 * million, .codes_bytes = 60 * million, .block = 0},
-                      {.count = 20 * million, .master_bytes = 80 * million, .codes_bytes = 20 * million, .block = 0}};
+  input.parameters = {
+      {.count = 20 * million, .whole_bytes = 80 * million},
+      {.count = 60 * million, .codes_bytes = 60 * million, .section = 1, .code_section = 1, .bucket = 1},
+      {.count = 20 * million, .codes_bytes = 20 * million, .section = 2, .code_section = 2, .bucket = 2}};
   return input;
 }
 
@@ -56,39 +57,51 @@ TEST(ScalingTest, BytesOfEveryStageAsWorkedOutByHand) {
   EXPECT_DOUBLE_EQ(gradients.weights_sent, 120e6);
   const StageScaling weights = scale(input, ShardMode::weights);
   EXPECT_DOUBLE_EQ(weights.gradients_sent, 6 * 300e6);
-  EXPECT_DOUBLE_EQ(weights.weights_sent, 2 * 6 * 120e6);
+  EXPECT_DOUBLE_EQ(weights.weights_sent, 6 * 120e6) << "backward finds two sections in place, and needs no table";
+  input.parameters.push_back({.count = 4 * million, .codes_bytes = 4 * million, .section = 3, .code_section = 3});
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::weights).weights_sent, 6 * (123e6 + 45e6)) << "but not a third one";
+  input.parameters.back() = {.count = 4 * million, .whole_bytes = 4 * million, .section = ParameterSize::anywhere};
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::weights).weights_sent, 6 * 120e6 + 3e6) << "vectors stay";
+  input.parameters.pop_back();
+  input.equal_shares = 104 * million;
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).gradients_sent, (3 + 1) * 312e6) << "with padding";
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::optimizer).gradients_sent, 3 * 300e6);
+  input.equal_shares = 0;
   input.gradient_bytes = 2;
   EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).gradients_sent, (3 + 1) * 150e6);
 }
 
 TEST(ScalingTest, SecondsOfEveryStageAsWorkedOutByHand) {
   ScalingInput input = four_gpus();
-  EXPECT_NEAR(scale(input, ShardMode::none).whole.now, 3 + 3, few);
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.apart, 3 + 3, few);
   // The owner of 60 million weights receives 3 × 240 MB; that of 20 million in FP32 sends 3 × 80 MB.
-  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.now, 7.2 + 2.4, few);
-  EXPECT_NEAR(scale(input, ShardMode::optimizer).split.now, 3 + 1.2, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.apart, 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).split.apart, 3 + 1.2, few);
   input.micro_steps = 2;
-  EXPECT_NEAR(scale(input, ShardMode::gradients).whole.now, 2 * 7.2 + 2.4, few);
-  EXPECT_NEAR(scale(input, ShardMode::weights).whole.now, 2 * 7.2 + 4 * 2.4, few);
-  EXPECT_NEAR(scale(input, ShardMode::weights).split.now, 2 * 3 + 4 * 1.2, few);
+  EXPECT_NEAR(scale(input, ShardMode::gradients).whole.apart, 2 * 7.2 + 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.apart, 2 * 7.2 + 2 * 2.4, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).split.apart, 2 * 3 + 2 * 1.2, few);
 }
 
-TEST(ScalingTest, OverlapLeavesTheLastPieceAndWhatIsLongerThanThePass) {
+TEST(ScalingTest, OverlapLeavesWhatIsLastOrFirstAndWhatIsLongerThanThePass) {
   ScalingInput input = four_gpus();
   input.overlap = 1;
   input.rank_seconds = 30;  // 10 forward, 20 backward
-  // 400 MB are six buckets, the last of which is waited for; the weights' 160 MB are three.
-  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6.0 / 6, few);
-  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.overlapped, 7.2 / 6 + 2.4 / 3, few);
-  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 2.4 / 2 + (2.4 + 7.2) / 2, few);
+  // The table is a fifth of the gradients, which leaves last, and half of the weights' bytes, which is needed first.
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6.0 / 5, few);
+  EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.overlapped, 7.2 / 5 + 2.4 / 2, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 7.2 / 5 + 2.4 / 2, few);
+  input.parameters[2].late = true;  // as a table that two sections share
+  EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6.0 * 2 / 5, few);
+  input.parameters[2].late = false;
   input.rank_seconds = 3;  // 1 and 2
   EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6 - 2, few);
   EXPECT_NEAR(scale(input, ShardMode::optimizer).whole.overlapped, 7.2 - 2 + 2.4 - 1, few);
-  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 2.4 - 1 + 9.6 - 2, few);
+  EXPECT_NEAR(scale(input, ShardMode::weights).whole.overlapped, 2.4 - 1 + 7.2 - 2, few);
   input.overlap = 0.5;
   EXPECT_NEAR(scale(input, ShardMode::none).whole.overlapped, 6 - 1, few);
   input.overlap = 0;
-  EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).whole.overlapped, scale(input, ShardMode::none).whole.now);
+  EXPECT_DOUBLE_EQ(scale(input, ShardMode::none).whole.overlapped, scale(input, ShardMode::none).whole.apart);
 }
 
 // Direct: each byte to another machine leaves by itself. Ring: it enters a machine once, over one of its adapters.
@@ -127,9 +140,9 @@ TEST(ScalingTest, OneGpuExchangesNothing) {
     const StageScaling scaling = scale(input, stage);
     EXPECT_EQ(scaling.gradients_sent, 0);
     EXPECT_EQ(scaling.weights_sent, 0);
-    EXPECT_EQ(scaling.whole.now, 0);
+    EXPECT_EQ(scaling.whole.apart, 0);
     EXPECT_EQ(scaling.whole.overlapped, 0);
-    EXPECT_EQ(efficiency(*input.rank_seconds, scaling.whole.now), 1);
+    EXPECT_EQ(efficiency(*input.rank_seconds, scaling.whole.apart), 1);
   }
 }
 
@@ -156,12 +169,12 @@ TEST(ScalingTest, HidingNeverCostsAndEfficiencyIsAtMostOne) {
   for_many([](const ScalingInput& input, ShardMode stage) {
     const StageScaling scaling = scale(input, stage);
     for (const Exposed& exposed : {scaling.whole, scaling.split}) {
-      EXPECT_LE(exposed.overlapped, exposed.now);
+      EXPECT_LE(exposed.overlapped, exposed.apart);
       EXPECT_GE(exposed.overlapped, 0);
       EXPECT_LE(efficiency(*input.rank_seconds, exposed.overlapped), 1);
-      EXPECT_LE(efficiency(*input.rank_seconds, exposed.now), efficiency(*input.rank_seconds, exposed.overlapped));
+      EXPECT_LE(efficiency(*input.rank_seconds, exposed.apart), efficiency(*input.rank_seconds, exposed.overlapped));
     }
-    EXPECT_LE(scaling.split.now, scaling.whole.now);
+    EXPECT_LE(scaling.split.apart, scaling.whole.apart);
     EXPECT_LE(scaling.split.overlapped, scaling.whole.overlapped);
   });
 }
@@ -173,7 +186,7 @@ TEST(ScalingTest, BetterLinksAreNeverSlower) {
       ScalingInput better = input;
       change(better.cluster);
       const Exposed after = scale(better, stage).whole;
-      EXPECT_LE(after.now, before.now);
+      EXPECT_LE(after.apart, before.apart);
       EXPECT_LE(after.overlapped, before.overlapped);
     };
     expect_no_slower([](Cluster& cluster) { cluster.inside.bytes_per_second *= 2; });
@@ -181,7 +194,7 @@ TEST(ScalingTest, BetterLinksAreNeverSlower) {
     expect_no_slower([](Cluster& cluster) { cluster.between.hop_seconds /= 2; });
     ScalingInput smaller = input;
     smaller.gradient_bytes = 2;
-    EXPECT_LE(scale(smaller, stage).whole.now, before.now);
+    EXPECT_LE(scale(smaller, stage).whole.apart, before.apart);
   });
 }
 
@@ -190,7 +203,7 @@ std::vector<StageEstimate> stages_of(const std::vector<std::pair<double, Size>>&
   for (std::size_t i = 0; i < seconds_and_gib.size(); ++i) {
     StageEstimate stage;
     stage.scaling.stage = shard_modes[i];
-    stage.scaling.whole.now = seconds_and_gib[i].first;
+    stage.scaling.whole.overlapped = seconds_and_gib[i].first;
     stage.needed = seconds_and_gib[i].second << 30;
     stages.push_back(stage);
   }

@@ -47,20 +47,6 @@ class ThreadRanks {
     int size() const override { return all_.size_; }
     std::string name_of(int rank) const override { return "rank " + std::to_string(rank); }
 
-    void exchange(std::span<const Message> sent, std::span<const Message> received) override {
-      all_.sent_[static_cast<std::size_t>(rank_)].assign(sent.begin(), sent.end());
-      all_.here_.arrive_and_wait();
-      std::vector<std::size_t> next(static_cast<std::size_t>(size()));
-      for (const Message& message : received) {
-        const auto& from = all_.sent_[static_cast<std::size_t>(message.rank)];
-        std::size_t& i = next[static_cast<std::size_t>(message.rank)];
-        while (i < from.size() && from[i].rank != rank_) ++i;
-        if (i == from.size() || from[i].bytes != message.bytes) throw std::logic_error("messages do not match");
-        std::memcpy(message.data, from[i++].data, message.bytes);
-      }
-      all_.here_.arrive_and_wait();
-    }
-    void all_gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
     void all_gather_host(void* all, std::size_t bytes) override {
       auto* own = static_cast<std::byte*>(all);
       all_.shared_[static_cast<std::size_t>(rank_)] = own;
@@ -74,6 +60,21 @@ class ThreadRanks {
     [[noreturn]] void abort() override { std::terminate(); }
 
    private:
+    void move(std::span<const Message> sent, std::span<const Message> received) override {
+      all_.sent_[static_cast<std::size_t>(rank_)].assign(sent.begin(), sent.end());
+      all_.here_.arrive_and_wait();
+      std::vector<std::size_t> next(static_cast<std::size_t>(size()));
+      for (const Message& message : received) {
+        const auto& from = all_.sent_[static_cast<std::size_t>(message.rank)];
+        std::size_t& i = next[static_cast<std::size_t>(message.rank)];
+        while (i < from.size() && from[i].rank != rank_) ++i;
+        if (i == from.size() || from[i].bytes != message.bytes) throw std::logic_error("messages do not match");
+        std::memcpy(message.data, from[i++].data, message.bytes);
+      }
+      all_.here_.arrive_and_wait();
+    }
+    void gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
+
     ThreadRanks& all_;
     int rank_;
   };

@@ -69,7 +69,9 @@ TEST(Sharding, WaitsForWhatIsPutAside) {
           const StepReport report = trainer.step();
           EXPECT_EQ(report.loss, step.loss);
           EXPECT_EQ(report.gradient_norm, step.gradient_norm);
-          if (report.sampled) EXPECT_EQ(report.gradient_snr, step.gradient_snr);
+          if (report.sampled) {
+            EXPECT_EQ(report.gradient_snr, step.gradient_snr);
+          }
         }
         EXPECT_EQ(*trainer.evaluate(4), validation);
         EXPECT_GE(engine.device().most(), 2U) << "nothing waited beside a pass";

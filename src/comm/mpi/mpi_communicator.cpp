@@ -160,10 +160,6 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
-  void exchange(std::span<const Message> sent, std::span<const Message> received) override { transfer(sent, received); }
-
-  void all_gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
-
   void all_gather_host(void* all, std::size_t bytes) override {
     std::vector<Message> sent;
     std::vector<Message> received;
@@ -185,6 +181,9 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
+  void move(std::span<const Message> sent, std::span<const Message> received) override { transfer(sent, received); }
+  void gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
+
   void transfer(std::span<const Message> sent, std::span<const Message> received) {
     std::vector<MPI_Request> requests;
     const auto start = [&](const Message& message, auto begin) {

@@ -38,22 +38,6 @@ class NcclCommunicator final : public Communicator {
 
   void attach(Device& device) override { device_ = dynamic_cast<StreamDevice*>(&device); }
 
-  void exchange(std::span<const Message> sent, std::span<const Message> received) override {
-    const cudaStream_t stream = device_stream();
-    nccl_.check(nccl_.group_start(), "an exchange");
-    for (const Message& message : sent) {
-      nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
-                  "sending");
-    }
-    for (const Message& message : received) {
-      nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
-                  "receiving");
-    }
-    nccl_.check(nccl_.group_end(), "an exchange");
-  }
-
-  void all_gather(void* all, std::size_t bytes) override { gather(all, bytes, device_stream()); }
-
   void all_gather_host(void* all, std::size_t bytes) override {
     if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
     const auto ranks = static_cast<std::size_t>(size_);
@@ -76,6 +60,22 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  void move(std::span<const Message> sent, std::span<const Message> received) override {
+    const cudaStream_t stream = device_stream();
+    nccl_.check(nccl_.group_start(), "an exchange");
+    for (const Message& message : sent) {
+      nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
+                  "sending");
+    }
+    for (const Message& message : received) {
+      nccl_.check(nccl_.receive(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
+                  "receiving");
+    }
+    nccl_.check(nccl_.group_end(), "an exchange");
+  }
+
+  void gather(void* all, std::size_t bytes) override { gather(all, bytes, device_stream()); }
+
   // Over MPI the first rank's goes to all; else all of them derive it from the address where the first one listens.
   NcclId id_of(const NcclOptions& options) const {
     NcclId id{};
