@@ -259,11 +259,12 @@ TEST(ScalingText, HasEveryFigureInItsUnitAndEveryAssumption) {
   const std::string text = scaling_text(round_numbers());
   EXPECT_THAT(
       text,
-      HasSubstr("\n16 GPUs, predicted: 2 machines of 8, nvlink, ib; 1 micro-batch per GPU and step\n"
-                "  shard    memory  gradients sent  weights sent  exchange      step  tokens/s  efficiency  no overlap   "
-                " split\n"
-                "  none   40.0 GiB         7.50 GB        0.0 MB  100.0 ms  900.0 ms     2.22M     100.0 %      90.0 %  "
-                "100.0 %\n"));
+      HasSubstr(
+          "\n16 GPUs, predicted: 2 machines of 8, nvlink, ib; 1 micro-batch per GPU and step\n"
+          "  shard    memory  gradients sent  weights sent  exchange      step  tokens/s  efficiency  no overlap   "
+          " split\n"
+          "  none   40.0 GiB         7.50 GB        0.0 MB  100.0 ms  900.0 ms     2.22M     100.0 %      90.0 %  "
+          "100.0 %\n"));
   for (const char* part : {"advised: shard none: the only one", "a rank by itself takes 900.0 ms: a clock",
                            "nvlink: 360 GB/s", "ib: 46 GB/s", "per GPU, 14 µs per message", "gradients: 4 bytes each",
                            "1 time per step", "weights: 1.00 GB of codes", "the largest owner has 16.00 times the mean",
