@@ -87,6 +87,14 @@ std::map<std::string, Grouping> groupings() {
   return all;
 }
 
+std::vector<std::string> quantized_formats() {
+  std::vector<std::string> names;
+  for (const WeightFormat format : all_weight_formats) {
+    if (is_quantized(format)) names.emplace_back(name_of(format));
+  }
+  return names;
+}
+
 // Many GPUs, which need not be here.
 void add_cluster_options(CLI::App& verb, EstimateArguments& estimate) {
   constexpr Size most_gpus = 65536;
@@ -165,6 +173,7 @@ void add_export(VerbParser& parser) {
     ExportArguments arguments;
     std::string format;
     std::string dtype = "f32";
+    std::string quantize;
     std::optional<Size> step;
   };
   Options& options = parser.keep<Options>();
@@ -182,29 +191,36 @@ void add_export(VerbParser& parser) {
       verb.add_option("--statistics", arguments.options.statistics,
                       "of sites, comma-separated; by default all of them, for tensorboard none")
           ->delimiter(',');
-  const auto* const dtype = verb.add_option("--dtype", options.dtype, "hf: of the weights")
-                                ->capture_default_str()
-                                ->check(CLI::IsMember({"f32", "bf16"}));
+  const auto* const dtype =
+      verb.add_option("--dtype", options.dtype,
+                      "hf: of the weights; with --quantize of those that are not quantized, and then bf16 by default")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"f32", "bf16"}));
+  verb.add_option("--quantize", options.quantize,
+                  "hf: quantize linear layers, for serving; embeddings, norms and the head stay in high precision")
+      ->check(CLI::IsMember(quantized_formats()));
   verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
       ->check(within(Size{0}, largest_count));
   verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
   add_example(verb,
               "quaver export runs --run first --format csv --out tables\n"
-              "  quaver export runs/first --format hf --dtype bf16 --out models/first");
+              "  quaver export runs/first --format hf --dtype bf16 --out models/first\n"
+              "  quaver export runs/first --format hf --quantize fp8-block --out models/first-fp8");
   parser.on(verb, [&options, &arguments, run, statistics, dtype] {
     const bool model = options.format == "hf";
     if (model && (run->count() > 0 || statistics->count() > 0)) {
       throw Error("--run and --statistics are of what was recorded, and --format hf writes a model",
                   "name the folder of the run: quaver export runs/first --format hf --out FOLDER");
     }
-    if (!model && (dtype->count() > 0 || options.step)) {
-      throw Error("--dtype and --step are of --format hf", "leave them out, or add --format hf");
+    if (!model && (dtype->count() > 0 || options.step || !options.quantize.empty())) {
+      throw Error("--dtype, --quantize and --step are of --format hf", "leave them out, or add --format hf");
     }
     if (model) {
-      return export_model_verb({.run = arguments.path,
-                                .step = options.step,
-                                .out = arguments.out,
-                                .dtype = options.dtype == "bf16" ? HfDtype::bf16 : HfDtype::f32});
+      ExportModelArguments what{.run = arguments.path, .step = options.step, .out = arguments.out};
+      if (!options.quantize.empty()) what.quantize = parse_weight_format(options.quantize);
+      const bool serving = what.quantize && dtype->count() == 0;
+      what.dtype = serving || options.dtype == "bf16" ? WeightFormat::bf16 : WeightFormat::f32;
+      return export_model_verb(what);
     }
     arguments.options.format = formats.at(options.format);
     return export_verb(arguments);

@@ -119,7 +119,8 @@ struct ExportModelArguments {
   std::string run;  // folder
   std::optional<Size> step;
   std::string out;  // folder
-  HfDtype dtype = HfDtype::f32;
+  WeightFormat dtype = WeightFormat::f32;
+  std::optional<WeightFormat> quantize = {};
 };
 int export_model_verb(const ExportModelArguments& arguments);
 
