@@ -87,10 +87,10 @@ std::map<std::string, Grouping> groupings() {
   return all;
 }
 
-std::vector<std::string> quantized_formats() {
+std::vector<std::string> weight_formats(WeightFormat first) {
   std::vector<std::string> names;
   for (const WeightFormat format : all_weight_formats) {
-    if (is_quantized(format)) names.emplace_back(name_of(format));
+    if (format >= first) names.emplace_back(name_of(format));
   }
   return names;
 }
@@ -198,7 +198,7 @@ void add_export(VerbParser& parser) {
           ->check(CLI::IsMember({"f32", "bf16"}));
   verb.add_option("--quantize", options.quantize,
                   "hf: quantize linear layers, for serving; embeddings, norms and the head stay in high precision")
-      ->check(CLI::IsMember(quantized_formats()));
+      ->check(CLI::IsMember(weight_formats(WeightFormat::fp8_tensor)));
   verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
       ->check(within(Size{0}, largest_count));
   verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
@@ -224,6 +224,48 @@ void add_export(VerbParser& parser) {
     }
     arguments.options.format = formats.at(options.format);
     return export_verb(arguments);
+  });
+}
+
+void add_convert(VerbParser& parser) {
+  struct Options {
+    ConvertArguments arguments;
+    std::string to;
+    bool force = false;
+  };
+  Options& options = parser.keep<Options>();
+  ConvertArguments& arguments = options.arguments;
+  CLI::App& verb = parser.add_verb(
+      "convert", "the weights of a Hugging Face model folder in another format: FP8, NVFP4, or high precision again");
+  verb.add_option("from", arguments.from, "model folder, of any architecture")->required();
+  verb.add_option("out", arguments.out, "folder to write; it must be empty or not exist")->required();
+  verb.add_option("--to", options.to,
+                  "fp8-tensor, -channel, -block and nvfp4: as compressed-tensors has them, with a scale per tensor, "
+                  "channel, block of 128x128 or 16 values; deepseek-block: blocks of 128x128 as DeepSeek has them")
+      ->required()
+      ->check(CLI::IsMember(weight_formats(WeightFormat::f32)));
+  verb.add_option("--keep", arguments.options.keep,
+                  "pattern of layers that stay in high precision, as '*.mlp.down_proj'; may be repeated. Embeddings, "
+                  "norms, routers and the head always do")
+      ->allow_extra_args(false);
+  verb.add_option("--least-sqnr", arguments.options.least_sqnr,
+                  "refuse the conversion if a layer's SQNR is below this many dB; by default 25 for FP8, 15 for nvfp4, "
+                  "40 for high precision")
+      ->check(within(-1000.0, 1000.0));
+  verb.add_flag("--force", options.force, "write the model although a layer is below that, saturates or is not finite");
+  verb.add_option("--calibration", arguments.calibration,
+                  "scale file of `quaver calibrate`: say which layers' weights are not those that it has measured")
+      ->check(CLI::ExistingFile);
+  verb.add_option("--json", arguments.json, "file to write the statistics of every layer to, for programs");
+  verb.add_option("--html", arguments.html, "file to write a report to");
+  add_example(verb,
+              "quaver convert models/Qwen2.5-0.5B models/Qwen2.5-0.5B-FP8 --to fp8-block --html fp8.html\n"
+              "  quaver convert models/DeepSeek-FP8 models/DeepSeek-BF16 --to bf16\n"
+              "  quaver convert models/Qwen2.5-0.5B models/Qwen2.5-0.5B-FP4 --to nvfp4 --keep '*.down_proj'");
+  parser.on(verb, [&] {
+    arguments.options.to = parse_weight_format(options.to);
+    if (options.force) arguments.options.beyond_limits = BeyondLimits::allow;
+    return convert_verb(arguments);
   });
 }
 

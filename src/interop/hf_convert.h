@@ -21,15 +21,16 @@ enum class BeyondLimits : std::uint8_t { refuse, allow };
 
 struct ConvertOptions {
   WeightFormat to = WeightFormat::bf16;
-  std::vector<std::string> keep;     // globs of layers that stay in high precision; each must match one
-  std::optional<double> least_sqnr;  // in dB; default_least_sqnr() where it is not given
+  std::vector<std::string> keep = {};     // globs of layers that stay in high precision; each must match one
+  std::optional<double> least_sqnr = {};  // in dB; default_least_sqnr() where it is not given
   BeyondLimits beyond_limits = BeyondLimits::refuse;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // bytes read
   const std::atomic<bool>* stop = nullptr;
 };
 
 // Below this a format does something to the weights that it does not do to bell-shaped ones: outliers beyond its
-// range, or values too small for it.
+// range, or values too small for it. A layer is also beyond the limits where a quarter of its values become zero, where
+// one is not finite, and where one saturates.
 double default_least_sqnr(WeightFormat format);
 
 struct ConvertedLayer {
