@@ -32,7 +32,7 @@ ConversionReport convert(const ConvertArguments& arguments) {
                           .least_sqnr = options.least_sqnr.value_or(default_least_sqnr(options.to)),
                           .conversion = {},
                           .calibration = arguments.calibration,
-                          .different = {}};
+                          .check = {}};
   const double started = steady_seconds();
   report.conversion = convert_hf(arguments.from, arguments.out, options);
   report.seconds = steady_seconds() - started;
@@ -41,8 +41,8 @@ ConversionReport convert(const ConvertArguments& arguments) {
 
 }  // namespace
 
-std::vector<SiteDrift> compare_with_calibration(const ModelConfig& model, const Conversion& conversion,
-                                                const std::string& file) {
+CalibrationCheck compare_with_calibration(const ModelConfig& model, const Conversion& conversion,
+                                          std::string_view scales, const std::string& name) {
   constexpr double same = 1.0 / 64;  // binades: weights rounded to BF16 since are within it
   std::map<std::string, float> converted;
   for (const ConvertedLayer& layer : conversion.layers) converted[layer.name] = layer.statistics.amax;
@@ -55,28 +55,29 @@ std::vector<SiteDrift> compare_with_calibration(const ModelConfig& model, const 
     float& amax = now.sites.back().seen.amax;  // of q, k and v together, which are one layer here
     amax = std::max(amax, found->second);
   }
-  const Drift drift = drift_since(read_file(file, largest_scale_file), file, now);
-  if (drift.sites.empty()) {
-    throw Error(fmt::format("{} has none of the layers that were converted", file),
-                "calibrate this model: quaver calibrate --model.from FOLDER --data DATA --out scales.json");
-  }
-  std::vector<SiteDrift> different;
+  const Drift drift = drift_since(scales, name, now);
+  CalibrationCheck check{.compared = drift.sites.size(), .different = {}};
   for (const SiteDrift& site : drift.sites) {
-    if (std::abs(site.binades) > same) different.push_back(site);
+    if (std::abs(site.binades) > same) check.different.push_back(site);
   }
-  return different;
+  return check;
 }
 
 int convert_verb(const ConvertArguments& arguments) {
   std::optional<ModelConfig> model;  // layers of a calibration have this library's names, which the architecture gives
-  if (!arguments.calibration.empty()) model = resolved(read_hf_config(arguments.from));
+  std::string scales;
+  if (!arguments.calibration.empty()) {
+    scales = read_file(arguments.calibration, largest_scale_file);
+    drift_since(scales, arguments.calibration, {});  // refuses what is no scale file at once
+    model = resolved(read_hf_config(arguments.from));
+  }
   ConversionReport report;
   try {
     report = convert(arguments);
   } catch (const ConvertInterrupted&) {
     return 130;
   }
-  if (model) report.different = compare_with_calibration(*model, report.conversion, arguments.calibration);
+  if (model) report.check = compare_with_calibration(*model, report.conversion, scales, arguments.calibration);
   fmt::print("{}", conversion_table(report));
   if (!arguments.json.empty()) write_file_atomically(arguments.json, conversion_json(report));
   if (!arguments.html.empty()) write_file_atomically(arguments.html, conversion_page(report));

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "interop/hf_convert.h"
 #include "study/calibrate.h"
 
 namespace quaver {
+
+// The weights against those that a calibration has measured.
+struct CalibrationCheck {
+  std::size_t compared = 0;          // sites
+  std::vector<SiteDrift> different;  // of those, whose amax is another
+};
 
 struct ConversionReport {
   std::string from;  // folders
@@ -16,8 +23,8 @@ struct ConversionReport {
   double least_sqnr = 0;  // in dB
   Conversion conversion;
   double seconds = 0;
-  std::string calibration;           // file that weights were compared with; empty: none
-  std::vector<SiteDrift> different;  // sites whose weights are not those of the calibration
+  std::string calibration;  // file that weights were compared with; empty: none
+  CalibrationCheck check;
 };
 
 std::string conversion_table(const ConversionReport& report);
@@ -30,9 +37,8 @@ std::string conversion_summary(const ConversionReport& report);
 // The layers that are beyond the limits, for a message: a few by name, the others by their number.
 std::string refused_layers(const ConversionReport& report);
 
-// Sites of a scale file whose amax is not that of the converted weights; empty where all are. Throws Error where the
-// file is none, and where none of its sites was converted.
-std::vector<SiteDrift> compare_with_calibration(const ModelConfig& model, const Conversion& conversion,
-                                                const std::string& file);
+// `scales` is the text of a scale file, `name` its name for messages.
+CalibrationCheck compare_with_calibration(const ModelConfig& model, const Conversion& conversion,
+                                          std::string_view scales, const std::string& name);
 
 }  // namespace quaver

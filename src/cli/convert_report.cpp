@@ -39,17 +39,18 @@ std::vector<std::vector<std::string>> layer_rows(const ConversionReport& report)
 
 std::vector<std::vector<std::string>> difference_rows(const ConversionReport& report) {
   std::vector<std::vector<std::string>> rows{{"site", "amax calibrated", "amax here", "binades"}};
-  for (const SiteDrift& site : report.different) {
+  for (const SiteDrift& site : report.check.different) {
     rows.push_back({site.site, shown(site.amax_before), shown(site.amax_now), shown(site.binades, "{:+.2f}")});
   }
   return rows;
 }
 
 std::string difference_text(const ConversionReport& report) {
-  return report.different.empty()
-             ? fmt::format("The weights are those of {}.", report.calibration)
-             : fmt::format("The weights of {} layers are not those of {}: calibrate again before its scales are used.",
-                           report.different.size(), report.calibration);
+  const CalibrationCheck& check = report.check;
+  if (check.compared == 0) return fmt::format("{} has none of the layers that were converted.", report.calibration);
+  if (check.different.empty()) return fmt::format("The weights are those of {}.", report.calibration);
+  return fmt::format("The weights of {} of {} layers are not those of {}: calibrate again before its scales are used.",
+                     check.different.size(), check.compared, report.calibration);
 }
 
 const ConvertedLayer* worst_layer(const Conversion& conversion) {
@@ -128,7 +129,7 @@ std::string conversion_table(const ConversionReport& report) {
   }
   if (report.calibration.empty()) return text;
   text += difference_text(report) + "\n";
-  if (!report.different.empty()) text += aligned(difference_rows(report));
+  if (!report.check.different.empty()) text += aligned(difference_rows(report));
   return text;
 }
 
@@ -171,7 +172,7 @@ std::string conversion_json(const ConversionReport& report) {
                       {"layers", std::move(layers)}};
   if (report.calibration.empty()) return result.dump(1, ' ', true, ordered_json::error_handler_t::replace);
   ordered_json different = ordered_json::array();
-  for (const SiteDrift& site : report.different) {
+  for (const SiteDrift& site : report.check.different) {
     different.push_back({{"site", site.site}, {"amax_calibrated", site.amax_before}, {"amax", site.amax_now}});
   }
   result["calibration"] = {{"file", report.calibration}, {"different", std::move(different)}};
@@ -193,7 +194,7 @@ std::string conversion_page(const ConversionReport& report) {
   }
   if (!report.calibration.empty()) {
     page.heading("Calibration").paragraph(difference_text(report));
-    if (!report.different.empty()) page.table(report_table(difference_rows(report)));
+    if (!report.check.different.empty()) page.table(report_table(difference_rows(report)));
   }
   if (!done.layers.empty()) {
     page.heading("What the format costs").figure(report::to_svg(sqnr_chart(report)));
