@@ -156,7 +156,7 @@ std::vector<WeightFiles::File> files_of(const std::vector<Shard>& shards) {
         file.tensors.push_back({job.copied->name, job.copied->dtype, job.copied->shape});
         continue;
       }
-      const auto parts = stored_tensors(job.name, job.to, job.weight->shape);
+      const auto parts = stored_tensors({job.name, job.to, job.weight->shape});
       file.tensors.insert(file.tensors.end(), parts.begin(), parts.end());
     }
     files.push_back(std::move(file));
@@ -242,25 +242,11 @@ class Converter {
   void cast(const Job& job) {
     const StoredWeight& weight = *job.weight;
     const WeightReader reader(weight);
-    WeightCast cast(job.to, weight.rows, weight.cols, amax_for(job), Detail::full);
-    const auto parts = stored_tensors(job.name, job.to, weight.shape);
-    std::vector<CastStatistics> bands(static_cast<std::size_t>(band_count(weight.rows, weight.cols)));
-    in_bands(weight.rows, weight.cols, [&](const Band& band) {
-      std::vector<float> values(static_cast<std::size_t>(band.count * weight.cols));
-      std::vector<std::byte> codes(static_cast<std::size_t>(band.count * cast.row_bytes()));
-      reader.decode(band.first, band.count, values.data());
-      cast.cast(band, values.data(), codes.data(), bands[static_cast<std::size_t>(band.index)]);
-      files_.write(parts[0].name, static_cast<std::uint64_t>(band.first * cast.row_bytes()), codes);
-    });
-    const auto scales = cast.scales();
-    for (std::size_t i = 0; i < scales.size(); ++i) files_.write(parts[i + 1].name, 0, scales[i]);
-    ConvertedLayer layer{.name = job.name,
-                         .rows = weight.rows,
-                         .cols = weight.cols,
-                         .statistics = {},
-                         .scales = cast.scale_range(),
-                         .refusal = {}};
-    for (const CastStatistics& band : bands) layer.statistics.merge(band);
+    WeightCast cast({job.name, job.to, weight.shape}, amax_for(job), Detail::full);
+    ConvertedLayer layer{.name = printable(job.name), .rows = weight.rows, .cols = weight.cols};
+    layer.statistics =
+        cast.write([&](const Band& band, float* values) { reader.decode(band.first, band.count, values); }, files_);
+    layer.scales = cast.scale_range();
     layer.refusal = refusal_of(layer.statistics, job.to);
     result_.layers.push_back(std::move(layer));
   }

@@ -34,12 +34,12 @@ struct ConvertOptions {
 double default_least_sqnr(WeightFormat format);
 
 struct ConvertedLayer {
-  std::string name;  // of the tensor
+  std::string name;  // of the tensor, fit for a terminal
   Size rows = 0;
   Size cols = 0;
-  CastStatistics statistics;
-  ScaleRange scales;
-  std::string refusal;  // why it is beyond the limits; empty: it is not
+  CastStatistics statistics = {};
+  ScaleRange scales = {};
+  std::string refusal = {};  // why it is beyond the limits; empty: it is not
 };
 
 struct Conversion {

@@ -82,7 +82,7 @@ class WeightWriter {
     std::uint64_t held = 0;
     for (const HfTensor& tensor : tensors_) {
       std::uint64_t bytes = 0;
-      const auto parts = stored_tensors(tensor.name, format_of(what_, tensor), tensor.shape());
+      const auto parts = stored_tensors(target_of(tensor));
       for (const TensorSpec& part : parts) bytes += tensor_bytes({part.name, part.dtype, part.shape, {}});
       if (held > 0 && held + bytes > what_.shard_bytes) {
         files.emplace_back();
@@ -114,22 +114,20 @@ class WeightWriter {
     return largest;
   }
 
+  WeightTarget target_of(const HfTensor& tensor) const {
+    return {tensor.name, format_of(what_, tensor), tensor.shape()};
+  }
+
   void write(const HfTensor& tensor) {
-    const WeightFormat format = format_of(what_, tensor);
-    const std::vector<float> own = values(tensor);
-    const Size cols = tensor.shape().back();
-    const Size rows = tensor.count() / cols;
-    WeightCast cast(format, rows, cols, needs_amax(format) ? amax_for(tensor, format) : 0);
-    const auto parts = stored_tensors(tensor.name, format, tensor.shape());
-    in_bands(rows, cols, [&](const Band& band) {
-      CastStatistics statistics;
-      std::vector<std::byte> codes(static_cast<std::size_t>(band.count * cast.row_bytes()));
-      cast.cast(band, own.data() + band.first * cols, codes.data(), statistics);
-      if (is_quantized(format) && statistics.nonfinite > 0) refuse_nonfinite(tensor.name);
-      files_.write(parts[0].name, static_cast<std::uint64_t>(band.first * cast.row_bytes()), codes);
-    });
-    const auto scales = cast.scales();
-    for (std::size_t i = 0; i < scales.size(); ++i) files_.write(parts[i + 1].name, 0, scales[i]);
+    const WeightTarget target = target_of(tensor);
+    const std::vector<float> all = values(tensor);
+    WeightCast cast(target, needs_amax(target.format) ? amax_for(tensor, target.format) : 0);
+    const CastStatistics seen = cast.write(
+        [&](const Band& band, float* out) {
+          std::copy_n(all.data() + band.first * target.cols(), band.count * target.cols(), out);
+        },
+        files_);
+    if (is_quantized(target.format) && seen.nonfinite > 0) refuse_nonfinite(tensor.name);
   }
 
   const HfExport& what_;

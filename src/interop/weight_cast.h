@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "formats/quantize.h"
 #include "interop/bands.h"
+#include "interop/weight_files.h"
 #include "interop/weight_format.h"
-#include "io/safetensors.h"
 
 namespace quaver {
 
@@ -17,10 +18,6 @@ namespace quaver {
 constexpr bool needs_amax(WeightFormat format) {
   return format == WeightFormat::fp8_tensor || format == WeightFormat::nvfp4;
 }
-
-// The tensors that hold a weight of this name and shape in a file: its codes first.
-std::vector<TensorSpec> stored_tensors(const std::string& name, WeightFormat format,
-                                       const std::vector<std::int64_t>& shape);
 
 // Layers that serving programs fuse (q, k and v; gate and up) must have one global scale in NVFP4: an equal key says
 // which, by the name of a weight; it is the name itself for all others.
@@ -31,25 +28,40 @@ struct ScaleRange {
   float largest = 0;   // 0: there are none
 };
 
+// The name of a weight, its format in the file and its shape.
+struct WeightTarget {
+  std::string name;
+  WeightFormat format = WeightFormat::bf16;
+  std::vector<std::int64_t> shape;
+
+  Size cols() const { return shape.empty() ? 1 : shape.back(); }
+  Size rows() const;  // all dimensions but the last
+};
+
+// The tensors that hold the weight in a file: its codes first.
+std::vector<TensorSpec> stored_tensors(const WeightTarget& target);
+
 class WeightCast {
  public:
   // amax: of the weight, and of those it is fused with; read where needs_amax().
-  WeightCast(WeightFormat format, Size rows, Size cols, float amax, Detail detail = Detail::counts);
+  WeightCast(WeightTarget target, float amax, Detail detail = Detail::counts);
 
-  Size row_bytes() const { return (cols_ * info(spec_.format).storage_bits + 7) / 8; }
+  // Fills a band of values. Called by several threads at a time, for different bands.
+  using Read = std::function<void(const Band& band, float* values)>;
 
-  // Codes of a band. Threads may cast different bands at a time.
-  void cast(const Band& band, const float* x, std::byte* codes, CastStatistics& statistics);
+  // Casts all values and writes codes and scales to the tensors that stored_tensors() gives.
+  CastStatistics write(const Read& read, WeightFiles& files);
 
-  // Once all bands are cast: the bytes of stored_tensors() behind the codes, and the range of the factors that values
-  // are multiplied by.
-  std::vector<std::vector<std::byte>> scales() const;
+  // Once it is written: of the factors that codes are multiplied by.
   ScaleRange scale_range() const;
 
  private:
-  WeightFormat format_;
+  Size row_bytes() const { return (target_.cols() * info(spec_.format).storage_bits + 7) / 8; }
+  void cast(const Band& band, const float* x, std::byte* codes, CastStatistics& statistics);
+  std::vector<std::vector<std::byte>> scales() const;
+
+  WeightTarget target_;
   QuantSpec spec_;
-  Size cols_;
   Detail detail_;
   float tensor_s_ = 1;      // as values are multiplied before the cast
   float tensor_scale_ = 1;  // its inverse
