@@ -117,6 +117,10 @@ ordered_json json_of(const ConvertedLayer& layer) {
   return entry;
 }
 
+double converted_percent(const Conversion& done) {
+  return done.values == 0 ? 0 : 100 * static_cast<double>(done.converted_values) / static_cast<double>(done.values);
+}
+
 double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 }  // namespace
@@ -136,9 +140,10 @@ std::string conversion_table(const ConversionReport& report) {
 std::string conversion_summary(const ConversionReport& report) {
   const Conversion& done = report.conversion;
   const double read = megabytes(done.bytes_read);
-  std::string text = fmt::format("{}: {} layers in {}, {:.1f} MB read, {:.1f} MB written in {:.1f} s ({:.0f} MB/s)",
-                                 report.to, done.layers.size(), name_of(report.format), read,
-                                 megabytes(done.bytes_written), report.seconds, read / report.seconds);
+  std::string text =
+      fmt::format("{}: {:.1f}% of its {} values in {}; {:.1f} MB read, {:.1f} MB written in {:.1f} s ({:.0f} MB/s)",
+                  report.to, converted_percent(done), format_count(static_cast<double>(done.values)),
+                  name_of(report.format), read, megabytes(done.bytes_written), report.seconds, read / report.seconds);
   if (const ConvertedLayer* worst = worst_layer(done)) {
     text += fmt::format("\nlowest SQNR: {} dB, {}", shown_sqnr(worst->statistics.sqnr_db()), layer_of(worst->name));
   }
@@ -165,6 +170,8 @@ std::string conversion_json(const ConversionReport& report) {
                       {"format", name_of(report.format)},
                       {"written", !done.files.empty()},
                       {"least_sqnr_db", report.least_sqnr},
+                      {"values", done.values},
+                      {"converted_values", done.converted_values},
                       {"bytes_read", done.bytes_read},
                       {"bytes_written", done.bytes_written},
                       {"seconds", report.seconds},
@@ -185,8 +192,8 @@ std::string conversion_page(const ConversionReport& report) {
   page.key_values(std::vector<report::KeyValue>{
       {"from", done.from ? fmt::format("{}, {}", report.from, name_of(*done.from)) : report.from},
       {"to", report.to},
-      {"layers",
-       fmt::format("{} converted, {} more linear layers in high precision", done.layers.size(), done.kept.size())},
+      {"layers", fmt::format("{} converted ({:.1f}% of all values), {} more linear layers in high precision",
+                             done.layers.size(), converted_percent(done), done.kept.size())},
       {"weights", fmt::format("{} read, {} written", format_bytes(done.bytes_read), format_bytes(done.bytes_written))},
       {"limit", fmt::format("SQNR of at least {:g} dB", report.least_sqnr)}});
   if (const std::string refused = refused_layers(report); !refused.empty()) {

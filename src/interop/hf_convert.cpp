@@ -164,48 +164,57 @@ std::vector<WeightFiles::File> files_of(const std::vector<Shard>& shards) {
   return files;
 }
 
-// The pages of a mapped tensor that was read, which would otherwise stay in memory until another program needs it.
-void release(std::span<const std::byte> bytes) {
-  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+// Of the whole pages of a mapped tensor: those that will be read are asked for ahead, those that were read would
+// otherwise stay in memory until another program needs it.
+void advise(std::span<const std::byte> bytes, int advice) {
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t into = reinterpret_cast<std::uintptr_t>(bytes.data()) % page;
+  const std::size_t skipped = into == 0 ? 0 : page - into;
+  if (skipped >= bytes.size()) return;
+  const std::size_t whole = (bytes.size() - skipped) / page * page;
+  if (whole > 0) ::madvise(const_cast<std::byte*>(bytes.data() + skipped), whole, advice);
 }
 
 // Casts and copies the tensors, and keeps count.
 class Converter {
  public:
   Converter(const std::vector<Shard>& shards, const ConvertOptions& options, WeightFiles& files, Conversion& result)
-      : shards_(shards), options_(options), files_(files), result_(result) {}
-
-  void run() {
-    find_fused();
-    for_each_job([&](const Job& job) { total_ += bytes_of(job); });
-    for_each_job([&](const Job& job) {
-      if (options_.stop != nullptr && *options_.stop) throw ConvertInterrupted{};
-      job.copied != nullptr ? copy(*job.copied) : cast(job);
-      release(job.copied != nullptr ? job.copied->data : job.weight->codes->data);
-      result_.bytes_read += bytes_of(job);
-      if (options_.progress) options_.progress(result_.bytes_read, total_);
-    });
-  }
-
- private:
-  template <class Work>
-  void for_each_job(const Work& work) const {
-    for (const Shard& shard : shards_) {
-      for (const Job& job : shard.jobs) work(job);
+      : options_(options), files_(files), result_(result) {
+    for (const Shard& shard : shards) {
+      for (const Job& job : shard.jobs) add(job);
     }
   }
 
-  static std::uint64_t bytes_of(const Job& job) {
-    return job.copied != nullptr ? job.copied->data.size() : job.weight->codes->data.size();
+  void run() {
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (options_.stop != nullptr && *options_.stop) throw ConvertInterrupted{};
+      const Job& job = *jobs_[i];
+      if (i + 1 < jobs_.size()) advise(bytes_of(*jobs_[i + 1]), MADV_WILLNEED);
+      job.copied != nullptr ? copy(*job.copied) : cast(job);
+      advise(bytes_of(job), MADV_DONTNEED);
+      count_values(job);
+      result_.bytes_read += bytes_of(job).size();
+      if (options_.progress) options_.progress(result_.bytes_read, total_);
+    }
   }
 
-  void find_fused() {
-    for_each_job([&](const Job& job) {
-      if (job.weight && job.to == WeightFormat::nvfp4) fused_[fused_key(job.name)].push_back(&*job.weight);
-    });
+ private:
+  static std::span<const std::byte> bytes_of(const Job& job) {
+    return job.copied != nullptr ? job.copied->data : job.weight->codes->data;
+  }
+
+  void add(const Job& job) {
+    jobs_.push_back(&job);
+    total_ += bytes_of(job).size();
+    if (job.weight && job.to == WeightFormat::nvfp4) fused_[fused_key(job.name)].push_back(&*job.weight);
+  }
+
+  void count_values(const Job& job) {
+    const std::uint64_t count = job.weight ? static_cast<std::uint64_t>(job.weight->count())
+                                           : job.copied->data.size() / *safetensors_element_bytes(job.copied->dtype);
+    result_.values += count;
+    const bool converted = job.weight ? job.to == options_.to : job.copied->dtype == safetensors_type(options_.to);
+    if (converted) result_.converted_values += count;
   }
 
   void copy(const TensorEntry& tensor) {
@@ -267,11 +276,11 @@ class Converter {
     return {};
   }
 
-  const std::vector<Shard>& shards_;
   const ConvertOptions& options_;
   WeightFiles& files_;
   Conversion& result_;
-  std::uint64_t total_ = 0;
+  std::vector<const Job*> jobs_;
+  std::uint64_t total_ = 0;  // bytes
   std::map<std::string, std::vector<const StoredWeight*>> fused_;
   std::map<std::string, float> amaxes_;
 };

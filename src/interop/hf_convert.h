@@ -46,6 +46,8 @@ struct Conversion {
   std::optional<WeightFormat> from;    // quantization that the folder had; nothing: none
   std::vector<ConvertedLayer> layers;  // that were cast, in the order of the files
   std::vector<std::string> kept;       // linear layers that stay in high precision
+  std::uint64_t values = 0;            // of all tensors
+  std::uint64_t converted_values = 0;  // of those that are in the format now
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::vector<std::filesystem::path> files;  // empty: nothing was written, since a layer is beyond the limits
