@@ -19,6 +19,8 @@ using nlohmann::ordered_json;
 
 std::string shown_sqnr(double db) { return std::isinf(db) ? "exact" : shown(db, "{:.1f}"); }
 
+std::string shown_sqnr_with_unit(double db) { return shown_sqnr(db) + (std::isinf(db) ? "" : " dB"); }
+
 std::string shown_scales(const ScaleRange& scales) {
   if (scales.largest == 0) return "–";
   if (scales.smallest == scales.largest) return shown(scales.largest, "{:.3g}");
@@ -91,7 +93,7 @@ report::BarChart amax_chart(const ConversionReport& report) {
   chart.x_label = "amax / rms";
   for (std::size_t i = 0; i < std::min(most, layers.size()); ++i) {
     chart.bars.push_back(
-        {layer_of(layers[i]->name), {ratio(layers[i])}, shown_sqnr(layers[i]->statistics.sqnr_db()) + " dB"});
+        {layer_of(layers[i]->name), {ratio(layers[i])}, shown_sqnr_with_unit(layers[i]->statistics.sqnr_db())});
   }
   return chart;
 }
@@ -145,7 +147,8 @@ std::string conversion_summary(const ConversionReport& report) {
                   report.to, converted_percent(done), format_count(static_cast<double>(done.values)),
                   name_of(report.format), read, megabytes(done.bytes_written), report.seconds, read / report.seconds);
   if (const ConvertedLayer* worst = worst_layer(done)) {
-    text += fmt::format("\nlowest SQNR: {} dB, {}", shown_sqnr(worst->statistics.sqnr_db()), layer_of(worst->name));
+    text +=
+        fmt::format("\nlowest SQNR: {}, {}", shown_sqnr_with_unit(worst->statistics.sqnr_db()), layer_of(worst->name));
   }
   return text;
 }
@@ -204,7 +207,8 @@ std::string conversion_page(const ConversionReport& report) {
     if (!report.check.different.empty()) page.table(report_table(difference_rows(report)));
   }
   if (!done.layers.empty()) {
-    page.heading("What the format costs").figure(report::to_svg(sqnr_chart(report)));
+    page.heading("What the format costs");
+    if (worst_layer(done)->statistics.error2 > 0) page.figure(report::to_svg(sqnr_chart(report)));
     page.figure(report::to_svg(amax_chart(report)), "Outliers set the scale that all other values of a block share.");
     page.heading("Layers").table(report_table(layer_rows(report)));
     page.paragraph(
