@@ -131,7 +131,9 @@ std::string conversion_table(const ConversionReport& report) {
   std::string text;
   if (!report.conversion.layers.empty()) text += aligned(layer_rows(report));
   if (!report.conversion.kept.empty()) {
-    text += fmt::format("{} linear layers stay in high precision\n", report.conversion.kept.size());
+    text += fmt::format("layers that {}: {}\n",
+                        is_quantized(report.format) ? "stay in high precision" : "keep their format",
+                        report.conversion.kept.size());
   }
   if (report.calibration.empty()) return text;
   text += difference_text(report) + "\n";

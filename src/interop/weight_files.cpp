@@ -31,8 +31,7 @@ fs::path StagedFolder::operator/(const std::string& name) {
 }
 
 void StagedFolder::copy(const fs::path& file) {
-  constexpr std::uint64_t largest = std::uint64_t{256} << 20;
-  write_file_atomically(*this / file.filename().string(), read_file(file, largest));
+  write_file_atomically(*this / file.filename().string(), MappedFile::open(file).text());
 }
 
 std::vector<fs::path> StagedFolder::commit() {
