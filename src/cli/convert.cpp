@@ -18,10 +18,9 @@ namespace quaver {
 
 namespace {
 
-ConversionReport convert(const ConvertArguments& arguments) {
+ConversionReport convert(const ConvertArguments& arguments, ConvertOptions options) {
   const Interrupt interrupt;
   StudyBar bar("MiB converted:", Output::human);
-  ConvertOptions options = arguments.options;
   options.stop = interrupt.flag();
   options.progress = [&](std::uint64_t done, std::uint64_t total) {
     bar.show(static_cast<Size>(done >> 20U), static_cast<Size>(total >> 20U));
@@ -63,17 +62,28 @@ CalibrationCheck compare_with_calibration(const ModelConfig& model, const Conver
   return check;
 }
 
+std::map<std::string, float> input_amaxes(const ModelConfig& model, const std::map<std::string, float>& calibrated) {
+  std::map<std::string, float> inputs;
+  for (const HfTensor& tensor : hf_tensors(model)) {
+    const auto found = calibrated.find(layer_of(tensor.parameter) + "/x");
+    if (found != calibrated.end()) inputs[layer_of(tensor.name)] = found->second;
+  }
+  return inputs;
+}
+
 int convert_verb(const ConvertArguments& arguments) {
   std::optional<ModelConfig> model;  // layers of a calibration have this library's names, which the architecture gives
   std::string scales;
+  ConvertOptions options = arguments.options;
   if (!arguments.calibration.empty()) {
     scales = read_file(arguments.calibration, largest_scale_file);
-    drift_since(scales, arguments.calibration, {});  // refuses what is no scale file at once
+    const auto calibrated = amaxes_in(scales, arguments.calibration);
     model = resolved(read_hf_config(arguments.from));
+    if (options.to == WeightFormat::nvfp4) options.input_amax = input_amaxes(*model, calibrated);
   }
   ConversionReport report;
   try {
-    report = convert(arguments);
+    report = convert(arguments, std::move(options));
   } catch (const ConvertInterrupted&) {
     return 130;
   }

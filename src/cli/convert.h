@@ -1,6 +1,7 @@
 // A conversion as the verb shows it: on the terminal, as JSON and as an HTML report.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,5 +41,8 @@ std::string refused_layers(const ConversionReport& report);
 // `scales` is the text of a scale file, `name` its name for messages.
 CalibrationCheck compare_with_calibration(const ModelConfig& model, const Conversion& conversion,
                                           std::string_view scales, const std::string& name);
+
+// The amax of each layer's input, by its Hugging Face name, from those of a calibration's sites.
+std::map<std::string, float> input_amaxes(const ModelConfig& model, const std::map<std::string, float>& calibrated);
 
 }  // namespace quaver

@@ -147,7 +147,13 @@ class Planner {
   std::vector<std::string> kept_;
 };
 
-std::vector<WeightFiles::File> files_of(const std::vector<Shard>& shards) {
+std::string input_scale_name(const Job& job) { return layer_of(job.name) + std::string(suffix::input_global); }
+
+bool has_input_scale(const Job& job, const ConvertOptions& options) {
+  return job.weight && job.to == WeightFormat::nvfp4 && !options.input_amax.empty();
+}
+
+std::vector<WeightFiles::File> files_of(const std::vector<Shard>& shards, const ConvertOptions& options) {
   std::vector<WeightFiles::File> files;
   for (const Shard& shard : shards) {
     WeightFiles::File file{shard.name, {}};
@@ -158,6 +164,7 @@ std::vector<WeightFiles::File> files_of(const std::vector<Shard>& shards) {
       }
       const auto parts = stored_tensors({job.name, job.to, job.weight->shape});
       file.tensors.insert(file.tensors.end(), parts.begin(), parts.end());
+      if (has_input_scale(job, options)) file.tensors.push_back({input_scale_name(job), "F32", {1}});
     }
     files.push_back(std::move(file));
   }
@@ -256,8 +263,19 @@ class Converter {
     layer.statistics =
         cast.write([&](const Band& band, float* values) { reader.decode(band.first, band.count, values); }, files_);
     layer.scales = cast.scale_range();
+    if (has_input_scale(job, options_)) write_input_scale(job);
     layer.refusal = refusal_of(layer.statistics, job.to);
     result_.layers.push_back(std::move(layer));
+  }
+
+  void write_input_scale(const Job& job) {
+    const auto found = options_.input_amax.find(layer_of(job.name));
+    if (found == options_.input_amax.end() || !(found->second > 0)) {
+      throw Error(fmt::format("the calibration has no range of the inputs of {}", printable(layer_of(job.name))),
+                  "calibrate this model again, or leave the calibration out");
+    }
+    const float scale = nvfp4_global_scale(found->second);
+    files_.write(input_scale_name(job), 0, std::as_bytes(std::span(&scale, 1)));
   }
 
   std::string refusal_of(const CastStatistics& seen, WeightFormat to) const {
@@ -330,7 +348,7 @@ Conversion convert_hf(const fs::path& from, const fs::path& to, const ConvertOpt
   result.from = folder.quantization();
   result.kept = planner.take_kept();
   StagedFolder staged(to);
-  WeightFiles files(staged, files_of(shards));
+  WeightFiles files(staged, files_of(shards, options));
   Converter(shards, options, files, result).run();
   const bool beyond = std::any_of(result.layers.begin(), result.layers.end(),
                                   [](const ConvertedLayer& layer) { return !layer.refusal.empty(); });
@@ -339,6 +357,7 @@ Conversion convert_hf(const fs::path& from, const fs::path& to, const ConvertOpt
   result.bytes_written = files.bytes();
   QuantizationEntry entry{.format = options.to, .high_precision = result.kept};
   entry.high_precision.insert(entry.high_precision.begin(), "lm_head");
+  if (!options.input_amax.empty()) entry.nvfp4_inputs = Nvfp4Inputs::nvfp4;
   write_file_atomically(staged / config_name, with_quantization(config, entry));
   copy_others(from, staged);
   result.files = staged.commit();

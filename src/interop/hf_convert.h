@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct ConvertOptions {
   std::vector<std::string> keep = {};     // globs of layers that stay in high precision; each must match one
   std::optional<double> least_sqnr = {};  // in dB; default_least_sqnr() where it is not given
   BeyondLimits beyond_limits = BeyondLimits::refuse;
+  std::map<std::string, float> input_amax = {};  // of NVFP4: by layer, so that inputs can be quantized too; empty: none
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // bytes read
   const std::atomic<bool>* stop = nullptr;
 };

@@ -103,7 +103,11 @@ json compressed_tensors_entry(const QuantizationEntry& entry) {
   json activations{{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"dynamic", true}, {"strategy", "token"}};
   if (nvfp4) {
     weights.update({{"strategy", "tensor_group"}, {"group_size", nvfp4_group}});
-    activations = nullptr;  // in 4 bits they need an amax that weights do not give
+    activations = nullptr;
+    if (entry.nvfp4_inputs == Nvfp4Inputs::nvfp4) {
+      activations = weights;
+      activations["dynamic"] = "local";  // scales of blocks are current, under a static one of the tensor
+    }
   } else if (entry.format == WeightFormat::fp8_block) {
     weights.update({{"strategy", "block"}, {"block_structure", {128, 128}}});
     activations.update({{"strategy", "group"}, {"group_size", 128}});

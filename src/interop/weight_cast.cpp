@@ -60,6 +60,8 @@ std::string fused_key(const std::string& name) {
   return name;
 }
 
+float nvfp4_global_scale(float amax) { return tensor_scale_for(spec_of(WeightFormat::nvfp4), amax); }
+
 WeightCast::WeightCast(WeightTarget target, float amax, Detail detail)
     : target_(std::move(target)), spec_(spec_of(target_.format)), detail_(detail) {
   if (needs_amax(target_.format)) tensor_s_ = tensor_scale_for(spec_, amax);

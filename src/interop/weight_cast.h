@@ -23,6 +23,9 @@ constexpr bool needs_amax(WeightFormat format) {
 // which, by the name of a weight; it is the name itself for all others.
 std::string fused_key(const std::string& name);
 
+// The global scale of NVFP4 for values of this amax: what they are divided by.
+float nvfp4_global_scale(float amax);
+
 struct ScaleRange {
   float smallest = 0;  // that is not 0
   float largest = 0;   // 0: there are none

@@ -79,6 +79,27 @@ TEST_F(ConvertVerb, ComparesWithACalibration) {
   const json different = json::parse(contents(folder_ / "out.json")).at("calibration").at("different");
   ASSERT_EQ(different.size(), 1U);
   EXPECT_EQ(different[0].at("amax"), 2);
+  const Outcome fp4 = run({"convert", "hf", "fp4", "--to=nvfp4", "--calibration=scales.json"});
+  ASSERT_EQ(fp4.status, 0) << fp4.error;
+  const json sites = json::parse(contents(folder_ / "scales.json")).at("sites");
+  const RawTensors tensors = raw_tensors(folder_ / "fp4");
+  const std::map<std::string, std::string> site_of{{"self_attn.q_proj", "blocks.1.attn.qkv/x"},
+                                                   {"self_attn.v_proj", "blocks.1.attn.qkv/x"},
+                                                   {"self_attn.o_proj", "blocks.1.attn.out/x"},
+                                                   {"mlp.up_proj", "blocks.1.mlp.up/x"}};
+  for (const auto& [layer, site] : site_of) {
+    const RawTensor& scale = tensors.at("model.layers.1." + layer + ".input_global_scale");
+    EXPECT_FLOAT_EQ(hf_values(scale.bytes, "F32")[0],
+                    448 * 6 / sites.at(site).at("calibration").at("amax").get<float>());
+  }
+  EXPECT_FALSE(tensors.contains("model.layers.1.mlp.down_proj.input_global_scale")) << "70 columns";
+  const json config = json::parse(contents(folder_ / "fp4" / "config.json"));
+  const json& inputs = config.at("quantization_config").at("config_groups").at("group_0").at("input_activations");
+  EXPECT_EQ(inputs.at("dynamic"), "local");
+  EXPECT_EQ(inputs.at("num_bits"), 4);
+  EXPECT_EQ(run({"estimate", "--model.from=fp4", "--no-time"}).status, 0);
+  EXPECT_EQ(run({"convert", "fp4", "wide", "--to=fp32"}).status, 0);
+  EXPECT_EQ(raw_tensors(folder_ / "wide").size(), llama3_model().tensors.size());
   folder_.write("no.json", "{}");
   EXPECT_THAT(run({"convert", "hf", "x", "--to=fp8-tensor", "--calibration=no.json"}).error, HasSubstr("scale file"));
   EXPECT_FALSE(fs::exists(folder_ / "x"));

@@ -297,6 +297,9 @@ TEST_F(Convert, ScalesThatDoNotFitAreRefused) {
 }
 
 TEST_F(Convert, WhatCannotBeDoneIsSaid) {
+  write_hf_folder(folder_ / "some", llama3_model(), "BF16");
+  const ConvertOptions lacking{.to = WeightFormat::nvfp4, .input_amax = {{"model.layers.0.self_attn.q_proj", 1}}};
+  EXPECT_THAT(refusal("some", lacking), AllOf(HasSubstr("inputs of"), HasSubstr("gate_proj")));
   write_hf_folder(folder_ / "from", llama3_model(), "BF16");
   EXPECT_THAT(refusal("from", {.to = WeightFormat::bf16, .keep = {"*.nothing"}}), HasSubstr("*.nothing"));
   EXPECT_THAT(refusal("from", {.to = WeightFormat::fp8_block, .keep = {"*"}}), HasSubstr("no linear layer"));
