@@ -253,9 +253,10 @@ void add_convert(VerbParser& parser) {
                   "40 for high precision")
       ->check(within(-1000.0, 1000.0));
   verb.add_flag("--force", options.force, "write the model although a layer is below that, saturates or is not finite");
-  verb.add_option("--calibration", arguments.calibration,
-                  "scale file of `quaver calibrate`: say which layers' weights are not those that it has measured; with "
-                  "--to nvfp4, quantize activations too, by its ranges")
+  verb.add_option(
+          "--calibration", arguments.calibration,
+          "scale file of `quaver calibrate`: say which layers' weights are not those that it has measured; with "
+          "--to nvfp4, quantize activations too, by its ranges")
       ->check(CLI::ExistingFile);
   verb.add_option("--json", arguments.json, "file to write the statistics of every layer to, for programs");
   verb.add_option("--html", arguments.html, "file to write a report to");
