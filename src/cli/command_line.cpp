@@ -22,7 +22,7 @@ class CommandLine {
     app_.footer(
         "Start with:  quaver data my-text/ --out data/mine && quaver train --data data/mine --recipe fp8-delayed");
     for (const auto add : {add_train, add_compare, add_eval, add_sample, add_data, add_inspect, add_bench,
-                           add_calibrate, add_localize, add_estimate, add_doctor, add_dash, add_export}) {
+                           add_calibrate, add_localize, add_estimate, add_doctor, add_dash, add_export, add_convert}) {
       add(parser_);
     }
   }

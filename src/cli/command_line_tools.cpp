@@ -87,6 +87,14 @@ std::map<std::string, Grouping> groupings() {
   return all;
 }
 
+std::vector<std::string> weight_formats(WeightFormat first) {
+  std::vector<std::string> names;
+  for (const WeightFormat format : all_weight_formats) {
+    if (format >= first) names.emplace_back(name_of(format));
+  }
+  return names;
+}
+
 // Many GPUs, which need not be here.
 void add_cluster_options(CLI::App& verb, EstimateArguments& estimate) {
   constexpr Size most_gpus = 65536;
@@ -165,6 +173,7 @@ void add_export(VerbParser& parser) {
     ExportArguments arguments;
     std::string format;
     std::string dtype = "f32";
+    std::string quantize;
     std::optional<Size> step;
   };
   Options& options = parser.keep<Options>();
@@ -182,32 +191,83 @@ void add_export(VerbParser& parser) {
       verb.add_option("--statistics", arguments.options.statistics,
                       "of sites, comma-separated; by default all of them, for tensorboard none")
           ->delimiter(',');
-  const auto* const dtype = verb.add_option("--dtype", options.dtype, "hf: of the weights")
-                                ->capture_default_str()
-                                ->check(CLI::IsMember({"f32", "bf16"}));
+  const auto* const dtype =
+      verb.add_option("--dtype", options.dtype,
+                      "hf: of the weights; with --quantize of those that are not quantized, and then bf16 by default")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"f32", "bf16"}));
+  verb.add_option("--quantize", options.quantize,
+                  "hf: quantize linear layers, for serving; embeddings, norms and the head stay in high precision")
+      ->check(CLI::IsMember(weight_formats(WeightFormat::fp8_tensor)));
   verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
       ->check(within(Size{0}, largest_count));
   verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
   add_example(verb,
               "quaver export runs --run first --format csv --out tables\n"
-              "  quaver export runs/first --format hf --dtype bf16 --out models/first");
+              "  quaver export runs/first --format hf --dtype bf16 --out models/first\n"
+              "  quaver export runs/first --format hf --quantize fp8-block --out models/first-fp8");
   parser.on(verb, [&options, &arguments, run, statistics, dtype] {
     const bool model = options.format == "hf";
     if (model && (run->count() > 0 || statistics->count() > 0)) {
       throw Error("--run and --statistics are of what was recorded, and --format hf writes a model",
                   "name the folder of the run: quaver export runs/first --format hf --out FOLDER");
     }
-    if (!model && (dtype->count() > 0 || options.step)) {
-      throw Error("--dtype and --step are of --format hf", "leave them out, or add --format hf");
+    if (!model && (dtype->count() > 0 || options.step || !options.quantize.empty())) {
+      throw Error("--dtype, --quantize and --step are of --format hf", "leave them out, or add --format hf");
     }
     if (model) {
-      return export_model_verb({.run = arguments.path,
-                                .step = options.step,
-                                .out = arguments.out,
-                                .dtype = options.dtype == "bf16" ? HfDtype::bf16 : HfDtype::f32});
+      ExportModelArguments what{.run = arguments.path, .step = options.step, .out = arguments.out};
+      if (!options.quantize.empty()) what.quantize = parse_weight_format(options.quantize);
+      const bool serving = what.quantize && dtype->count() == 0;
+      what.dtype = serving || options.dtype == "bf16" ? WeightFormat::bf16 : WeightFormat::f32;
+      return export_model_verb(what);
     }
     arguments.options.format = formats.at(options.format);
     return export_verb(arguments);
+  });
+}
+
+void add_convert(VerbParser& parser) {
+  struct Options {
+    ConvertArguments arguments;
+    std::string to;
+    bool force = false;
+  };
+  Options& options = parser.keep<Options>();
+  ConvertArguments& arguments = options.arguments;
+  CLI::App& verb = parser.add_verb(
+      "convert", "the weights of a Hugging Face model folder in another format: FP8, NVFP4, or high precision again");
+  verb.add_option("from", arguments.from, "model folder, of any architecture")->required();
+  verb.add_option("out", arguments.out, "folder to write; it must be empty or not exist")->required();
+  verb.add_option("--to", options.to,
+                  "fp8-tensor, -channel, -block and nvfp4: as compressed-tensors has them, with a scale per tensor, "
+                  "channel, block of 128x128 or 16 values; deepseek-block: blocks of 128x128 as DeepSeek has them")
+      ->required()
+      ->check(CLI::IsMember(weight_formats(WeightFormat::f32)));
+  verb.add_option("--keep", arguments.options.keep,
+                  "pattern of layers that stay in high precision, as '*.mlp.down_proj'; may be repeated. Embeddings, "
+                  "norms, routers and the head always do")
+      ->allow_extra_args(false);
+  verb.add_option("--least-sqnr", arguments.options.least_sqnr,
+                  "refuse the conversion if a layer's SQNR is below this many dB; by default 25 for FP8, 15 for nvfp4, "
+                  "40 for high precision")
+      ->check(within(-1000.0, 1000.0));
+  verb.add_flag("--force", options.force, "write the model although a layer is below that, saturates or is not finite");
+  verb.add_option(
+          "--calibration", arguments.calibration,
+          "scale file of `quaver calibrate`: say which layers' weights are not those that it has measured; with "
+          "--to nvfp4, quantize activations too, by its ranges")
+      ->check(CLI::ExistingFile);
+  verb.add_option("--json", arguments.json, "file to write the statistics of every layer to, for programs");
+  verb.add_option("--html", arguments.html, "file to write a report to");
+  add_example(verb,
+              "quaver convert models/Qwen2.5-0.5B models/Qwen2.5-0.5B-FP8 --to fp8-block --html fp8.html\n"
+              "  quaver convert models/DeepSeek-FP8 models/DeepSeek-BF16 --to bf16\n"
+              "  quaver convert models/Qwen2.5-0.5B models/Qwen2.5-0.5B-FP4 --to nvfp4 --keep '*.down_proj'");
+  parser.on(verb, [&] {
+    arguments.options.to = parse_weight_format(options.to);
+    if (options.force) arguments.options.beyond_limits = BeyondLimits::allow;
+    return convert_verb(arguments);
   });
 }
 

@@ -97,5 +97,6 @@ void add_estimate(VerbParser& parser);
 void add_doctor(VerbParser& parser);
 void add_dash(VerbParser& parser);
 void add_export(VerbParser& parser);
+void add_convert(VerbParser& parser);
 
 }  // namespace quaver

@@ -9,6 +9,7 @@
 
 #include "data/prepare.h"
 #include "formats/quant_spec.h"
+#include "interop/hf_convert.h"
 #include "interop/hf_export.h"
 #include "serve/dashboard.h"
 #include "store/exports.h"
@@ -119,9 +120,20 @@ struct ExportModelArguments {
   std::string run;  // folder
   std::optional<Size> step;
   std::string out;  // folder
-  HfDtype dtype = HfDtype::f32;
+  WeightFormat dtype = WeightFormat::f32;
+  std::optional<WeightFormat> quantize = {};
 };
 int export_model_verb(const ExportModelArguments& arguments);
+
+struct ConvertArguments {
+  std::string from;  // folders
+  std::string out;
+  std::string calibration;  // a scale file; empty: none
+  std::string json;         // files to write; empty: none
+  std::string html;
+  ConvertOptions options;
+};
+int convert_verb(const ConvertArguments& arguments);
 
 struct DoctorArguments {
   Output output = Output::human;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "interop/json_fields.h"
+#include "interop/quantization_config.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 
@@ -85,9 +86,7 @@ void check_architecture(const Fields& fields, std::string_view expected) {
 }
 
 void check_common(const Fields& fields) {
-  if (fields.has("quantization_config")) {
-    refuse(fields, "\"quantization_config\": weights that are stored quantized are not supported");
-  }
+  read_quantization(fields);  // refuses what is stored in another way
   if (fields.number("partial_rotary_factor", 0, 1, 1.0) != 1)
     refuse(fields, "partial rotary embedding is not supported");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -320,14 +319,18 @@ ModelConfig parse_hf_config(std::string_view text, std::string_view source) {
   return type == "gpt2" ? read_gpt2(fields) : read_llama(fields, type);
 }
 
-ModelConfig read_hf_config(const std::filesystem::path& folder) {
+std::string hf_config_text(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) {
     throw Error(fmt::format("{} holds no Hugging Face model: there is no config.json", folder.string()),
                 "name the folder that has config.json and model.safetensors");
   }
-  return parse_hf_config(read_file(path, largest_config), path.string());
+  return read_file(path, largest_config);
+}
+
+ModelConfig read_hf_config(const std::filesystem::path& folder) {
+  return parse_hf_config(hf_config_text(folder), (folder / "config.json").string());
 }
 
 std::string render_hf_config(const ModelConfig& model, std::string_view dtype, std::string_view original) {
@@ -335,6 +338,7 @@ std::string render_hf_config(const ModelConfig& model, std::string_view dtype, s
   json out = original.empty() ? json::object() : parse_object(original, "config.json of the original model");
   out.erase("rope_parameters");  // the older form, which every version reads
   out.erase("dtype");
+  out.erase("quantization_config");
   const std::string type = type_of(model, out);
   out["model_type"] = type;
   out["architectures"] = {std::string(architecture_of(type))};

@@ -16,6 +16,9 @@ namespace quaver {
 ModelConfig parse_hf_config(std::string_view text, std::string_view source);
 ModelConfig read_hf_config(const std::filesystem::path& folder);
 
+// The text of a folder's config.json. Throws Error where there is none.
+std::string hf_config_text(const std::filesystem::path& folder);
+
 // The config.json for a resolved model, whose weights have this dtype ("float32", "bfloat16"). `original` is the text
 // of the config.json that the model came with, whose other fields are kept; empty: there is none. Throws Error where no
 // architecture of transformers computes what this model does.

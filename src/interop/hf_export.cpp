@@ -1,13 +1,14 @@
 #include "interop/hf_export.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include <unistd.h>
-#include <utility>
 
 #include "interop/hf_config.h"
+#include "interop/quantization_config.h"
 #include "interop/tensor_values.h"
+#include "interop/weight_cast.h"
+#include "interop/weight_files.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 
@@ -29,69 +30,14 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-void copy_whole(const fs::path& from, const fs::path& to) { write_file_atomically(to, read_file(from, largest_kept)); }
-
-// A folder under another name beside its own, which it gets when it is complete.
-class StagedFolder {
- public:
-  explicit StagedFolder(const fs::path& target) : target_(fs::absolute(target).lexically_normal()) {
-    if (!target_.has_filename()) target_ = target_.parent_path();
-    std::error_code ignored;
-    if (fs::exists(target_, ignored) && !(fs::is_directory(target_, ignored) && fs::is_empty(target_, ignored))) {
-      throw Error(target_.string() + " is already there", "choose a new folder, or remove it");
-    }
-    staged_ = target_.parent_path() / fmt::format(".{}.{}", target_.filename().string(), ::getpid());
-    make_folder(staged_);
-  }
-  ~StagedFolder() {
-    std::error_code ignored;
-    if (!staged_.empty()) fs::remove_all(staged_, ignored);
-  }
-  StagedFolder(const StagedFolder&) = delete;
-  StagedFolder& operator=(const StagedFolder&) = delete;
-
-  fs::path operator/(const std::string& name) {
-    names_.push_back(name);
-    return staged_ / name;
-  }
-
-  std::vector<fs::path> commit() {
-    sync_directory(staged_);
-    std::error_code error;
-    fs::rename(staged_, target_, error);  // replaces an empty folder
-    if (error) throw system_error("cannot put in place", target_, error.value());
-    staged_.clear();
-    sync_directory(target_.parent_path());
-    std::vector<fs::path> files;
-    for (const std::string& name : names_) files.push_back(target_ / name);
-    return files;
-  }
-
- private:
-  fs::path target_;
-  fs::path staged_;
-  std::vector<std::string> names_;
-};
-
-struct DtypeNames {
-  Format format;
-  const char* in_safetensors;
-  const char* in_config;
-};
-
-DtypeNames names_of(HfDtype dtype) {
-  if (dtype == HfDtype::bf16) return {Format::bf16, "BF16", "bfloat16"};
-  return {Format::f32, "F32", "float32"};
-}
-
 StoredParameter stored(const SafetensorsFile& weights, const std::string& name) {
   const TensorEntry& tensor = weights.at(name);
-  const auto format = format_of_dtype(tensor.dtype);
+  const auto format = from_safetensors_type(tensor.dtype);
   if (!format) {
     throw Error(fmt::format("{}: {} is of type {}", weights.path().string(), name, tensor.dtype),
                 "export a checkpoint whose weights are F32 or BF16");
   }
-  return {*format, tensor.data};
+  return {spec_of(*format).format, tensor.data};
 }
 
 // The parameter must end where its last tensor does.
@@ -108,84 +54,115 @@ void check_sizes(const SafetensorsFile& weights, const std::vector<HfTensor>& te
   }
 }
 
+// The format of a tensor in the file: linear layers alone are quantized, where the format can hold them.
+WeightFormat format_of(const HfExport& what, const HfTensor& tensor) {
+  if (!what.quantize || !is_linear(tensor.name, tensor.shape())) return what.dtype;
+  return can_hold(*what.quantize, tensor.shape()) ? *what.quantize : what.dtype;
+}
+
+[[noreturn]] void refuse_nonfinite(const std::string& name) {
+  throw Error(name + " has values that are not finite, which no scale fits",
+              "the run diverged: export an earlier checkpoint with --step");
+}
+
 class WeightWriter {
  public:
   WeightWriter(const HfExport& what, StagedFolder& folder)
-      : what_(what), folder_(folder), names_(names_of(what.dtype)), tensors_(hf_tensors(what.model)) {
-    check_sizes(what.weights, tensors_);
-  }
+      : what_(what), tensors_(hf_tensors(what.model)), files_(folder, shards()) {}
 
   void write() {
-    const std::vector<std::size_t> ends = shard_ends();
-    if (ends.size() == 1) return write_shard("model.safetensors", 0, ends[0]);
-    nlohmann::json index;
-    std::size_t first = 0;
-    for (std::size_t shard = 0; shard < ends.size(); ++shard) {
-      const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, ends.size());
-      write_shard(name, first, ends[shard]);
-      for (std::size_t i = first; i < ends[shard]; ++i) index["weight_map"][tensors_[i].name] = name;
-      first = ends[shard];
-    }
-    std::uint64_t total = 0;
-    for (const HfTensor& tensor : tensors_) total += bytes_of(tensor);
-    index["metadata"]["total_size"] = total;
-    write_file_atomically(folder_ / "model.safetensors.index.json", index.dump(2) + "\n");
+    for (const HfTensor& tensor : tensors_) write(tensor);
+    files_.finish();
   }
 
  private:
-  std::uint64_t bytes_of(const HfTensor& tensor) const {
-    return static_cast<std::uint64_t>(tensor.count() * info(names_.format).storage_bits / 8);
-  }
-
-  std::vector<std::size_t> shard_ends() const {
-    std::vector<std::size_t> ends;
+  std::vector<WeightFiles::File> shards() const {
+    check_sizes(what_.weights, tensors_);
+    std::vector<WeightFiles::File> files(1);
     std::uint64_t held = 0;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      const std::uint64_t bytes = bytes_of(tensors_[i]);
+    for (const HfTensor& tensor : tensors_) {
+      std::uint64_t bytes = 0;
+      const auto parts = stored_tensors(target_of(tensor));
+      for (const TensorSpec& part : parts) bytes += tensor_bytes({part.name, part.dtype, part.shape, {}});
       if (held > 0 && held + bytes > what_.shard_bytes) {
-        ends.push_back(i);
+        files.emplace_back();
         held = 0;
       }
       held += bytes;
+      files.back().tensors.insert(files.back().tensors.end(), parts.begin(), parts.end());
     }
-    ends.push_back(tensors_.size());
-    return ends;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      files[i].name = files.size() == 1 ? "model.safetensors"
+                                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    }
+    return files;
   }
 
-  void write_shard(const std::string& name, std::size_t first, std::size_t end) {
-    std::vector<TensorSpec> specs;
-    for (std::size_t i = first; i < end; ++i) {
-      specs.push_back({tensors_[i].name, names_.in_safetensors, tensors_[i].shape()});
+  std::vector<float> values(const HfTensor& tensor) const {
+    return tensor_values(tensor, stored(what_.weights, tensor.parameter));
+  }
+
+  // Tensors that are fused elsewhere, and share a global scale of NVFP4, are parts of one parameter here.
+  float amax_for(const HfTensor& tensor, WeightFormat format) const {
+    float largest = 0;
+    for (const HfTensor& other : tensors_) {
+      const bool counts = format == WeightFormat::nvfp4 ? other.parameter == tensor.parameter : &other == &tensor;
+      if (!counts) continue;
+      const std::vector<float> all = values(other);
+      largest = std::max(largest, amax(all.data(), static_cast<Size>(all.size())).value);
     }
-    SafetensorsWriter file(folder_ / name, specs);
-    for (std::size_t i = first; i < end; ++i) {
-      file.write(tensor_bytes(tensors_[i], stored(what_.weights, tensors_[i].parameter), names_.format));
-    }
-    file.commit();
+    return largest;
+  }
+
+  WeightTarget target_of(const HfTensor& tensor) const {
+    return {tensor.name, format_of(what_, tensor), tensor.shape()};
+  }
+
+  void write(const HfTensor& tensor) {
+    const WeightTarget target = target_of(tensor);
+    const std::vector<float> all = values(tensor);
+    WeightCast cast(target, needs_amax(target.format) ? amax_for(tensor, target.format) : 0);
+    const CastStatistics seen = cast.write(
+        [&](const Band& band, float* out) {
+          std::copy_n(all.data() + band.first * target.cols(), band.count * target.cols(), out);
+        },
+        files_);
+    if (is_quantized(target.format) && seen.nonfinite > 0) refuse_nonfinite(tensor.name);
   }
 
   const HfExport& what_;
-  StagedFolder& folder_;
-  DtypeNames names_;
   std::vector<HfTensor> tensors_;
+  WeightFiles files_;
 };
+
+// As the format is named in config.json, with the linear layers that stay in high precision.
+std::string config_for(const HfExport& what, std::string_view original) {
+  std::string config = render_hf_config(what.model, torch_name(what.dtype), original);
+  if (!what.quantize) return config;
+  QuantizationEntry entry{.format = *what.quantize, .high_precision = {"lm_head"}};
+  for (const HfTensor& tensor : hf_tensors(what.model)) {
+    const bool kept = is_linear(tensor.name, tensor.shape()) && !is_quantized(format_of(what, tensor));
+    if (kept) entry.high_precision.push_back(layer_of(tensor.name));
+  }
+  return with_quantization(config, entry);
+}
 
 }  // namespace
 
 std::vector<fs::path> export_hf(const HfExport& what, const fs::path& folder) {
   const bool has_original = !what.original.empty() && is_file(what.original / config_file);
   const std::string original = has_original ? read_file(what.original / config_file, largest_kept) : "";
-  const std::string config = render_hf_config(what.model, names_of(what.dtype).in_config, original);
+  const std::string config = config_for(what, original);
   StagedFolder staged(folder);
   WeightWriter(what, staged).write();
   write_file_atomically(staged / config_file, config);
   if (has_original && is_file(what.original / generation_file)) {
-    copy_whole(what.original / generation_file, staged / generation_file);
+    staged.copy(what.original / generation_file);
   } else {
     write_file_atomically(staged / generation_file, "{\n  \"_from_model_config\": true\n}\n");
   }
   for (const char* name : tokenizer_files) {
-    if (has_original && is_file(what.original / name)) copy_whole(what.original / name, staged / name);
+    if (has_original && is_file(what.original / name)) staged.copy(what.original / name);
   }
   return staged.commit();
 }
@@ -193,7 +170,7 @@ std::vector<fs::path> export_hf(const HfExport& what, const fs::path& folder) {
 void keep_hf_files(const fs::path& from, const fs::path& to) {
   make_folder(to);
   const auto keep = [&](const char* name) {
-    if (is_file(from / name)) copy_whole(from / name, to / name);
+    if (is_file(from / name)) write_file_atomically(to / name, read_file(from / name, largest_kept));
   };
   keep(config_file);
   keep(generation_file);

@@ -7,7 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "interop/hf_config.h"
 #include "interop/json_fields.h"
+#include "interop/quantization_config.h"
 #include "interop/tensor_values.h"
 #include "quaver/error.h"
 
@@ -69,8 +71,6 @@ Shards shards_of(const fs::path& folder) {
   return shards;
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 }  // namespace
 
 std::map<std::string, std::string> parse_hf_index(std::string_view text, std::string_view source) {
@@ -98,7 +98,8 @@ std::map<std::string, std::string> parse_hf_index(std::string_view text, std::st
   return index;
 }
 
-HfWeights::HfWeights(const fs::path& folder) : folder_(folder) {
+HfWeights::HfWeights(const fs::path& folder)
+    : folder_(folder), quantization_(parse_quantization(hf_config_text(folder), (folder / "config.json").string())) {
   const Shards shards = shards_of(folder);
   for (const std::string& name : shards.files) {
     files_.push_back(SafetensorsFile::open(folder / name));
@@ -131,22 +132,18 @@ HfWeights::Found HfWeights::find(const std::string& name) const {
   return {&file.tensors()[found->second.second], &file};
 }
 
-HfWeights::Found HfWeights::at(const HfTensor& wanted) const {
-  const Found found = find(wanted.name);
-  if (found.tensor == nullptr) {
+StoredWeight HfWeights::at(const HfTensor& wanted) const {
+  auto weight = find_weight(*this, wanted.name);
+  if (!weight) {
     throw Error(fmt::format("{}: there is no tensor '{}'", folder_.string(), wanted.name),
                 "config.json describes another model, or a shard is missing: copy or download the folder again");
   }
-  const std::string where = fmt::format("{}: tensor '{}'", found.file->path().string(), found.tensor->name);
-  if (!format_of_dtype(found.tensor->dtype)) {
-    throw Error(fmt::format("{} is of type {}", where, found.tensor->dtype), "F32, F16 and BF16 can be imported");
-  }
-  if (found.tensor->shape != wanted.shape()) {
-    throw Error(fmt::format("{} is of shape {}, and config.json asks for {}", where, shape_text(found.tensor->shape),
+  if (weight->shape != wanted.shape()) {
+    throw Error(fmt::format("{} is of shape {}, and config.json asks for {}", weight->where, shape_text(weight->shape),
                             shape_text(wanted.shape())),
                 "config.json describes another model: copy or download the folder again");
   }
-  return found;
+  return std::move(*weight);
 }
 
 // Some folders repeat a tied head: it must be what it is tied to.
@@ -166,7 +163,11 @@ void HfWeights::check_tied_head() const {
 
 void HfWeights::check(const ModelConfig& model) const {
   std::set<const TensorEntry*> used;
-  for (const HfTensor& wanted : hf_tensors(model)) used.insert(at(wanted).tensor);
+  for (const HfTensor& wanted : hf_tensors(model)) {
+    const StoredWeight weight = at(wanted);
+    used.insert({weight.codes, weight.scales, weight.global_scale});
+    used.insert(weight.activation_scales.begin(), weight.activation_scales.end());
+  }
   if (model.tie_head == TieHead::yes) {
     check_tied_head();
     used.insert(find(head_name).tensor);
@@ -187,10 +188,9 @@ void HfWeights::load(const ModelConfig& model, Engine& engine, Parameters& param
     ParameterCodes codes(parameter.weight.format, parameter.count());
     for (const HfTensor& tensor : tensors) {
       if (tensor.parameter != parameter.name) continue;
-      const Found found = at(tensor);
-      if (codes.take(tensor, *found.tensor) == Finite::yes) continue;
-      throw Error(fmt::format("{}: tensor '{}' has a value that is not finite", found.file->path().string(),
-                              found.tensor->name),
+      const StoredWeight weight = at(tensor);
+      if (codes.take(tensor, WeightReader(weight)) == Finite::yes) continue;
+      throw Error(fmt::format("{} has a value that is not finite", weight.where),
                   "the model is damaged, or diverged in training: use another checkpoint of it");
     }
     if (codes.filled() != parameter.count()) {

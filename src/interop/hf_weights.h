@@ -1,15 +1,17 @@
-// The weights of a Hugging Face model folder: one safetensors file, or shards with an index. The files are mapped, and
-// read one parameter at a time.
+// The weights of a Hugging Face model folder: one safetensors file, or shards with an index, in high precision or
+// quantized. The files are mapped, and read one parameter at a time.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
 #include "interop/hf_layout.h"
+#include "interop/stored_weight.h"
 #include "io/safetensors.h"
 #include "nn/parameter.h"
 
@@ -22,7 +24,7 @@ std::map<std::string, std::string> parse_hf_index(std::string_view text, std::st
 class HfWeights {
  public:
   // Opens every file. Throws Error, with the file and the tensor, where a file is damaged, missing or holds what the
-  // index does not say.
+  // index does not say, and where config.json names a quantization that is not supported.
   explicit HfWeights(const std::filesystem::path& folder);
 
   struct Found {
@@ -31,20 +33,24 @@ class HfWeights {
   };
   Found find(const std::string& name) const;
   const std::vector<SafetensorsFile>& files() const { return files_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  std::optional<WeightFormat> quantization() const { return quantization_; }  // as config.json says
 
   // Checks that the folder holds the tensors of this model, of the right shapes and types, and nothing else: a tensor
   // without a place here would be a model that computes something else. Throws Error with the file and the tensor.
   void check(const ModelConfig& model) const;
 
-  // Fills the parameters of a model that check() accepts: exactly where they are FP32, rounded to nearest where they
-  // are BF16. Throws Error where a weight is not finite.
+  // Fills the parameters of a model that check() accepts with the weights, dequantized where they are stored so:
+  // exactly where the parameters are FP32, rounded to nearest where they are BF16. Throws Error where a weight or a
+  // scale is not finite.
   void load(const ModelConfig& model, Engine& engine, Parameters& parameters) const;
 
  private:
-  Found at(const HfTensor& wanted) const;  // checked
+  StoredWeight at(const HfTensor& wanted) const;  // checked
   void check_tied_head() const;
 
   std::filesystem::path folder_;
+  std::optional<WeightFormat> quantization_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> places_;  // name → file, tensor
 };

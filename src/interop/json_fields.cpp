@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "quaver/error.h"
 
@@ -21,6 +22,8 @@ std::string printable(std::string_view text) {
   for (const char c : text.substr(0, longest)) shown += c >= 0x20 && c < 0x7F ? c : '?';
   return text.size() > longest ? shown + "..." : shown;
 }
+
+std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 json parse_object(std::string_view text, std::string_view source) {
   constexpr int deepest = 16;

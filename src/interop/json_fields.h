@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ namespace quaver {
 
 // A name out of a file, fit for a message: bounded, and without control characters.
 std::string printable(std::string_view text);
+
+// "[480, 96]".
+std::string shape_text(std::span<const std::int64_t> shape);
 
 // The text as an object; Error where it is none, and where it is nested deeper than such files are.
 nlohmann::json parse_object(std::string_view text, std::string_view source);

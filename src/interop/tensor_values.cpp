@@ -1,11 +1,9 @@
 #include "interop/tensor_values.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "formats/quantize.h"
 
@@ -14,9 +12,6 @@ namespace quaver {
 namespace {
 
 constexpr Size at_once = 16384;
-
-constexpr std::array<std::pair<std::string_view, Format>, 3> dtypes{
-    {{"F32", Format::f32}, {"F16", Format::f16}, {"BF16", Format::bf16}}};
 
 Size bytes_of(Format format, Size count) { return count * info(format).storage_bits / 8; }
 
@@ -71,18 +66,11 @@ std::vector<float> transposed(const std::vector<float>& values, Size rows, Size 
 
 }  // namespace
 
-std::optional<Format> format_of_dtype(std::string_view dtype) {
-  const auto* const found =
-      std::find_if(dtypes.begin(), dtypes.end(), [&](const auto& entry) { return entry.first == dtype; });
-  if (found == dtypes.end()) return std::nullopt;
-  return found->second;
-}
-
 ParameterCodes::ParameterCodes(Format format, Size count)
     : format_(format), codes_(static_cast<std::size_t>(bytes_of(format, count))) {}
 
-Finite ParameterCodes::take(const HfTensor& place, const TensorEntry& tensor) {
-  std::vector<float> values = decoded(*format_of_dtype(tensor.dtype), tensor.data.data(), place.count());
+Finite ParameterCodes::take(const HfTensor& place, const WeightReader& weight) {
+  std::vector<float> values = weight.values();
   if (finiteness(values) == Finite::no) return Finite::no;
   if (place.layout == HfLayout::transposed) values = transposed(values, place.rows, place.cols);
   encode(format_, values, codes_.data() + bytes_of(format_, place.offset));
@@ -90,13 +78,10 @@ Finite ParameterCodes::take(const HfTensor& place, const TensorEntry& tensor) {
   return Finite::yes;
 }
 
-std::vector<std::byte> tensor_bytes(const HfTensor& tensor, const StoredParameter& parameter, Format format) {
+std::vector<float> tensor_values(const HfTensor& tensor, const StoredParameter& parameter) {
   const std::byte* const first = parameter.bytes.data() + bytes_of(parameter.format, tensor.offset);
   std::vector<float> values = decoded(parameter.format, first, tensor.count());
-  if (tensor.layout == HfLayout::transposed) values = transposed(values, tensor.cols, tensor.rows);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(bytes_of(format, tensor.count())));
-  encode(format, values, bytes.data());
-  return bytes;
+  return tensor.layout == HfLayout::transposed ? transposed(values, tensor.cols, tensor.rows) : values;
 }
 
 }  // namespace quaver

@@ -4,19 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "interop/hf_layout.h"
-#include "io/safetensors.h"
+#include "interop/stored_weight.h"
 #include "quaver/format.h"
 
 namespace quaver {
-
-// F32, F16 and BF16; nothing for the others.
-std::optional<Format> format_of_dtype(std::string_view dtype);
 
 enum class Finite : std::uint8_t { no, yes };
 
@@ -25,8 +20,8 @@ class ParameterCodes {
  public:
   ParameterCodes(Format format, Size count);
 
-  // Puts a tensor of a file, whose type and shape have been checked, in its place. no: a value was not finite.
-  Finite take(const HfTensor& place, const TensorEntry& tensor);
+  // Puts a weight of a folder, whose shape has been checked, in its place. no: a value was not finite.
+  Finite take(const HfTensor& place, const WeightReader& weight);
 
   Size filled() const { return filled_; }
   std::span<const std::byte> bytes() const { return codes_; }
@@ -43,7 +38,7 @@ struct StoredParameter {
   std::span<const std::byte> bytes;
 };
 
-// The bytes of one tensor of a file, in the file's layout and this format: its part of the parameter.
-std::vector<std::byte> tensor_bytes(const HfTensor& tensor, const StoredParameter& parameter, Format format);
+// The values of one tensor of a file, in the file's layout: its part of the parameter.
+std::vector<float> tensor_values(const HfTensor& tensor, const StoredParameter& parameter);
 
 }  // namespace quaver

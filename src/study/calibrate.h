@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -86,6 +87,10 @@ PercentileEffect effect_of(const SiteRange& range, double percentile, int margin
 // The scale book's JSON, to be imported with precision.scales. Every scale is a logged change, so that it can be traced
 // and taken back; a "calibration" entry of each site, and of the file, says what it was made from.
 std::string to_scale_file(const Calibration& calibration);
+
+// The amax of each site of a scale file (a calibration, or one that a run writes); 0 where it is not known. Throws
+// Error, with the file's name, where it is none.
+std::map<std::string, float> amaxes_in(std::string_view scale_file, const std::string& name);
 
 // How far a site's range has moved between two scale files (calibrations, or those that runs write), largest first.
 struct SiteDrift {

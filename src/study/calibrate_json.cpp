@@ -111,6 +111,12 @@ std::string to_scale_file(const Calibration& calibration) {
   return file.dump(1);
 }
 
+std::map<std::string, float> amaxes_in(std::string_view scale_file, const std::string& name) {
+  std::map<std::string, float> amaxes;
+  for (const auto& [site, range] : ranges_in(scale_file, name)) amaxes[site] = range.amax;
+  return amaxes;
+}
+
 Drift drift_since(std::string_view file_before, const std::string& name_before, const Calibration& now) {
   std::map<std::string, KnownRange> before = ranges_in(file_before, name_before);
   Drift drift;

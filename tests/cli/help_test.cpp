@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* verbs[] = {"train",     "compare",  "eval",     "sample", "data", "inspect", "bench",
-                                 "calibrate", "localize", "estimate", "doctor", "dash", "export"};
+                                 "calibrate", "localize", "estimate", "doctor", "dash", "export",  "convert"};
 
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -46,7 +46,7 @@ TEST(Help, AVerbThatDoesNotExistGetsASuggestion) {
   EXPECT_EQ(told({"estimat"}), "quaver: there is no verb 'estimat'\n  → did you mean \"estimate\"?\n");
   const std::string all =
       "verbs are train, compare, eval, sample, data, inspect, bench, calibrate, localize, estimate, doctor, dash, "
-      "export\n";
+      "export, convert\n";
   EXPECT_EQ(told({"xylophone"}), "quaver: there is no verb 'xylophone'\n  → " + all);
   EXPECT_THAT(told({}), HasSubstr("  → " + all));
 }

@@ -43,6 +43,11 @@ TEST(ReaderCorpora, HoldTheirProperties) {
   run_corpus("plan_patterns", test::fuzz_plan_patterns);
 }
 
+TEST(ReaderCorpora, OfModelFoldersHoldTheirProperties) {
+  const test::TemporaryFolder folder;
+  run_corpus("hf_quantized", [&](std::string_view text) { test::fuzz_hf_quantized(folder.path(), text); });
+}
+
 TEST(ReaderCorpora, OfTheStoreHoldTheirProperties) {
   const fs::path path = fs::path(::testing::TempDir()) / ("quaver-blobs-" + std::to_string(getpid()));
   {

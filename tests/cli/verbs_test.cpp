@@ -24,7 +24,8 @@ TEST(Help, EveryVerbMentionsItsOptions) {
   const std::vector<std::pair<Words, Words>> verbs{
       {{},
        {"\n  train ", "\n  compare ", "\n  eval ", "\n  sample ", "\n  data ", "\n  inspect ", "\n  bench ",
-        "\n  calibrate ", "\n  localize ", "\n  estimate ", "\n  doctor ", "\n  dash ", "\n  export ", "--version"}},
+        "\n  calibrate ", "\n  localize ", "\n  estimate ", "\n  doctor ", "\n  dash ", "\n  export ", "\n  convert ",
+        "--version"}},
       {{"train"}, config + Words{"--resume", "--json", "--section.key=value"}},
       {{"compare"}, config + Words{"--recipes", "--seeds", "--base", "--out", "--json"}},
       {{"eval"}, {"--step", "--text", "--batches", "--json"}},
@@ -47,7 +48,8 @@ TEST(Help, EveryVerbMentionsItsOptions) {
                       "--gradients", "--overlap", "--json"}},
       {{"doctor"}, {"--json"}},
       {{"dash"}, {"--port", "--host", "--token", "--open"}},
-      {{"export"}, {"--run", "--format", "--statistics", "--out", "jsonl", "csv", "tensorboard"}}};
+      {{"export"}, {"--run", "--format", "--statistics", "--out", "--quantize", "jsonl", "csv", "tensorboard"}},
+      {{"convert"}, {"--to", "--keep", "--least-sqnr", "--force", "--calibration", "--json", "--html", "nvfp4"}}};
   for (const auto& [verb, options] : verbs) {
     const Outcome outcome = quaver(folder, verb + Words{"--help"});
     EXPECT_EQ(outcome.status, 0) << outcome.error;

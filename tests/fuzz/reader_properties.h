@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -13,6 +15,7 @@
 #include "interop/hf_config.h"
 #include "interop/hf_layout.h"
 #include "interop/hf_weights.h"
+#include "interop/quantization_config.h"
 #include "precision/plan.h"
 #include "precision/precision_config.h"
 #include "precision/recipe.h"
@@ -161,6 +164,28 @@ inline void fuzz_hf_index(std::string_view text) {
   allow_refusal([&] {
     for (const auto& [tensor, file] : parse_hf_index(text, "input")) {
       require(file.ends_with(".safetensors") && file.find_first_of("/\\") == std::string::npos);
+    }
+  });
+}
+
+// The first byte chooses a quantization, the others are model.safetensors: every weight is refused, or read whole.
+inline void fuzz_hf_quantized(const std::filesystem::path& folder, std::string_view text) {
+  if (text.empty()) return;
+  const auto kind = static_cast<std::size_t>(static_cast<unsigned char>(text.front())) % 5;
+  const WeightFormat format = all_weight_formats[all_weight_formats.size() - 5 + kind];
+  std::ofstream(folder / "config.json") << with_quantization("{}", {.format = format, .high_precision = {}});
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << text.substr(1);
+  allow_refusal([&] {
+    const HfWeights weights(folder);
+    for (const TensorEntry& tensor : weights.files().front().tensors()) {
+      const bool packed = tensor.name.ends_with("_packed");
+      const std::string name = packed ? tensor.name.substr(0, tensor.name.size() - 7) : tensor.name;
+      allow_refusal([&] {
+        const auto found = find_weight(weights, name);
+        if (!found) return;
+        require(found->count() <= 2 * static_cast<Size>(found->codes->data.size()));
+        require(WeightReader(*found).values().size() == static_cast<std::size_t>(found->count()));
+      });
     }
   });
 }

@@ -111,7 +111,7 @@ TEST_P(HfModels, GradientsAgreeWithTheReference) {
 }
 
 TEST_P(HfModels, WeightsComeBackByteForByte) {
-  for (const auto& [dtype, wanted] : {std::pair("F32", HfDtype::f32), std::pair("BF16", HfDtype::bf16)}) {
+  for (const auto& [dtype, wanted] : {std::pair("F32", WeightFormat::f32), std::pair("BF16", WeightFormat::bf16)}) {
     const auto from = folder_ / (std::string("from-") + dtype);
     write_hf_folder(from, model_, dtype);
     const Imported model(from);
@@ -124,7 +124,7 @@ TEST_P(HfModels, WeightsComeBackByteForByte) {
     EXPECT_EQ(config.at("model_type"), model_.config.at("model_type"));
     EXPECT_EQ(config.at("architectures"), model_.config.at("architectures"));
     EXPECT_EQ(config.at("eos_token_id"), model_.config.at("eos_token_id")) << "other fields are kept";
-    EXPECT_EQ(config.at("torch_dtype"), wanted == HfDtype::f32 ? "float32" : "bfloat16");
+    EXPECT_EQ(config.at("torch_dtype"), wanted == WeightFormat::f32 ? "float32" : "bfloat16");
     EXPECT_FALSE(config.contains("dtype") || config.contains("rope_parameters"));
     for (const char* name : {"generation_config.json", "tokenizer_config.json"}) {
       EXPECT_EQ(contents(from / name), contents(to / name));
@@ -137,7 +137,8 @@ TEST_P(HfModels, Bf16MasterWeightsHoldBf16Exactly) {
   write_hf_folder(folder_ / "from", model_, "BF16");
   const Imported model(folder_ / "from", Format::bf16);
   const SafetensorsFile weights = model.save(folder_ / "model.safetensors");
-  export_hf({.model = model.small.config, .weights = weights, .original = {}, .dtype = HfDtype::bf16}, folder_ / "to");
+  export_hf({.model = model.small.config, .weights = weights, .original = {}, .dtype = WeightFormat::bf16},
+            folder_ / "to");
   EXPECT_TRUE(hf_contents(folder_ / "from") == hf_contents(folder_ / "to"));
 }
 
