@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "data/hash.h"
+#include "data/normalize.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -17,24 +18,46 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
 }
 
+std::uint64_t flags_of(const AddedToken& token) {
+  return static_cast<std::uint64_t>(token.matched) | static_cast<std::uint64_t>(token.space) << 8 |
+         static_cast<std::uint64_t>(token.words) << 16;
+}
+
+// What text becomes by default. Special tokens count by content alone, since text never becomes them. Normalization
+// does not count: data sets of tokenizers that normalize were made before it was done, and they still open.
 std::uint64_t hash_of_definition(const BpeDefinition& definition) {
+  std::vector<const AddedToken*> added(definition.tokens.size());
+  for (const AddedToken& token : definition.added) added[static_cast<std::size_t>(token.id)] = &token;
   Fnv64 hash;
   hash.add("quaver bpe");
-  hash.add(regex_of(definition.pattern));
+  for (const SplitPattern pattern : definition.splits) hash.add(regex_of(pattern));
   hash.add(static_cast<std::uint64_t>(definition.whole_pieces));
   hash.add(static_cast<std::uint64_t>(definition.end_of_text));
   hash.add(definition.tokens.size());
   for (std::size_t id = 0; id < definition.tokens.size(); ++id) {
     hash.add(definition.tokens[id].size());
     hash.add(definition.tokens[id]);
-    hash.add(static_cast<std::uint64_t>(definition.special[id]));
+    hash.add(static_cast<std::uint64_t>(added[id] != nullptr));
+    if (added[id] != nullptr && added[id]->role == TokenRole::ordinary) hash.add(flags_of(*added[id]));
   }
   hash.add(definition.merges.size());
   for (const BpeMerge& merge : definition.merges) {
     hash.add(pair_key(merge.left, merge.right));
     hash.add(static_cast<std::uint64_t>(merge.result));
   }
+  for (const std::int32_t id : definition.prefix) hash.add(static_cast<std::uint64_t>(id));
   return hash.value();
+}
+
+// Tokens that are looked for in normalized text are normalized themselves.
+std::vector<AddedToken> as_matched(const BpeDefinition& definition) {
+  std::vector<AddedToken> tokens = definition.added;
+  for (AddedToken& token : tokens) {
+    std::string storage;
+    const bool changes = definition.normalization == TextNormalization::nfc && token.matched == MatchedText::normalized;
+    if (changes) token.content = std::string(normalize_nfc(token.content, storage));
+  }
+  return tokens;
 }
 
 // A piece while it is merged: a list of symbols, each knowing its neighbors.
@@ -61,24 +84,39 @@ constexpr std::int32_t merged_away = -1;
 
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string_view source) : definition_(std::move(definition)) {
+BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string_view source, std::string json)
+    : definition_(std::move(definition)), json_(std::move(json)) {
+  check_added(source);
   index_tokens(source);
   index_merges(source);
   hash_ = hash_of_definition(definition_);
+  const std::vector<AddedToken> matched = as_matched(definition_);
+  in_raw_text_ = AddedTokenFinder(matched, MatchedText::raw);
+  in_normalized_text_ = AddedTokenFinder(matched, MatchedText::normalized);
+}
+
+void BpeTokenizer::check_added(std::string_view source) const {
+  const std::size_t count = definition_.tokens.size();
+  if (definition_.in_model.size() != count || count > 1u << 30) {
+    throw Error(fmt::format("{}: {} tokens with {} kinds", source, count, definition_.in_model.size()));
+  }
+  bool ends = false;
+  for (const AddedToken& token : definition_.added) {
+    if (token.id < 0 || token.id >= vocab_size()) {
+      throw Error(fmt::format("{}: the added token {} is outside the vocabulary of {}", source, token.id, count));
+    }
+    ends = ends || token.id == definition_.end_of_text;
+  }
+  if (!ends) {
+    throw Error(fmt::format("{}: the end-of-text id {} is not a special token", source, definition_.end_of_text));
+  }
 }
 
 void BpeTokenizer::index_tokens(std::string_view source) {
   const std::size_t count = definition_.tokens.size();
-  if (definition_.special.size() != count || count > 1u << 30) {
-    throw Error(fmt::format("{}: {} tokens with {} kinds", source, count, definition_.special.size()));
-  }
-  const auto end = static_cast<std::size_t>(definition_.end_of_text);
-  if (definition_.end_of_text < 0 || end >= count || !definition_.special[end]) {
-    throw Error(fmt::format("{}: the end-of-text id {} is not a special token", source, definition_.end_of_text));
-  }
   ids_.reserve(count);
   for (std::size_t id = 0; id < count; ++id) {
-    if (definition_.special[id]) continue;
+    if (!definition_.in_model[id]) continue;
     const std::string& bytes = definition_.tokens[id];
     const auto [place, is_new] = ids_.emplace(bytes, static_cast<std::int32_t>(id));
     if (bytes.empty() || !is_new) {
@@ -100,7 +138,7 @@ void BpeTokenizer::index_tokens(std::string_view source) {
 
 void BpeTokenizer::index_merges(std::string_view source) {
   const auto ordinary = [&](std::int32_t id) {
-    return id >= 0 && id < vocab_size() && !definition_.special[static_cast<std::size_t>(id)];
+    return id >= 0 && id < vocab_size() && definition_.in_model[static_cast<std::size_t>(id)];
   };
   const auto bytes = [&](std::int32_t id) -> const std::string& {
     return definition_.tokens[static_cast<std::size_t>(id)];
@@ -187,14 +225,25 @@ void BpeTokenizer::encode_cached(std::string_view piece, std::vector<std::int32_
   cached_ids_.insert(cached_ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
 }
 
-void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& out) const {
+void BpeTokenizer::encode(std::string_view text, SpecialTokens special, std::vector<std::int32_t>& out) const {
   // Pieces are indexed with 32 bits; nobody's document is longer, but a caller could try.
   if (text.size() > 1u << 30) {
     throw Error(fmt::format("a text of {} bytes is too long to encode at once", text.size()),
                 "encode it in documents of less than 1 GiB");
   }
   const std::scoped_lock lock(cache_lock_);
-  for_each_piece(definition_.pattern, text, [&](std::string_view piece) { encode_cached(piece, out); });
+  in_raw_text_.split(
+      text, special, [&](std::string_view part) { encode_part(part, special, out); },
+      [&](std::int32_t id) { out.push_back(id); });
+}
+
+void BpeTokenizer::encode_part(std::string_view text, SpecialTokens special, std::vector<std::int32_t>& out) const {
+  std::string storage;
+  if (definition_.normalization == TextNormalization::nfc) text = normalize_nfc(text, storage);
+  const auto encode_pieces = [&](std::string_view part) {
+    for_each_piece(definition_.splits, part, [&](std::string_view piece) { encode_cached(piece, out); });
+  };
+  in_normalized_text_.split(text, special, encode_pieces, [&](std::int32_t id) { out.push_back(id); });
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {

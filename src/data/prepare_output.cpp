@@ -55,7 +55,7 @@ DatasetWriter::DatasetWriter(const PrepareOptions& options, const Tokenizer& tok
 }
 
 void DatasetWriter::add(std::string_view text, Split split) {
-  ids_.clear();
+  ids_.assign(tokenizer_.prefix().begin(), tokenizer_.prefix().end());
   tokenizer_.encode(text, ids_);
   ids_.push_back(tokenizer_.end_of_text());
   for (const std::int32_t id : ids_) ++token_counts_[static_cast<std::size_t>(id)];
