@@ -15,9 +15,10 @@ namespace quaver {
 enum class HfDtype : std::uint8_t { f32, bf16 };
 
 struct HfExport {
-  ModelConfig model;               // resolved
-  const SafetensorsFile& weights;  // by the names of this library's parameters, F32 or BF16
-  std::filesystem::path original;  // folder that keep_hf_files() wrote; empty, or not there: none
+  ModelConfig model;                     // resolved
+  const SafetensorsFile& weights;        // by the names of this library's parameters, F32 or BF16
+  std::filesystem::path original;        // folder that keep_hf_files() wrote; empty, or not there: none
+  std::filesystem::path tokenizer = {};  // folder with the tokenizer's files; empty, or not there: those of `original`
   HfDtype dtype = HfDtype::f32;
   std::uint64_t shard_bytes = 5'000'000'000;  // of weights in a file, unless one tensor has more
 };
