@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,8 @@ constexpr std::uint64_t max_file_bytes = 256u << 20;
 constexpr std::int64_t max_tokens = 1 << 24;
 constexpr std::size_t max_added_bytes = 4096;
 constexpr const char* damaged = "the file is damaged or not a tokenizer.json; get it again";
-constexpr const char* unsupported = "use a byte-level BPE tokenizer such as GPT-2's, Llama 3's, Qwen's or SmolLM2's";
+constexpr const char* unsupported = "use a BPE tokenizer such as GPT-2's, Llama's, Mistral's, Qwen's or SmolLM2's";
+constexpr std::string_view space_sign = "\u2581";
 
 // Reads one tokenizer.json; `source_` names it in every error.
 class TokenizerReader {
@@ -32,6 +34,7 @@ class TokenizerReader {
     read_pre_tokenizer(file);
     check_decoder(file);
     read_tokens(member(model, "vocab"), file);
+    if (is_marked()) check_marked(model);
     read_merges(member(model, "merges"));
     definition_.end_of_text = find_end_of_text();
     read_post_processor(file);
@@ -89,18 +92,59 @@ class TokenizerReader {
     return steps;
   }
 
+  // NFC, or what SentencePiece's form of BPE begins with: Prepend of ▁, and Replace of spaces by it.
   void read_normalizer(const json& file) {
-    for (const json* step : steps_of(file, "normalizer", "normalizers")) {
+    const std::vector<const json*> steps = steps_of(file, "normalizer", "normalizers");
+    if (steps.size() == 2 && text_of(*steps[0], "prepend") == space_sign && replaces_spaces(*steps[1])) {
+      definition_.space_mark = SpaceMark::prepend;
+      return;
+    }
+    for (const json* step : steps) {
       if (text_of(*step, "type") != "NFC") refuse("normalizer", *step);
       definition_.normalization = TextNormalization::nfc;
     }
   }
 
+  bool replaces_spaces(const json& step) const {
+    return text_of(step, "type") == "Replace" && has(step, "pattern") && text_of(step.at("pattern"), "String") == " " &&
+           text_of(step, "content") == space_sign;
+  }
+
+  bool is_marked() const { return definition_.space_mark != SpaceMark::none; }
+
+  // Words can be merged one by one where no token goes on behind the mark of the next.
+  void check_marked(const json& model) {
+    if (!flag_of(model, "byte_fallback", false)) fail("neither ByteLevel nor \"byte_fallback\" is set", unsupported);
+    if (definition_.whole_pieces == WholePieces::take) fail("\"ignore_merges\" without ByteLevel", unsupported);
+    for (std::size_t id = 0; id < definition_.tokens.size(); ++id) {
+      const std::string_view token = definition_.tokens[id];
+      const bool merged = definition_.in_model[id] && !token.empty();
+      if (merged && piece_end(SplitPattern::marked_words, token, 0) < token.size()) return;
+    }
+    definition_.splits = {SplitPattern::marked_words};
+  }
+
+  void read_metaspace(const json& step) {
+    const std::string scheme = has(step, "prepend_scheme") ? text_of(step, "prepend_scheme") : "always";
+    if (text_of(step, "replacement") != space_sign) fail("the mark of Metaspace is not \u2581", unsupported);
+    if (flag_of(step, "split", true)) fail("Metaspace splits the text", unsupported);
+    if (definition_.normalization != TextNormalization::none) fail("Metaspace follows a normalizer", unsupported);
+    definition_.space_mark = scheme == "first"    ? SpaceMark::first
+                             : scheme == "always" ? SpaceMark::always
+                             : scheme == "never"  ? SpaceMark::never
+                                                  : SpaceMark::none;
+    if (!is_marked()) fail(fmt::format("the \"prepend_scheme\" \"{}\" is not supported", scheme), unsupported);
+  }
+
   // ByteLevel turns bytes into characters: nothing can be cut by their classes after it.
   void read_pre_tokenizer(const json& file) {
     definition_.splits.clear();
+    const std::vector<const json*> steps = steps_of(file, "pre_tokenizer", "pretokenizers");
+    if (is_marked() && steps.empty()) return;
+    if (is_marked()) refuse("pre-tokenizer after Prepend", *steps.front());
+    if (steps.size() == 1 && text_of(*steps[0], "type") == "Metaspace") return read_metaspace(*steps[0]);
     bool bytes = false;
-    for (const json* step : steps_of(file, "pre_tokenizer", "pretokenizers")) {
+    for (const json* step : steps) {
       const std::string type = text_of(*step, "type");
       if (bytes) fail(fmt::format("the pre-tokenizer has \"{}\" after ByteLevel", type), unsupported);
       if (type == "ByteLevel") {
@@ -138,8 +182,11 @@ class TokenizerReader {
   }
 
   void check_decoder(const json& file) const {
+    const std::vector<std::string> known =
+        is_marked() ? std::vector<std::string>{"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
+                    : std::vector<std::string>{"ByteLevel"};
     for (const json* step : steps_of(file, "decoder", "decoders")) {
-      if (text_of(*step, "type") != "ByteLevel") refuse("decoder", *step);
+      if (std::ranges::find(known, text_of(*step, "type")) == known.end()) refuse("decoder", *step);
     }
   }
 
@@ -239,13 +286,18 @@ class TokenizerReader {
     taken_.resize(count);
     read_added(added, vocab);
     for (const auto& [content, id] : vocab.items()) {
-      std::optional<std::string> bytes = from_byte_chars(content);
+      std::optional<std::string> bytes = bytes_of(content);
       const bool is_added = added_.contains(content);
       if (!bytes && !is_added) {
         fail(fmt::format("the token \"{}\" is not written in byte-level characters", content), unsupported);
       }
       place(id_of(id, content), bytes ? *std::move(bytes) : content, bytes.has_value());
     }
+  }
+
+  // A token as the model merges it; nothing where it cannot.
+  std::optional<std::string> bytes_of(const std::string& content) const {
+    return is_marked() ? std::optional(content) : from_byte_chars(content);
   }
 
   void read_added(const json& added, const json& vocab) {
@@ -325,8 +377,8 @@ class TokenizerReader {
     } else {
       fail(fmt::format("merge {} is not a pair", number), damaged);
     }
-    std::optional<std::string> left_bytes = from_byte_chars(left);
-    std::optional<std::string> right_bytes = from_byte_chars(right);
+    std::optional<std::string> left_bytes = bytes_of(left);
+    std::optional<std::string> right_bytes = bytes_of(right);
     if (!left_bytes || !right_bytes || left_bytes->empty() || right_bytes->empty()) {
       fail(fmt::format("merge {} is not written in byte-level characters", number), damaged);
     }

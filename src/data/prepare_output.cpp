@@ -40,7 +40,7 @@ std::vector<TokenFrequency> most_frequent(const std::vector<std::uint64_t>& coun
                     [&](std::int32_t a, std::int32_t b) { return count(a) != count(b) ? count(a) > count(b) : a < b; });
   std::vector<TokenFrequency> result;
   for (std::size_t i = 0; i < listed && count(ids[i]) > 0; ++i) {
-    result.push_back({ids[i], readable(tokenizer.decode(std::span(&ids[i], 1))), count(ids[i])});
+    result.push_back({ids[i], readable(tokenizer.text_of(ids[i])), count(ids[i])});
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #include "data/pretokenize.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "data/unicode.h"
@@ -127,6 +128,13 @@ std::size_t digit_piece_end(std::string_view text, std::size_t begin, std::size_
   return end;
 }
 
+std::size_t marked_word_end(std::string_view text, std::size_t begin) {
+  constexpr std::string_view mark = "\u2581";
+  std::size_t end = begin;
+  while (text.substr(end).starts_with(mark)) end += mark.size();
+  return std::min(text.find(mark, end), text.size());
+}
+
 }  // namespace
 
 std::string_view regex_of(SplitPattern pattern) {
@@ -143,6 +151,8 @@ std::string_view regex_of(SplitPattern pattern) {
       return R"(\p{N})";
     case SplitPattern::digits:
       return R"(\p{N}+)";
+    case SplitPattern::marked_words:
+      return "\u2581*[^\u2581]+|\u2581+";
   }
   return "";
 }
@@ -166,6 +176,8 @@ std::size_t piece_end(SplitPattern pattern, std::string_view text, std::size_t b
       return digit_piece_end(text, begin, 1);
     case SplitPattern::digits:
       return digit_piece_end(text, begin, any_number);
+    case SplitPattern::marked_words:
+      return marked_word_end(text, begin);
   }
   return text.size();
 }

@@ -17,10 +17,14 @@ enum class SplitPattern : std::uint8_t {
 
   digit,   // every digit on its own, and what is between them
   digits,  // runs of digits, and what is between them
+
+  marked_words,  // a word with the spaces before it, which are written ▁
 };
 
 // Whether matches of the expression follow one another without a gap, whatever the text.
-constexpr bool matches_everything(SplitPattern pattern) { return pattern < SplitPattern::digit; }
+constexpr bool matches_everything(SplitPattern pattern) {
+  return pattern != SplitPattern::digit && pattern != SplitPattern::digits;
+}
 
 // The regular expression, as tokenizer.json spells it.
 std::string_view regex_of(SplitPattern pattern);

@@ -1,4 +1,4 @@
-// Text to token ids and back. Two kinds: bytes, which needs no file, and byte-level BPE (bpe.h), trained here or read
+// Text to token ids and back. Two kinds: bytes, which needs no file, and BPE (bpe.h), trained here or read
 // from a Hugging Face tokenizer.json. Both give decode(encode(text)) == text for any bytes at all, but for what a
 // tokenizer.json asks for that loses something: normalization, and added tokens that take the space beside them.
 #pragma once
@@ -36,6 +36,10 @@ class Tokenizer {
 
   // The bytes of the ids; special tokens come out as their names. Error on an id outside the vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+
+  // What the id stands for inside a text: decode() of it alone, but for a space that only the beginning of a text
+  // loses.
+  virtual std::string text_of(std::int32_t id) const { return decode(std::span(&id, 1)); }
 
   // Equal for tokenizers that give the same ids, and the same in every process: shards carry it.
   virtual std::uint64_t hash() const = 0;

@@ -1,15 +1,12 @@
 #include "data/tokenizer_files.h"
 
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "data/bpe.h"
 #include "io/file_io.h"
 
 namespace quaver {
 namespace {
-
-std::string name_of(const Tokenizer& tokenizer, std::int32_t id) { return tokenizer.decode(std::span(&id, 1)); }
 
 std::string json_of(const Tokenizer& tokenizer) {
   std::string json = tokenizer.to_json();
@@ -19,8 +16,8 @@ std::string json_of(const Tokenizer& tokenizer) {
 }  // namespace
 
 void write_tokenizer_files(const Tokenizer& tokenizer, std::int64_t longest, const std::filesystem::path& folder) {
-  const std::string end = name_of(tokenizer, tokenizer.end_of_text());
-  const std::string begin = tokenizer.prefix().empty() ? end : name_of(tokenizer, tokenizer.prefix().front());
+  const std::string end = tokenizer.text_of(tokenizer.end_of_text());
+  const std::string begin = tokenizer.prefix().empty() ? end : tokenizer.text_of(tokenizer.prefix().front());
   const nlohmann::ordered_json special{{"bos_token", begin}, {"eos_token", end}};
   nlohmann::ordered_json config = special;
   config["clean_up_tokenization_spaces"] = false;
@@ -35,7 +32,7 @@ void write_tokenizer_files(const Tokenizer& tokenizer, std::int64_t longest, con
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b) {
   if (a.vocab_size() != b.vocab_size()) return false;
   for (std::int32_t id = 0; id < a.vocab_size(); ++id) {
-    if (name_of(a, id) != name_of(b, id)) return false;
+    if (a.text_of(id) != b.text_of(id)) return false;
   }
   return true;
 }

@@ -197,7 +197,7 @@ TEST(TokenizerFile, OtherStepsAreRefusedByName) {
   expect_error([&] { read_splits({byte_step, split}); }, "the pre-tokenizer has \"Split\" after ByteLevel");
   expect_error([&] { read_splits({split}); }, "the pre-tokenizer has no ByteLevel");
   expect_error([&] { read_splits({sequence_of({byte_step})}); }, "the pre-tokenizer \"Sequence\" is not supported");
-  expect_error([&] { read_splits({{{"type", "Metaspace"}}}); }, "the pre-tokenizer \"Metaspace\" is not supported");
+  expect_error([&] { read_splits({{{"type", "Whitespace"}}}); }, "the pre-tokenizer \"Whitespace\" is not supported");
   expect_error([&] { read_splits({json("ByteLevel")}); }, "a step of \"pre_tokenizer\" is not an object");
   json other_pattern = split;
   other_pattern["pattern"]["Regex"] = "\\w+";
