@@ -291,7 +291,8 @@ class TokenizerReader {
       if (!bytes && !is_added) {
         fail(fmt::format("the token \"{}\" is not written in byte-level characters", content), unsupported);
       }
-      place(id_of(id, content), bytes ? *std::move(bytes) : content, bytes.has_value());
+      const bool in_model = bytes.has_value();
+      place(id_of(id, content), in_model ? *std::move(bytes) : content, in_model);
     }
   }
 
