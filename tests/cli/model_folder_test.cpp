@@ -212,6 +212,20 @@ TEST_F(ModelTokenizer, OfTheFolderComesBackByteForByte) {
   EXPECT_THAT(sampled.out, HasSubstr("word"));
 }
 
+TEST_F(ModelTokenizer, OfTheFolderIsUsedWhereTheDataNamesNone) {
+  prepare("first", "bpe:300");
+  write_model();
+  fs::copy(folder_ / "first" / "tokenizer.json", folder_ / "hf" / "tokenizer.json");
+  prepare("data", "hf");
+  const Outcome trained = train_on("data/train-00000.qv");
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  const Outcome sampled = run({"sample", "run", "--prompt=word", "--tokens=4"});
+  EXPECT_EQ(sampled.status, 0) << sampled.error;
+  EXPECT_THAT(sampled.out, HasSubstr("word"));
+  fs::remove(folder_ / "run" / "pretrained" / "tokenizer.json");
+  EXPECT_THAT(run({"sample", "run"}).error, HasSubstr("no tokenizer"));
+}
+
 TEST_F(ModelTokenizer, ThatIsNotTheDatasIsToldOfAndReplaced) {
   prepare("data", "bpe:280");
   prepare("other", "bpe:300");
