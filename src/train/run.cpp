@@ -162,24 +162,27 @@ class Run {
     verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
   }
 
+  // A folder that another run left here is written again.
   void keep_tokenizer() {
     const fs::path own = directory_ / tokenizer_folder;
-    if (data_.tokenizer == nullptr || fs::exists(own)) return;
+    if (data_.tokenizer == nullptr || (restored_ && fs::exists(own))) return;
     const fs::path kept = directory_ / pretrained_folder / tokenizer_file_name;
     if (fs::exists(kept)) {
       const std::string difference = difference_from(kept);
-      if (difference.empty()) return;
-      log_.note("notice",
-                fmt::format("the model's own tokenizer {}: token ids may mean something else to it", difference));
+      if (difference.empty() && !fs::exists(own)) return;
+      if (!difference.empty()) log_.note("notice", difference);
     }
     write_tokenizer_files(*data_.tokenizer, trainer_.config().model.context, own);
   }
 
   std::string difference_from(const fs::path& model_tokenizer) const {
+    constexpr const char* consequence = "token ids may mean something else to the model";
     try {
-      return same_vocabulary(*load_tokenizer(model_tokenizer), *data_.tokenizer) ? "" : "is not the data's";
+      if (same_vocabulary(*load_tokenizer(model_tokenizer), *data_.tokenizer)) return "";
+      return fmt::format("the model's own tokenizer is not the data's: {}", consequence);
     } catch (const Error& error) {
-      return fmt::format("cannot be compared with the data's ({})", error.what());
+      return fmt::format("the model's own tokenizer cannot be compared with the data's ({}): {}", error.what(),
+                         consequence);
     }
   }
 
