@@ -211,7 +211,8 @@ void add_data(VerbParser& parser) {
   CLI::Option* const inputs = verb.add_option("inputs", prepare.inputs, "text files, folders, .jsonl files");
   CLI::Option* const out = verb.add_option("--out", prepare.output, "folder to write")->needs(inputs);
   inputs->needs(out);
-  verb.add_option("--tokenizer", prepare.tokenizer, "bytes, bpe:SIZE to train one, or a tokenizer.json")
+  verb.add_option("--tokenizer", prepare.tokenizer,
+                  "bytes, bpe:SIZE to train one, or a Hugging Face tokenizer.json or its folder")
       ->capture_default_str();
   verb.add_option("--include", prepare.include, "globs of files to take from folders")->delimiter(',');
   verb.add_option("--exclude", prepare.exclude, "globs of files to leave out")->delimiter(',');

@@ -18,6 +18,7 @@ int export_model_verb(const ExportModelArguments& arguments) {
   const HfExport what{.model = resolved(config.model),
                       .weights = checkpoint->model(),
                       .original = run / pretrained_folder,
+                      .tokenizer = run / tokenizer_folder,
                       .dtype = arguments.dtype,
                       .quantize = arguments.quantize};
   for (const std::filesystem::path& file : export_hf(what, arguments.out)) fmt::print("{}\n", file.string());

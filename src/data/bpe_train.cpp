@@ -116,7 +116,7 @@ class PairTable {
 
 BpeDefinition bytes_only(SplitPattern pattern) {
   BpeDefinition definition;
-  definition.pattern = pattern;
+  definition.splits = {pattern};
   for (int byte = 0; byte < byte_count; ++byte) definition.tokens.emplace_back(1, static_cast<char>(byte));
   return definition;
 }
@@ -163,9 +163,10 @@ std::unique_ptr<BpeTokenizer> BpeTrainer::train(int vocab_size, const Progress& 
     if (progress) progress(done + 1, wanted);
   }
   definition.end_of_text = static_cast<std::int32_t>(definition.tokens.size());
-  definition.special.assign(definition.tokens.size(), false);
+  definition.in_model.assign(definition.tokens.size(), true);
   definition.tokens.emplace_back(end_of_text_name);
-  definition.special.push_back(true);
+  definition.in_model.push_back(false);
+  definition.added.push_back({.id = definition.end_of_text, .content = std::string(end_of_text_name)});
   return std::make_unique<BpeTokenizer>(std::move(definition));
 }
 

@@ -146,7 +146,6 @@ std::unique_ptr<Tokenizer> learn_tokenizer(const BpeTrainer& trainer, int vocab_
 
 void add_notes(const PrepareOptions& options, const std::vector<InputFile>& files, const Tokenizer& tokenizer,
                const Splitter& splitter, PrepareReport& report) {
-  if (!tokenizer.note().empty()) report.notes.push_back(tokenizer.note());
   if (const std::optional<int> wanted = trained_vocab(options.tokenizer); wanted && *wanted > tokenizer.vocab_size()) {
     report.notes.push_back(fmt::format("the text has enough repeated pairs for a vocabulary of {}, not {}",
                                        tokenizer.vocab_size(), *wanted));

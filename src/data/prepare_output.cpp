@@ -40,7 +40,7 @@ std::vector<TokenFrequency> most_frequent(const std::vector<std::uint64_t>& coun
                     [&](std::int32_t a, std::int32_t b) { return count(a) != count(b) ? count(a) > count(b) : a < b; });
   std::vector<TokenFrequency> result;
   for (std::size_t i = 0; i < listed && count(ids[i]) > 0; ++i) {
-    result.push_back({ids[i], readable(tokenizer.decode(std::span(&ids[i], 1))), count(ids[i])});
+    result.push_back({ids[i], readable(tokenizer.text_of(ids[i])), count(ids[i])});
   }
   return result;
 }
@@ -55,7 +55,7 @@ DatasetWriter::DatasetWriter(const PrepareOptions& options, const Tokenizer& tok
 }
 
 void DatasetWriter::add(std::string_view text, Split split) {
-  ids_.clear();
+  ids_.assign(tokenizer_.prefix().begin(), tokenizer_.prefix().end());
   tokenizer_.encode(text, ids_);
   ids_.push_back(tokenizer_.end_of_text());
   for (const std::int32_t id : ids_) ++token_counts_[static_cast<std::size_t>(id)];

@@ -1,5 +1,6 @@
 #include "data/pretokenize.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "data/unicode.h"
@@ -8,7 +9,10 @@
 namespace quaver {
 namespace {
 
-constexpr SplitPattern all_patterns[] = {SplitPattern::gpt2, SplitPattern::llama3, SplitPattern::qwen2};
+constexpr SplitPattern all_patterns[] = {SplitPattern::gpt2, SplitPattern::llama3, SplitPattern::qwen2,
+                                         SplitPattern::digit, SplitPattern::digits};
+
+constexpr std::size_t any_number = std::numeric_limits<std::size_t>::max();
 
 // A character of the text with its class; past the end it has no bytes and belongs to no class asked for.
 struct Char {
@@ -26,14 +30,15 @@ class Scanner {
 
   Char at(std::size_t position) const {
     if (position >= text_.size()) return {};
+    const auto byte = static_cast<unsigned char>(text_[position]);
+    if (byte < ascii_classes.size()) return {ascii_classes[byte], 1, byte};
     const CodePoint point = decode_utf8(text_, position);
     const CharClass kind = point.valid ? char_class(point.value) : CharClass::other;
     return {kind, static_cast<std::size_t>(point.bytes), point.valid ? point.value : 0};
   }
 
   // Past the run of characters of the class, at most `limit` of them.
-  std::size_t skip(CharClass kind, std::size_t position,
-                   std::size_t limit = std::numeric_limits<std::size_t>::max()) const {
+  std::size_t skip(CharClass kind, std::size_t position, std::size_t limit = any_number) const {
     for (; limit > 0; --limit) {
       const Char c = at(position);
       if (!c.is(kind)) break;
@@ -47,9 +52,12 @@ class Scanner {
     return position;
   }
 
-  // 's 't 'm 'd 're 've 'll: the end of the contraction at begin, or begin where there is none.
+  // 's 't 'm 'd 're 've 'll: the end of the contraction at begin, or begin where there is none. Without regard to case
+  // the long s (ſ) is an s, too; no other letter beyond ASCII is one of these.
   std::size_t contraction_end(std::size_t begin, bool any_case) const {
     if (text_[begin] != '\'') return begin;
+    constexpr std::string_view long_s = "\u017F";
+    if (any_case && text_.substr(begin + 1).starts_with(long_s)) return begin + 1 + long_s.size();
     const auto letter = [&](std::size_t i) {
       const char c = i < text_.size() ? text_[i] : '\0';
       return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -111,6 +119,22 @@ std::size_t llama_piece_end(std::string_view text, std::size_t begin, std::size_
   return scan.space_end(begin);
 }
 
+// Isolated matches of \p{N} or \p{N}+.
+std::size_t digit_piece_end(std::string_view text, std::size_t begin, std::size_t digits) {
+  const Scanner scan(text);
+  if (scan.at(begin).is(CharClass::digit)) return scan.skip(CharClass::digit, begin, digits);
+  std::size_t end = begin;
+  for (Char c = scan.at(end); c.bytes > 0 && c.kind != CharClass::digit; c = scan.at(end)) end += c.bytes;
+  return end;
+}
+
+std::size_t marked_word_end(std::string_view text, std::size_t begin) {
+  constexpr std::string_view mark = "\u2581";
+  std::size_t end = begin;
+  while (text.substr(end).starts_with(mark)) end += mark.size();
+  return std::min(text.find(mark, end), text.size());
+}
+
 }  // namespace
 
 std::string_view regex_of(SplitPattern pattern) {
@@ -123,6 +147,12 @@ std::string_view regex_of(SplitPattern pattern) {
     case SplitPattern::qwen2:
       return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
              R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    case SplitPattern::digit:
+      return R"(\p{N})";
+    case SplitPattern::digits:
+      return R"(\p{N}+)";
+    case SplitPattern::marked_words:
+      return "\u2581*[^\u2581]+|\u2581+";
   }
   return "";
 }
@@ -142,6 +172,12 @@ std::size_t piece_end(SplitPattern pattern, std::string_view text, std::size_t b
       return llama_piece_end(text, begin, 3);
     case SplitPattern::qwen2:
       return llama_piece_end(text, begin, 1);
+    case SplitPattern::digit:
+      return digit_piece_end(text, begin, 1);
+    case SplitPattern::digits:
+      return digit_piece_end(text, begin, any_number);
+    case SplitPattern::marked_words:
+      return marked_word_end(text, begin);
   }
   return text.size();
 }

@@ -32,6 +32,7 @@ TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const T
       return;
     }
     tokens.ids.push_back(tokenizer.end_of_text());
+    tokens.ids.insert(tokens.ids.end(), tokenizer.prefix().begin(), tokenizer.prefix().end());
     tokenizer.encode(document.text, tokens.ids);
   };
   TextReading reading;

@@ -17,9 +17,12 @@ class ByteTokenizer final : public Tokenizer {
   int vocab_size() const override { return end_id + 1; }
   int end_of_text() const override { return end_id; }
 
-  void encode(std::string_view text, std::vector<std::int32_t>& out) const override {
+  void encode(std::string_view text, SpecialTokens special, std::vector<std::int32_t>& out) const override {
+    const auto append = [&](std::string_view part) {
+      for (const char c : part) out.push_back(static_cast<unsigned char>(c));
+    };
     out.reserve(out.size() + text.size());
-    for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+    end_of_text_.split(text, special, append, [&](std::int32_t id) { out.push_back(id); });
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -44,6 +47,7 @@ class ByteTokenizer final : public Tokenizer {
 
  private:
   static constexpr std::int32_t end_id = 256;
+  AddedTokenFinder end_of_text_{{{.id = end_id, .content = std::string(end_of_text_name)}}, MatchedText::raw};
 };
 
 }  // namespace

@@ -161,8 +161,10 @@ std::vector<fs::path> export_hf(const HfExport& what, const fs::path& folder) {
   } else {
     write_file_atomically(staged / generation_file, "{\n  \"_from_model_config\": true\n}\n");
   }
+  const bool has_tokenizer = !what.tokenizer.empty() && is_file(what.tokenizer / tokenizer_files.front());
+  const fs::path& from = has_tokenizer ? what.tokenizer : what.original;
   for (const char* name : tokenizer_files) {
-    if (has_original && is_file(what.original / name)) staged.copy(what.original / name);
+    if (!from.empty() && is_file(from / name)) staged.copy(from / name);
   }
   return staged.commit();
 }

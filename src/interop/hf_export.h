@@ -15,10 +15,11 @@
 namespace quaver {
 
 struct HfExport {
-  ModelConfig model;                          // resolved
-  const SafetensorsFile& weights;             // by the names of this library's parameters, F32 or BF16
-  std::filesystem::path original;             // folder that keep_hf_files() wrote; empty, or not there: none
-  WeightFormat dtype = WeightFormat::f32;     // of high precision
+  ModelConfig model;                       // resolved
+  const SafetensorsFile& weights;          // by the names of this library's parameters, F32 or BF16
+  std::filesystem::path original;          // folder that keep_hf_files() wrote; empty, or not there: none
+  std::filesystem::path tokenizer = {};    // folder with the tokenizer's files; empty, or not there: those of original
+  WeightFormat dtype = WeightFormat::f32;  // of high precision
   std::optional<WeightFormat> quantize = {};  // of linear layers; embeddings, norms and the head keep `dtype`
   std::uint64_t shard_bytes = 5'000'000'000;  // of weights in a file, unless one tensor has more
 };

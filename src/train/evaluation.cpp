@@ -14,8 +14,9 @@ std::vector<std::uint64_t> bytes_of_tokens(const Tokenizer& tokenizer) {
   std::vector<std::uint64_t> bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto id = static_cast<std::int32_t>(i);
-    bytes[i] = id == tokenizer.end_of_text() ? 0 : tokenizer.decode(std::span(&id, 1)).size();
+    bytes[i] = id == tokenizer.end_of_text() ? 0 : tokenizer.text_of(id).size();
   }
+  for (const std::int32_t id : tokenizer.prefix()) bytes[static_cast<std::size_t>(id)] = 0;
   return bytes;
 }
 

@@ -8,6 +8,8 @@
 #include "comm/agreement.h"
 #include "config/check.h"
 #include "config/dump.h"
+#include "data/dataset.h"
+#include "data/tokenizer_files.h"
 #include "data/verifier.h"
 #include "interop/hf_export.h"
 #include "io/file_io.h"
@@ -154,9 +156,34 @@ class Run {
     write_run_files(directory_, checkpoints_.files());
     if (is_new_pretrained()) keep_hf_files(trainer_.config().model.from, directory_ / pretrained_folder);
     log_.open(trainer_, checkpoints_.files().environment);
+    keep_tokenizer();
     record_localization();
     record_changes();
     verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
+  }
+
+  // A folder that another run left here is written again.
+  void keep_tokenizer() {
+    const fs::path own = directory_ / tokenizer_folder;
+    if (data_.tokenizer == nullptr || (restored_ && fs::exists(own))) return;
+    const fs::path kept = directory_ / pretrained_folder / tokenizer_file_name;
+    if (fs::exists(kept)) {
+      const std::string difference = difference_from(kept);
+      if (difference.empty() && !fs::exists(own)) return;
+      if (!difference.empty()) log_.note("notice", difference);
+    }
+    write_tokenizer_files(*data_.tokenizer, trainer_.config().model.context, own);
+  }
+
+  std::string difference_from(const fs::path& model_tokenizer) const {
+    constexpr const char* consequence = "token ids may mean something else to the model";
+    try {
+      if (same_vocabulary(*load_tokenizer(model_tokenizer), *data_.tokenizer)) return "";
+      return fmt::format("the model's own tokenizer is not the data's: {}", consequence);
+    } catch (const Error& error) {
+      return fmt::format("the model's own tokenizer cannot be compared with the data's ({}): {}", error.what(),
+                         consequence);
+    }
   }
 
   // The map that the plan came from is shown beside it.

@@ -1,5 +1,6 @@
 // The folder of a run: where it is, the files that say what it is, and where a checkpoint goes that it does not take.
 //   <dir>/config.toml  env.json  plan.toml  run_id  metrics.jsonl  scales.json  checkpoints/  samples/  pretrained/
+//         tokenizer/
 #pragma once
 
 #include <filesystem>
@@ -16,6 +17,9 @@ namespace quaver {
 
 // Files of the folder that the model comes from, which an export of the run needs.
 inline constexpr const char* pretrained_folder = "pretrained";
+
+// The data's tokenizer for an export, where the model does not come with it.
+inline constexpr const char* tokenizer_folder = "tokenizer";
 
 // The preset, or the folder that the model comes from.
 std::string model_name(const Config& config);

@@ -43,9 +43,10 @@ std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& o
 }
 
 std::string sample_text(Trainer& trainer, const Tokenizer& tokenizer, const SampleOptions& options) {
-  std::vector<std::int32_t> tokens = tokenizer.encode(options.prompt);
-  const std::size_t shown_from = tokens.empty() ? 1 : 0;
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_text());
+  std::vector<std::int32_t> tokens(tokenizer.prefix().begin(), tokenizer.prefix().end());
+  if (tokens.empty() && options.prompt.empty()) tokens.push_back(tokenizer.end_of_text());
+  const std::size_t shown_from = tokens.size();
+  tokenizer.encode(options.prompt, SpecialTokens::parsed, tokens);
   for (Size i = 0; i < options.tokens; ++i) {
     std::vector<float> logits = trainer.next_token_logits(tokens);
     logits.resize(static_cast<std::size_t>(tokenizer.vocab_size()));  // padding rows of the head are not tokens

@@ -146,5 +146,97 @@ TEST_F(ModelFolder, IsWrittenForAModelTrainedFromScratch) {
   EXPECT_THAT(run({"export", "run", "--format=hf", "--out=x", "--run=run"}).error, HasSubstr("--run"));
 }
 
+class ModelTokenizer : public ModelFolder {
+ protected:
+  void SetUp() override {
+    fs::create_directories(folder_ / "text");
+    for (int i = 0; i < 3; ++i) {
+      std::string text;
+      for (int word = 0; word < 400; ++word) text += "word" + std::to_string((word * 7 + i) % 50) + " and ";
+      folder_.write("text/" + std::to_string(i) + ".txt", text);
+    }
+  }
+
+  void prepare(const std::string& out, const std::string& tokenizer) const {
+    const Outcome outcome = run({"data", "text", "--out", out, "--tokenizer", tokenizer, "--valid=0.34"});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+  }
+
+  // Of 300 tokens, as those of bpe:300.
+  void write_model() const {
+    HfModel model = smollm2_model();
+    model.config["vocab_size"] = 300;
+    model.tensors = llama_values(model.config);
+    write_hf_folder(folder_ / "hf", model);
+  }
+
+  Outcome train_on(const std::string& data) const {
+    return run({"train", "--model.from=hf", "--data", data, "--steps=1", "--batch=2", "--train.context=16",
+                "--recipe=fp32", "--run.store=none", "--dir=run"});
+  }
+
+  void expect_exported(const char* name, const fs::path& original) const {
+    EXPECT_EQ(contents(folder_ / "out" / name), contents(folder_.path() / original)) << name;
+  }
+};
+
+TEST_F(ModelTokenizer, OfARunFromScratchIsExported) {
+  prepare("data", "bpe:300");
+  ASSERT_EQ(run(tiny_training_on("data", {"--dir=run"})).status, 0);
+  fs::remove_all(folder_ / "data");
+  ASSERT_EQ(run({"export", "run", "--format=hf", "--out=out"}).status, 0);
+  expect_exported("tokenizer.json", "run/tokenizer/tokenizer.json");
+  EXPECT_EQ(json::parse(contents(folder_ / "out" / "tokenizer.json")).at("model").at("type"), "BPE");
+  const json config = json::parse(contents(folder_ / "out" / "tokenizer_config.json"));
+  EXPECT_EQ(config.at("eos_token"), "<|endoftext|>");
+  EXPECT_EQ(config.at("tokenizer_class"), "PreTrainedTokenizerFast");
+  EXPECT_EQ(json::parse(contents(folder_ / "out" / "special_tokens_map.json")).at("bos_token"), "<|endoftext|>");
+}
+
+// Text that was encoded by the folder's own tokenizer: its files come back as they were.
+TEST_F(ModelTokenizer, OfTheFolderComesBackByteForByte) {
+  prepare("first", "bpe:300");
+  write_model();
+  const std::string original = contents(folder_ / "first" / "tokenizer.json") + "  \n";
+  folder_.write("hf/tokenizer.json", original);
+  prepare("data", "hf");
+  EXPECT_EQ(contents(folder_ / "data" / "tokenizer.json"), original);
+  const Outcome trained = train_on("data");
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  EXPECT_FALSE(fs::exists(folder_ / "run" / "tokenizer"));
+  ASSERT_EQ(run({"export", "run", "--format=hf", "--out=out"}).status, 0);
+  EXPECT_EQ(contents(folder_ / "out" / "tokenizer.json"), original);
+  expect_exported("tokenizer_config.json", "hf/tokenizer_config.json");
+  const Outcome sampled = run({"sample", "--model.from=hf", "--prompt=word", "--tokens=4", "--train.context=16"});
+  EXPECT_EQ(sampled.status, 0) << sampled.error;
+  EXPECT_THAT(sampled.out, HasSubstr("word"));
+}
+
+TEST_F(ModelTokenizer, OfTheFolderIsUsedWhereTheDataNamesNone) {
+  prepare("first", "bpe:300");
+  write_model();
+  fs::copy(folder_ / "first" / "tokenizer.json", folder_ / "hf" / "tokenizer.json");
+  prepare("data", "hf");
+  const Outcome trained = train_on("data/train-00000.qv");
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  const Outcome sampled = run({"sample", "run", "--prompt=word", "--tokens=4"});
+  EXPECT_EQ(sampled.status, 0) << sampled.error;
+  EXPECT_THAT(sampled.out, HasSubstr("word"));
+  fs::remove(folder_ / "run" / "pretrained" / "tokenizer.json");
+  EXPECT_THAT(run({"sample", "run"}).error, HasSubstr("no tokenizer"));
+}
+
+TEST_F(ModelTokenizer, ThatIsNotTheDatasIsToldOfAndReplaced) {
+  prepare("data", "bpe:280");
+  prepare("other", "bpe:300");
+  write_model();
+  fs::copy(folder_ / "other" / "tokenizer.json", folder_ / "hf" / "tokenizer.json");
+  const Outcome trained = train_on("data");
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  EXPECT_THAT(trained.out + trained.error, HasSubstr("the model's own tokenizer is not the data's"));
+  ASSERT_EQ(run({"export", "run", "--format=hf", "--out=out"}).status, 0);
+  expect_exported("tokenizer.json", "data/tokenizer.json");
+}
+
 }  // namespace
 }  // namespace quaver::test

@@ -55,7 +55,7 @@ std::vector<std::string> merges_by_recounting(const std::string& text, int count
 Ids encode_by_searching(const BpeTokenizer& tokenizer, std::string_view text) {
   const BpeDefinition& definition = tokenizer.definition();
   Ids result;
-  for_each_piece(definition.pattern, text, [&](std::string_view piece) {
+  for_each_piece(definition.splits, text, [&](std::string_view piece) {
     Ids ids;
     for (const char c : piece) ids.push_back(static_cast<unsigned char>(c));  // trained ids: a byte is its own id
     for (const BpeMerge& merge : definition.merges) {

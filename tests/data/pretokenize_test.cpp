@@ -62,6 +62,22 @@ TEST(Pretokenize, LlamaAndQwenCutAsPublished) {
   EXPECT_THAT(pieces(SplitPattern::qwen2, "in 2024"), ElementsAre("in", " ", "2", "0", "2", "4"));
 }
 
+// As Oniguruma folds case: of all letters beyond ASCII, only the long s is one of a contraction.
+TEST(Pretokenize, ContractionsInAnyCaseKnowTheLongS) {
+  EXPECT_THAT(pieces(SplitPattern::llama3, "it'\u017Fo"), ElementsAre("it", "'\u017F", "o"));
+  EXPECT_THAT(pieces(SplitPattern::gpt2, "it'\u017Fo"), ElementsAre("it", "'", "\u017Fo"));
+  EXPECT_THAT(pieces(SplitPattern::llama3, "x'\u212A"), ElementsAre("x", "'\u212A")) << "the Kelvin sign: a letter";
+}
+
+TEST(Pretokenize, DigitsAreIsolated) {
+  EXPECT_THAT(pieces(SplitPattern::digit, "a 12\u0663!"), ElementsAre("a ", "1", "2", "\u0663", "!"));
+  EXPECT_THAT(pieces(SplitPattern::digits, "a 12\u0663!"), ElementsAre("a ", "12\u0663", "!"));
+  std::vector<std::string> both;
+  const std::vector<SplitPattern> smollm{SplitPattern::digit, SplitPattern::gpt2};
+  for_each_piece(smollm, "in 20 years", [&](std::string_view piece) { both.emplace_back(piece); });
+  EXPECT_THAT(both, ElementsAre("in", " ", "2", "0", " years"));
+}
+
 TEST(Pretokenize, AgreesWithTheExpressionOnRandomAscii) {
   std::mt19937 random(5);
   const std::string alphabet = "   \n\r\t''''abcdelmrstvDELMRSTV0123.,!_-(";

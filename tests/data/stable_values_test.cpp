@@ -116,12 +116,29 @@ TEST(StableText, OfGeneratedSources) {
       ElementsAre(21, 7, 7, 29, 30, 7, 6, 14, 12, 19, 16));
 }
 
+// Shards carry these: a change makes every data set that exists unreadable.
+TEST(StableHash, OfTokenizersIsThatOfEarlierVersions) {
+  const auto trained = train_bpe(std::vector<std::string>{"abab abab cdcd cdcd"}, 262);
+  EXPECT_EQ(trained->hash(), 0xc1d4b05e2485a872U);
+  BpeDefinition definition = trained->definition();
+  definition.tokens.emplace_back("other");
+  definition.in_model.push_back(false);
+  definition.added.push_back({.id = 262, .content = "other"});
+  definition.splits = {SplitPattern::llama3};
+  definition.whole_pieces = WholePieces::take;
+  EXPECT_EQ(BpeTokenizer(definition).hash(), 0xfb578972723ff377U);
+  definition.normalization = TextNormalization::nfc;
+  EXPECT_EQ(BpeTokenizer(definition).hash(), 0xfb578972723ff377U);
+  EXPECT_EQ(parse_bpe(BpeTokenizer(definition).to_json(), "written")->hash(), 0xfb578972723ff377U);
+}
+
 // Everything that makes ids differ makes the hash differ.
 TEST(StableHash, OfATokenizerFollowsAllThatDefinesIt) {
   BpeDefinition definition = train_bpe(std::vector<std::string>{"abab abab cdcd cdcd"}, 262)->definition();
   ASSERT_EQ(definition.merges.size(), 5U);
   definition.tokens.emplace_back("other");
-  definition.special.push_back(true);
+  definition.in_model.push_back(false);
+  definition.added.push_back({.id = 262, .content = "other", .role = TokenRole::ordinary});
   const std::uint64_t hash = BpeTokenizer(definition).hash();
   const auto changed = [&](const auto& change) {
     BpeDefinition other = definition;
@@ -129,12 +146,17 @@ TEST(StableHash, OfATokenizerFollowsAllThatDefinesIt) {
     return BpeTokenizer(other).hash() != hash;
   };
   EXPECT_FALSE(changed([](BpeDefinition&) {}));
-  EXPECT_FALSE(changed([](BpeDefinition& d) { d.note = "something to know"; }));
-  EXPECT_TRUE(changed([](BpeDefinition& d) { d.pattern = SplitPattern::llama3; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.splits = {SplitPattern::llama3}; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.splits.push_back(SplitPattern::digit); }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.whole_pieces = WholePieces::take; }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.end_of_text = 262; }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.tokens.back() = "another"; }));
-  EXPECT_TRUE(changed([](BpeDefinition& d) { d.special.back() = false; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.added.pop_back(); }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.added.back().role = TokenRole::special; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.added.back().space = TakenSpace::left; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.added.back().words = WordRule::whole_word; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.added.back().matched = MatchedText::normalized; }));
+  EXPECT_TRUE(changed([](BpeDefinition& d) { d.prefix = {262}; }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { d.merges.pop_back(); }));
   EXPECT_TRUE(changed([](BpeDefinition& d) { std::swap(d.merges[0], d.merges[1]); }));
   // The same tokens, one of them from other parts.

@@ -19,8 +19,9 @@ BpeDefinition definition_of_ab() {
   BpeDefinition definition;
   for (int byte = 0; byte < 256; ++byte) definition.tokens.emplace_back(1, static_cast<char>(byte));
   definition.tokens.insert(definition.tokens.end(), {"ab", "abab", std::string(end_of_text_name)});
-  definition.special.assign(259, false);
-  definition.special[258] = true;
+  definition.in_model.assign(259, true);
+  definition.in_model[258] = false;
+  definition.added = {{.id = 258, .content = std::string(end_of_text_name)}};
   definition.merges = {{'a', 'b', 256}, {256, 256, 257}};
   definition.end_of_text = 258;
   return definition;
@@ -73,7 +74,7 @@ TEST(BpeDefinition, OfEqualMergesTheFirstInTheTextComesFirst) {
 }
 
 TEST(BpeDefinition, ThatContradictsItselfIsRefused) {
-  expect_contradiction([](BpeDefinition& d) { d.special.pop_back(); }, "259 tokens with 258 kinds");
+  expect_contradiction([](BpeDefinition& d) { d.in_model.pop_back(); }, "259 tokens with 258 kinds");
   expect_contradiction([](BpeDefinition& d) { d.end_of_text = 259; }, "the end-of-text id 259 is not a special token");
   expect_contradiction([](BpeDefinition& d) { d.end_of_text = -1; }, "the end-of-text id -1 is not a special token");
   expect_contradiction([](BpeDefinition& d) { d.end_of_text = 257; }, "the end-of-text id 257 is not a special token");
@@ -89,9 +90,9 @@ TEST(BpeDefinition, ThatContradictsItselfIsRefused) {
                        "merge 0 joins 97 and -1 into 256, which are not such tokens");
   expect_contradiction(
       [](BpeDefinition& d) {
-        d.special[257] = true;
+        d.in_model[257] = false;
         d.tokens.push_back("xx");
-        d.special.push_back(false);
+        d.in_model.push_back(true);
       },
       "merge 1 joins 256 and 256 into 257, which are not such tokens");
   expect_contradiction([](BpeDefinition& d) { d.merges.push_back(d.merges[0]); }, "merge 2 is listed twice");
@@ -126,8 +127,8 @@ nlohmann::json sequence_of(const std::vector<nlohmann::json>& steps) {
 TEST(TokenizerFile, WhatIsAbsentHasTheMeaningThatOthersGiveIt) {
   using nlohmann::json;
   expect_unread([](json& file) { file["pre_tokenizer"].erase("add_prefix_space"); }, "\"add_prefix_space\" is set");
-  EXPECT_EQ(read_ab([](json& file) { file["pre_tokenizer"].erase("use_regex"); })->definition().pattern,
-            SplitPattern::gpt2);
+  EXPECT_EQ(read_ab([](json& file) { file["pre_tokenizer"].erase("use_regex"); })->definition().splits,
+            std::vector{SplitPattern::gpt2});
   EXPECT_EQ(read_ab([](json& file) { file["model"].erase("ignore_merges"); })->definition().whole_pieces,
             WholePieces::merge);
   EXPECT_EQ(read_ab([](json& file) { file["model"]["ignore_merges"] = nullptr; })->definition().whole_pieces,
@@ -135,7 +136,10 @@ TEST(TokenizerFile, WhatIsAbsentHasTheMeaningThatOthersGiveIt) {
   EXPECT_EQ(read_ab([](json& file) { file["model"]["ignore_merges"] = true; })->definition().whole_pieces,
             WholePieces::take);
   EXPECT_EQ(read_ab([](json& file) { file["model"].erase("type"); })->vocab_size(), 259);
-  EXPECT_EQ(read_ab([](json& file) { file.erase("normalizer"); })->note(), "");
+  EXPECT_EQ(read_ab([](json& file) { file.erase("normalizer"); })->definition().normalization, TextNormalization::none);
+  EXPECT_EQ(read_ab([](json& file) { file.erase("decoder"); })->vocab_size(), 259);
+  EXPECT_EQ(read_ab([](json& file) { file["model"]["byte_fallback"] = true; })->vocab_size(), 259);
+  EXPECT_EQ(read_ab([](json& file) { file["model"]["dropout"] = 0.0; })->vocab_size(), 259);
   EXPECT_EQ(read_ab([](json& file) { file["model"]["continuing_subword_prefix"] = ""; })->vocab_size(), 259);
   expect_unread([](json& file) { file["model"]["continuing_subword_prefix"] = "##"; },
                 "\"continuing_subword_prefix\" is set");
@@ -144,30 +148,62 @@ TEST(TokenizerFile, WhatIsAbsentHasTheMeaningThatOthersGiveIt) {
   expect_unread([](json& file) { file["model"]["type"] = 3; }, "\"type\" is not a string");
 }
 
-TEST(TokenizerFile, ASplitMustBeIsolatedNotInvertedAndFollowedByBytesAlone) {
+using Splits = std::vector<SplitPattern>;
+
+Splits read_splits(const std::vector<nlohmann::json>& steps) {
+  return read_ab([&](nlohmann::json& file) { file["pre_tokenizer"] = sequence_of(steps); })->definition().splits;
+}
+
+TEST(TokenizerFile, StepsOfThePreTokenizerAreTakenInOrder) {
   using nlohmann::json;
-  const auto read_split = [](const std::vector<json>& steps) {
-    return read_ab([&](json& file) { file["pre_tokenizer"] = sequence_of(steps); });
-  };
-  EXPECT_EQ(read_split({split_step("Isolated", false), byte_step})->definition().pattern, SplitPattern::llama3);
-  json without_invert = split_step("Isolated", false);
-  without_invert.erase("invert");
-  EXPECT_EQ(read_split({without_invert, byte_step})->definition().pattern, SplitPattern::llama3);
-  const std::string not_isolated = "the split is not \"Isolated\"";
-  expect_error([&] { read_split({split_step("Removed", false), byte_step}); }, not_isolated);
-  expect_error([&] { read_split({split_step("Isolated", true), byte_step}); }, not_isolated);
-  const std::string other_steps = "the pre-tokenizer is not a Split followed by ByteLevel";
-  expect_error([&] { read_split({split_step("Isolated", false), byte_step, byte_step}); }, other_steps);
-  expect_error([&] { read_split({byte_step, split_step("Isolated", false)}); }, other_steps);
-  expect_error([&] { read_split({byte_step}); }, other_steps);
+  const json split = split_step("Isolated", false);
+  const json each_digit = {{"type", "Digits"}, {"individual_digits", true}};
   json with_regex = byte_step;
   with_regex["use_regex"] = true;
-  expect_error([&] { read_split({split_step("Isolated", false), with_regex}); }, "ByteLevel's \"use_regex\" is true");
-  with_regex.erase("use_regex");
-  expect_error([&] { read_split({split_step("Isolated", false), with_regex}); }, "ByteLevel's \"use_regex\" is true");
-  json other_pattern = split_step("Isolated", false);
+  EXPECT_EQ(read_splits({split, byte_step}), Splits{SplitPattern::llama3});
+  EXPECT_EQ(read_splits({byte_step}), Splits{});
+  EXPECT_EQ(read_splits({split, with_regex}), (Splits{SplitPattern::llama3, SplitPattern::gpt2}));
+  EXPECT_EQ(read_splits({each_digit, with_regex}), (Splits{SplitPattern::digit, SplitPattern::gpt2}));
+  EXPECT_EQ(read_splits({{{"type", "Digits"}, {"individual_digits", false}}, byte_step}), Splits{SplitPattern::digits});
+  json without_invert = split;
+  without_invert.erase("invert");
+  EXPECT_EQ(read_splits({without_invert, byte_step}), Splits{SplitPattern::llama3});
+}
+
+// The known expressions match all of a text: inverted, there is nothing to remove.
+TEST(TokenizerFile, ASplitKeepsEveryPiece) {
+  using nlohmann::json;
+  EXPECT_EQ(read_splits({split_step("Isolated", true), byte_step}), Splits{SplitPattern::llama3});
+  EXPECT_EQ(read_splits({split_step("Removed", true), byte_step}), Splits{SplitPattern::llama3});
+  expect_error([&] { read_splits({split_step("Removed", false), byte_step}); }, "the split behavior \"Removed\"");
+  expect_error(
+      [&] {
+        read_splits({split_step("MergedWithNext", true), byte_step});
+      },
+      "the split behavior \"MergedWithNext\", inverted,");
+  json digits = split_step("Removed", true);
+  digits["pattern"]["Regex"] = "\\p{N}";
+  expect_error([&] { read_splits({digits, byte_step}); }, "the split behavior \"Removed\", inverted,");
+}
+
+TEST(TokenizerFile, OtherStepsAreRefusedByName) {
+  using nlohmann::json;
+  const json split = split_step("Isolated", false);
+  expect_error(
+      [&] {
+        read_splits({split, byte_step, byte_step});
+      },
+      "the pre-tokenizer has \"ByteLevel\" after ByteLevel");
+  expect_error([&] { read_splits({byte_step, split}); }, "the pre-tokenizer has \"Split\" after ByteLevel");
+  expect_error([&] { read_splits({split}); }, "the pre-tokenizer has no ByteLevel");
+  expect_error([&] { read_splits({sequence_of({byte_step})}); }, "the pre-tokenizer \"Sequence\" is not supported");
+  expect_error([&] { read_splits({{{"type", "Whitespace"}}}); }, "the pre-tokenizer \"Whitespace\" is not supported");
+  expect_error([&] { read_splits({json("ByteLevel")}); }, "a step of \"pre_tokenizer\" is not an object");
+  json other_pattern = split;
   other_pattern["pattern"]["Regex"] = "\\w+";
-  expect_error([&] { read_split({other_pattern, byte_step}); }, "the split pattern \"\\w+\" is not supported");
+  expect_error([&] { read_splits({other_pattern, byte_step}); }, "the split pattern \"\\w+\" is not supported");
+  other_pattern["pattern"] = {{"String", " "}};
+  expect_error([&] { read_splits({other_pattern, byte_step}); }, "a Split has no regular expression");
 }
 
 // Ids from 259 on.
@@ -198,13 +234,61 @@ TEST(TokenizerFile, TheEndOfTextIsTheBestKnownNameAmongTheAddedTokens) {
   EXPECT_EQ(ordinary->decode(std::vector<std::int32_t>{258, 259}), "</s><eos>");
 }
 
-TEST(TokenizerFile, NormalizationIsWrittenAgain) {
-  const auto normalized = read_ab([](nlohmann::json& file) { file["normalizer"] = {{"type", "NFC"}}; });
-  EXPECT_NE(normalized->note(), "");
-  EXPECT_EQ(parse_bpe(normalized->to_json(), "again")->note(), normalized->note());
-  const auto file = nlohmann::json::parse(normalized->to_json());
-  EXPECT_EQ(file.at("normalizer").at("type"), "NFC");
-  EXPECT_TRUE(nlohmann::json::parse(BpeTokenizer(definition_of_ab()).to_json()).at("normalizer").is_null());
+TEST(TokenizerFile, NormalizesToNfcAndNothingElse) {
+  using nlohmann::json;
+  const json nfc = {{"type", "NFC"}};
+  const auto read = [](const json& normalizer) {
+    return read_ab([&](json& file) { file["normalizer"] = normalizer; })->definition().normalization;
+  };
+  const auto sequence = [](const std::vector<json>& steps) {
+    return json{{"type", "Sequence"}, {"normalizers", steps}};
+  };
+  EXPECT_EQ(read(nullptr), TextNormalization::none);
+  EXPECT_EQ(read(nfc), TextNormalization::nfc);
+  EXPECT_EQ(read(sequence({})), TextNormalization::none);
+  EXPECT_EQ(read(sequence({nfc})), TextNormalization::nfc);
+  expect_error([&] { read({{"type", "Lowercase"}}); }, "the normalizer \"Lowercase\" is not supported");
+  expect_error([&] { read(sequence({nfc, {{"type", "Prepend"}}})); }, "the normalizer \"Prepend\" is not supported");
+  BpeDefinition definition = definition_of_ab();
+  definition.normalization = TextNormalization::nfc;
+  EXPECT_EQ(parse_bpe(BpeTokenizer(definition).to_json(), "written")->definition().normalization,
+            TextNormalization::nfc);
+}
+
+nlohmann::json template_of(const std::vector<std::string>& pieces) {
+  nlohmann::json single = nlohmann::json::array();
+  for (const std::string& piece : pieces) {
+    single.push_back(piece == "A" ? nlohmann::json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}
+                                  : nlohmann::json{{"SpecialToken", {{"id", piece}, {"type_id", 0}}}});
+  }
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"special_tokens",
+           {{"<bos>", {{"id", "<bos>"}, {"ids", {257}}, {"tokens", {"<bos>"}}}},
+            {"<end>", {{"id", "<end>"}, {"ids", {258}}, {"tokens", {"<end>"}}}},
+            {"<far>", {{"id", "<far>"}, {"ids", {259}}, {"tokens", {"<far>"}}}}}}};
+}
+
+TEST(TokenizerFile, APostProcessorGivesWhatDocumentsBeginWith) {
+  using nlohmann::json;
+  const auto prefix = [](const json& processor) {
+    return read_ab([&](json& file) { file["post_processor"] = processor; })->definition().prefix;
+  };
+  const json bytes = {{"type", "ByteLevel"}};
+  EXPECT_THAT(prefix(nullptr), ElementsAre());
+  EXPECT_THAT(prefix(bytes), ElementsAre());
+  EXPECT_THAT(prefix(template_of({"<bos>", "A"})), ElementsAre(257));
+  EXPECT_THAT(prefix(template_of({"<bos>", "<bos>", "A", "<end>"})), ElementsAre(257, 257));
+  EXPECT_THAT(prefix({{"type", "Sequence"}, {"processors", {bytes, template_of({"<bos>", "A"})}}}), ElementsAre(257));
+  expect_error([&] { prefix(template_of({"A", "<bos>"})); }, "the post-processor puts \"<bos>\" behind a text");
+  expect_error([&] { prefix(template_of({"<bos>"})); }, "the post-processor leaves out the text");
+  expect_error([&] { prefix(template_of({"A", "A"})); }, "the post-processor repeats the text");
+  expect_error([&] { prefix(template_of({"<no>", "A"})); }, "the post-processor does not define \"<no>\"");
+  expect_error([&] { prefix(template_of({"<far>", "A"})); }, "the id 259 of \"<far>\" is outside");
+  expect_error([&] { prefix({{"type", "RobertaProcessing"}}); }, "the post-processor \"RobertaProcessing\"");
+  BpeDefinition definition = definition_of_ab();
+  definition.prefix = {258};
+  EXPECT_THAT(parse_bpe(BpeTokenizer(definition).to_json(), "written")->definition().prefix, ElementsAre(258));
 }
 
 // Printable bytes are themselves, the 68 others U+0100 upward in order.

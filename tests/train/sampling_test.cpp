@@ -105,6 +105,18 @@ TEST_F(Sampled, HasAsManyTokensAsAskedFor) {
   EXPECT_EQ(text(0, 0, 1, 3), tokenizer->decode(ids));
 }
 
+// As in the documents that a model is trained on, where nothing is written before the first word.
+TEST_F(Sampled, SpecialTokensOfThePromptAreParsed) {
+  const auto sampled = [this](const std::string& prompt) {
+    SampleOptions options = options_of(0.8, 0);
+    options.prompt = prompt;
+    options.tokens = 12;
+    return sample_text(own->trainer, *tokenizer, options);
+  };
+  EXPECT_EQ(sampled("<|endoftext|>"), "<|endoftext|>" + sampled("")) << "an empty prompt follows an end of text";
+  EXPECT_NE(sampled("<|endoftext|"), "<|endoftext|" + sampled(""));
+}
+
 // A model whose next token depends on nothing before it: the final norm gives ones, and the head's rows the logits.
 class SampledFromLogits : public testing::Test {
  protected:
