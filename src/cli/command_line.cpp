@@ -41,7 +41,8 @@ class CommandLine {
       throw Error(error.what(), has_verb ? fmt::format("`quaver {} --help` lists what it takes", words[0])
                                          : fmt::format("verbs are {}", fmt::join(all, ", ")));
     }
-    if (words[0] == "train") return parser_.act();
+    const bool on_ranks = words[0] == "train" || words[0] == "eval";  // they divide the work
+    if (on_ranks) return parser_.act();
     return in_one_process(words[0], [this] { return parser_.act(); });
   }
 

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include "cli/named_model.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
+#include "config/dump.h"
 #include "data/text_tokens.h"
 #include "quaver/error.h"
 #include "train/evaluation.h"
@@ -29,39 +32,49 @@ void show_progress(Size done, Size total) {
   if (done < total) fmt::print(stderr, "evaluate: {} %", 100 * done / total);
 }
 
-Evaluation evaluate_text(OpenedRun& run, const RunArguments& arguments, const EvaluationOptions& options) {
+// What the arguments name, where it can be evaluated: the text of --text, or nothing where it is the validation data.
+std::optional<TextTokens> text_to_evaluate(const OpenedRun& run, const RunArguments& arguments) {
+  const bool images = run.data.train_images != nullptr;
+  if (!arguments.text.empty() && images) {
+    throw Error(name_of(run) + ": it was trained on images, so text has no meaning to it",
+                "leave out --text, or evaluate a run that was trained on text");
+  }
+  if (arguments.text.empty()) {
+    if (images || run.data.valid != nullptr) return std::nullopt;
+    throw Error(name_of(run) + ": there is no validation data", "set data.valid_path, or name text with --text");
+  }
   if (run.data.tokenizer == nullptr) {
     throw Error(name_of(run) + ": it was trained without a tokenizer, so text has no meaning to it",
                 "evaluate a run that was trained on text");
   }
-  const TextTokens text = read_text_tokens(arguments.text, *run.data.tokenizer);
-  for (const std::string& note : text.notes) fmt::print(stderr, "quaver: {}\n", note);
+  return read_text_tokens(arguments.text, *run.data.tokenizer);
+}
+
+Evaluation evaluate_text(OpenedRun& run, const TextTokens& text, const EvaluationOptions& options) {
+  if (options.ranks.is_first()) {
+    for (const std::string& note : text.notes) fmt::print(stderr, "quaver: {}\n", note);
+  }
   const TokenRow row = row_of(text.ids);
   return evaluate_rows(*run.trainer, std::span(&row, 1), options);
 }
 
 Evaluation evaluate_validation_data(OpenedRun& run, const EvaluationOptions& options) {
-  if (run.data.valid == nullptr) {
-    throw Error(name_of(run) + ": there is no validation data", "set data.valid_path, or name text with --text");
-  }
   const std::vector<TokenRow> rows = rows_of(*run.data.valid);
   if (!rows.empty()) return evaluate_rows(*run.trainer, rows, options);
   const TrainConfig& train = run.trainer->config().train;  // text without an end
   const Size batches = options.batches.value_or(train.eval_batches);
   const auto tokens = static_cast<std::uint64_t>(batches * train.batch * train.context);
-  return {run.trainer->evaluate(batches).value() * static_cast<double>(tokens), tokens, std::nullopt};
+  const double loss = run.trainer->validate(batches, options.ranks).value().loss;
+  return {loss * static_cast<double>(tokens), tokens, std::nullopt};
 }
 
 // Every validation image once, or of endless ones as many as a run validates with.
-int evaluate_images(OpenedRun& run, const RunArguments& arguments) {
-  if (!arguments.text.empty()) {
-    throw Error(name_of(run) + ": it was trained on images, so text has no meaning to it",
-                "leave out --text, or evaluate a run that was trained on text");
-  }
+int evaluate_images(OpenedRun& run, const RunArguments& arguments, Communicator& ranks) {
   const bool endless = run.data.valid_images != nullptr && run.data.valid_images->images() == 0;
   const Size all = endless ? run.trainer->config().train.eval_batches : std::numeric_limits<Size>::max();
-  const auto result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all);
+  const auto result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all, ranks);
   if (!result) throw Error(name_of(run) + ": there are no validation images", "put t10k-… files beside the others");
+  if (!ranks.is_first()) return 0;
   if (arguments.output == Output::json) {
     const nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()},
                                          {"recipe", run.config.precision.recipe},
@@ -101,19 +114,31 @@ void print_text(const OpenedRun& run, const RunArguments& arguments, const Evalu
   if (arguments.text.empty() && run.data.best_loss) fmt::print("best possible: {:.5f}\n", *run.data.best_loss);
 }
 
+int eval_as(Communicator& ranks, const Launch& launch, const RunArguments& arguments) {
+  std::unique_ptr<OpenedRun> run;
+  std::optional<TextTokens> text;
+  on_all_ranks(ranks, [&] {
+    run = open_named({arguments.run, arguments.step, arguments.settings, launch});
+    text = text_to_evaluate(*run, arguments);
+  });
+  require_same(ranks, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
+  require_same(ranks, {"config", to_toml(run->trainer->config()), "give every rank the same run and flags"});
+  require_same(ranks, {"checkpoint", fmt::format("step {}", run->trainer->steps_done()), "name one with --step"});
+  if (run->data.train_images != nullptr) return evaluate_images(*run, arguments, ranks);
+  EvaluationOptions options{.ranks = ranks};
+  if (arguments.batches > 0) options.batches = arguments.batches;
+  options.tokenizer = run->data.tokenizer.get();
+  if (ranks.is_first()) options.progress = show_progress;
+  const Evaluation evaluation = text ? evaluate_text(*run, *text, options) : evaluate_validation_data(*run, options);
+  if (!ranks.is_first()) return 0;
+  arguments.output == Output::json ? print_json(*run, arguments, evaluation) : print_text(*run, arguments, evaluation);
+  return 0;
+}
+
 }  // namespace
 
 int eval_verb(const RunArguments& arguments) {
-  const auto run = open_named({arguments.run, arguments.step, arguments.settings});
-  if (run->data.train_images != nullptr) return evaluate_images(*run, arguments);
-  EvaluationOptions options;
-  if (arguments.batches > 0) options.batches = arguments.batches;
-  options.tokenizer = run->data.tokenizer.get();
-  options.progress = show_progress;
-  const Evaluation evaluation =
-      arguments.text.empty() ? evaluate_validation_data(*run, options) : evaluate_text(*run, arguments, options);
-  arguments.output == Output::json ? print_json(*run, arguments, evaluation) : print_text(*run, arguments, evaluation);
-  return 0;
+  return on_ranks([&](Communicator& ranks, const Launch& launch) { return eval_as(ranks, launch, arguments); });
 }
 
 }  // namespace quaver

@@ -14,6 +14,7 @@ struct NamedModel {
   const std::string& run;  // folder; empty: the settings name a model folder by model.from
   std::optional<Size> step;
   const std::vector<std::string>& settings;
+  Launch launch = {};  // of several ranks the first tells notices
 };
 
 // Notices go to standard error.

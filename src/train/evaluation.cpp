@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+
+#include "train/rank_agreement.h"
 
 namespace quaver {
 
@@ -99,9 +102,10 @@ Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const
     token_bytes = bytes_of_tokens(*options.tokenizer);
     result.bytes = 0;
   }
-  for (Size i = 0; i < batches; ++i) {
+  std::vector<double> nats;
+  for (Size i = options.ranks.rank(); i < batches; i += options.ranks.size()) {
     windows.fill(i, inputs, targets);
-    result.nats += trainer.loss_sum(TokenBatch{inputs, targets}, i);
+    nats.push_back(trainer.loss_sum(TokenBatch{inputs, targets}, i));
     for (const std::int32_t target : targets) {
       if (target == not_predicted) continue;
       ++result.tokens;
@@ -109,6 +113,12 @@ Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const
     }
     if (options.progress) options.progress(i + 1, batches);
   }
+  const auto total = [&](std::uint64_t mine) {
+    return static_cast<std::uint64_t>(sum_of_ranks(options.ranks, static_cast<Size>(mine)));
+  };
+  for (const double sum : interleaved(options.ranks, std::move(nats), batches)) result.nats += sum;  // in their order
+  result.tokens = total(result.tokens);
+  if (result.bytes) result.bytes = total(*result.bytes);
   return result;
 }
 

@@ -32,12 +32,13 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  std::optional<Size> batches;           // at most
+  std::optional<Size> batches = {};      // at most
   const Tokenizer* tokenizer = nullptr;  // to count bytes with; null: they are not known
-  std::function<void(Size done, Size total)> progress;
+  std::function<void(Size done, Size total)> progress = {};
+  Communicator& ranks = single_process();  // which divide the batches, each with a trainer by itself
 };
 
-// Nothing about the run changes.
+// Nothing about the run changes. The same on every rank.
 Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const EvaluationOptions& options);
 
 }  // namespace quaver

@@ -50,7 +50,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of_model(const fs::path& directory, c
 
 }  // namespace
 
-std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice) {
+std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice,
+                                           const Launch& launch) {
   constexpr Size longest = 1024;
   const ConfigText one_sequence{"open_pretrained", "[train]\nbatch = 1\n"};
   auto run = std::make_unique<OpenedRun>();
@@ -61,14 +62,14 @@ std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags
   }
   if (config.train.context == 0) config.train.context = std::min(config.model.context, longest);
   run->data = data_of(config);
-  run->engine = make_engine(config, notice);
+  run->engine = make_engine(config, notice, launch);
   run->trainer = std::make_unique<Trainer>(config, run->data, *run->engine, notice);
   run->trainer->load_pretrained();
   return run;
 }
 
 std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector<std::string>& flags,
-                                    std::optional<Size> step, const Notice& notice) {
+                                    std::optional<Size> step, const Notice& notice, const Launch& launch) {
   const CheckpointStore store = CheckpointStore::read_only(directory);
   auto run = std::make_unique<OpenedRun>();
   run->config = load_run_config(directory, flags);
@@ -77,7 +78,7 @@ std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector
   if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
   run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
   if (run->data.tokenizer == nullptr) run->data.tokenizer = tokenizer_of_model(directory, *run);
-  run->engine = make_engine(run->config, notice);
+  run->engine = make_engine(run->config, notice, launch);
   run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
   run->provenance = provenance_of(*checkpoint, directory, run->trainer->config());
   run->trainer->restore(*checkpoint);

@@ -85,11 +85,12 @@ struct OpenedRun {
   Provenance provenance;
 };
 std::unique_ptr<OpenedRun> open_run(const std::filesystem::path& directory, const std::vector<std::string>& flags,
-                                    std::optional<Size> step, const Notice& notice);
+                                    std::optional<Size> step, const Notice& notice, const Launch& launch = {});
 
 // A model of a Hugging Face folder as such a trainer: the one that the flags name by model.from. Text is read by
 // data.tokenizer or the folder's own where no data is named. Sequences are at most 1024 tokens unless train.context
 // says otherwise.
-std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice);
+std::unique_ptr<OpenedRun> open_pretrained(const std::vector<std::string>& flags, const Notice& notice,
+                                           const Launch& launch = {});
 
 }  // namespace quaver

@@ -98,8 +98,10 @@ class Trainer {
   bool finished() const { return step_ >= config_.train.steps; }
   Size steps_done() const { return step_; }
 
-  // Over the validation batches; nothing about the run changes. Empty without validation data.
-  std::optional<Validation> validate(Size batches);
+  // Over the validation batches, which the trainer's ranks divide, or those that are given, each with a trainer by
+  // itself; nothing about the run changes. Empty without validation data.
+  std::optional<Validation> validate(Size batches) { return validate(batches, ranks_); }
+  std::optional<Validation> validate(Size batches, Communicator& among);
   std::optional<double> evaluate(Size batches);  // the loss alone
 
   // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an

@@ -19,7 +19,7 @@ void Trainer::join_last_pass(Size batches) {
 }
 
 // The ranks take the batches in turn; their losses are added in the order of the batches.
-std::optional<Validation> Trainer::validate(Size batches) {
+std::optional<Validation> Trainer::validate(Size batches, Communicator& among) {
   settle_weights();
   const BatchShape shape = context_.batch_shape();
   batches = batches_->validation_batches(batches, shape);
@@ -27,7 +27,7 @@ std::optional<Validation> Trainer::validate(Size batches) {
   BatchStorage storage;
   Validation result;
   tally_.reset();
-  for (Size i = ranks_.rank(); i < batches; i += ranks_.size()) {
+  for (Size i = among.rank(); i < batches; i += among.size()) {
     const Batch batch = read_or_blank(
         [&] { return batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage); }, storage);
     enqueue_evaluation(batch, i);
@@ -38,9 +38,9 @@ std::optional<Validation> Trainer::validate(Size batches) {
   const auto correct_here = static_cast<Size>(tally_.correct());
   join_last_pass(batches);
   rethrow_failed_read();
-  tally_.take(interleaved(ranks_, std::move(losses), batches), tally_.max_logit());
-  result.rows = sum_of_ranks(ranks_, result.rows);
-  const Size correct = sum_of_ranks(ranks_, correct_here);
+  tally_.take(interleaved(among, std::move(losses), batches), tally_.max_logit());
+  result.rows = sum_of_ranks(among, result.rows);
+  const Size correct = sum_of_ranks(among, correct_here);
   result.loss = tally_.loss_sum() / static_cast<double>(result.rows);
   if (dynamic_cast<const LanguageModel*>(model_.get()) == nullptr) {
     result.accuracy = static_cast<double>(correct) / static_cast<double>(result.rows);

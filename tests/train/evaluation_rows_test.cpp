@@ -1,5 +1,8 @@
 // The loss of text in which every token is predicted once, against the definition of it.
+#include <array>
 #include <numbers>
+
+#include "support/thread_ranks.h"
 
 #include "train/evaluation.h"
 #include "train/own_text.h"
@@ -82,6 +85,27 @@ TEST(EvaluatedRows, BatchesAreLimitedAndTold) {
 
 // Where every token is a byte, a nat per token is 1/ln 2 bits per byte; an end-of-text has to be predicted and is no
 // byte.
+TEST(EvaluatedRows, RanksDivideTheBatchesAndAllKnowTheWhole) {
+  OwnTrainer own(two_windows_of_eight());
+  for (const int length : {2, 40, 97}) {  // 1, 3 and 6 batches
+    const auto ids = letters(length);
+    const TokenRow row = row_of(ids);
+    const Evaluation want = evaluate_rows(own.trainer, std::span(&row, 1), {});
+    std::array<Size, 3> passes{};
+    ThreadRanks(3).run([&](Communicator& ranks) {
+      OwnTrainer mine(two_windows_of_eight());
+      EvaluationOptions options{.ranks = ranks};
+      options.progress = [&](Size, Size) { ++passes[static_cast<std::size_t>(ranks.rank())]; };
+      const Evaluation evaluation = evaluate_rows(mine.trainer, std::span(&row, 1), options);
+      EXPECT_EQ(evaluation.nats, want.nats);
+      EXPECT_EQ(evaluation.tokens, want.tokens);
+      EXPECT_EQ(mine.trainer.validate(5, ranks)->loss, own.trainer.evaluate(5));
+    });
+    EXPECT_EQ(passes[0] + passes[1] + passes[2], (length - 1 + 15) / 16);
+    EXPECT_LE(passes[0], passes[2] + 1);
+  }
+}
+
 TEST(EvaluatedRows, BitsPerByteCountTheTextAlone) {
   Config config = two_windows_of_eight();
   config.model.vocab = 320;
