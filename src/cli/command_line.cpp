@@ -2,6 +2,7 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,8 +42,8 @@ class CommandLine {
       throw Error(error.what(), has_verb ? fmt::format("`quaver {} --help` lists what it takes", words[0])
                                          : fmt::format("verbs are {}", fmt::join(all, ", ")));
     }
-    const bool on_ranks = words[0] == "train" || words[0] == "eval";  // they divide the work
-    if (on_ranks) return parser_.act();
+    constexpr std::array<std::string_view, 3> on_ranks{"train", "compare", "eval"};  // they divide the work
+    if (std::find(on_ranks.begin(), on_ranks.end(), words[0]) != on_ranks.end()) return parser_.act();
     return in_one_process(words[0], [this] { return parser_.act(); });
   }
 

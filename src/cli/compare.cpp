@@ -6,7 +6,9 @@
 
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
 #include "config/load.h"
 #include "io/file_io.h"
 #include "precision/recipe.h"
@@ -31,15 +33,21 @@ std::string folder_name(std::string label, std::uint64_t seed, std::size_t seeds
   return seeds > 1 ? fmt::format("{}-seed{}", label, seed) : label;
 }
 
+// What ends a run on all ranks: the next one can begin.
+bool ends_on_all(const Error& error, const Communicator& ranks) {
+  return ranks.is_alone() || dynamic_cast<const AgreedError*>(&error) != nullptr;
+}
+
 // A run that ends in an error after it began to train is a result of the comparison; before, it is a mistake in the
 // settings that every other run shares.
-SeedRun run_one(const Config& config, const CompareArguments& arguments, const Interrupt& interrupt) {
+SeedRun run_one(const Config& config, const CompareArguments& arguments, RunOptions options) {
   SeedRun run;
   run.seed = config.train.seed;
-  RunOptions options;
-  options.stop = interrupt.flag();
+  Communicator& ranks = *options.ranks;
   std::optional<Narrator> narrator;
-  if (arguments.output != Output::json) options.observer = narrator.emplace(config, arguments.output).observer();
+  if (arguments.output != Output::json && ranks.is_first()) {
+    options.observer = narrator.emplace(config, arguments.output).observer();
+  }
   bool has_trained = false;
   options.observer.stepped = [&, tell = options.observer.stepped](const StepReport& report,
                                                                   std::optional<double> validation_loss) {
@@ -50,11 +58,11 @@ SeedRun run_one(const Config& config, const CompareArguments& arguments, const I
     run.result = run_training(config, options);
     if (narrator) narrator->conclude(run.result);
   } catch (const Error& error) {
-    if (!has_trained) throw;
+    if (!ends_on_all(error, ranks) || !any_of_ranks(ranks, has_trained)) throw;  // the first rank hears of steps
     run.status = dynamic_cast<const RunDiverged*>(&error) != nullptr ? SeedStatus::diverged : SeedStatus::failed;
     run.failure = error.what();
     narrator.reset();
-    fmt::print(stderr, "quaver: {}: {}\n", config.run.dir, error.what());
+    if (ranks.is_first()) fmt::print(stderr, "quaver: {}: {}\n", config.run.dir, error.what());
   }
   return run;
 }
@@ -66,27 +74,38 @@ void print_samples(const Comparison& comparison) {
   }
 }
 
-}  // namespace
-
-int compare_verb(const CompareArguments& arguments) {
+std::vector<Contender> contenders_of(const CompareArguments& arguments) {
   const fs::path out = arguments.out;
   if (fs::exists(out / "report.html")) {
     throw Error(out.string() + " already holds a comparison", "choose another --out, or remove that folder");
   }
-  const std::vector<std::uint64_t> seeds = arguments.seeds.empty() ? std::vector<std::uint64_t>{1} : arguments.seeds;
   std::vector<Contender> contenders;
   for (const std::string& label : arguments.recipes) contenders.push_back({label, config_for(arguments, label), {}});
   compare(contenders, arguments.base);  // refuses an unknown base before anything is trained
+  return contenders;
+}
+
+// Every run on all ranks, one after the other; the first rank tells and writes.
+int compare_as(Communicator& ranks, const Launch& launch, const CompareArguments& arguments) {
+  const fs::path out = arguments.out;
+  std::vector<Contender> contenders;
+  on_all_ranks(ranks, [&] { contenders = contenders_of(arguments); });
+  const std::vector<std::uint64_t> seeds = arguments.seeds.empty() ? std::vector<std::uint64_t>{1} : arguments.seeds;
   const Interrupt interrupt;
+  RunOptions options;
+  options.stop = interrupt.flag();
+  options.ranks = &ranks;
+  options.launch = launch;
   for (Contender& contender : contenders) {
     for (const std::uint64_t seed : seeds) {
       Config config = contender.config;
       config.train.seed = arguments.seeds.empty() ? config.train.seed : seed;
       config.run.dir = (out / folder_name(contender.label, seed, seeds.size())).string();
-      contender.runs.push_back(run_one(config, arguments, interrupt));
+      contender.runs.push_back(run_one(config, arguments, options));
       if (contender.runs.back().result.end == RunEnd::interrupted) return 130;
     }
   }
+  if (!ranks.is_first()) return 0;
   const Comparison comparison = compare(contenders, arguments.base);
   write_file_atomically(out / "report.html", comparison_report(contenders, comparison));
   write_file_atomically(out / "comparison.json", comparison_json(comparison));
@@ -99,6 +118,12 @@ int compare_verb(const CompareArguments& arguments) {
   print_samples(comparison);
   fmt::print("\n{}\nreport: {}\n", comparison_table(comparison), (out / "report.html").string());
   return status;
+}
+
+}  // namespace
+
+int compare_verb(const CompareArguments& arguments) {
+  return on_ranks([&](Communicator& ranks, const Launch& launch) { return compare_as(ranks, launch, arguments); });
 }
 
 }  // namespace quaver

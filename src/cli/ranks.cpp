@@ -55,7 +55,7 @@ int in_one_process(const std::string& verb, const std::function<int()>& act) {
   return on_ranks([&](Communicator& ranks, const Launch&) {
     if (ranks.is_alone()) return act();
     throw AgreedError(fmt::format("`quaver {}` runs in one process, and {} were started", verb, ranks.size()),
-                      "start it without mpirun; `quaver train` and `quaver eval` run on several");
+                      "start it without mpirun; `quaver train`, `compare` and `eval` run on several");
   });
 }
 

@@ -43,7 +43,10 @@ TEST(EstimateGpus, FlagsChangeWhatIsPredicted) {
   const json nvlink = scaling_of(folder, {"--gpus", "8"});
   EXPECT_EQ(nvlink["links"].size(), 1U);
   EXPECT_DOUBLE_EQ(nvlink["seconds_alone"].get<double>(), 4 * 32 * 1024 / 200e3);
-  EXPECT_DOUBLE_EQ(nvlink["stages"][0]["sent_bytes"]["gradients"].get<double>(), 2 * 7.0 / 8 * 4 * 494'032'768);
+  constexpr double exact = 2 * 7.0 / 8 * 4 * 494'032'768;
+  const auto sent = nvlink["stages"][0]["sent_bytes"]["gradients"].get<double>();
+  EXPECT_GE(sent, exact);
+  EXPECT_LT(sent, exact * 1.00001) << "with padding";
   const json pcie = scaling_of(folder, {"--gpus", "8", "--link", "pcie"});
   EXPECT_GT(seconds(pcie), seconds(nvlink));
   EXPECT_LT(seconds(scaling_of(folder, {"--gpus", "8", "--gradients", "bf16"})), seconds(nvlink));
