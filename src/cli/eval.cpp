@@ -7,10 +7,10 @@
 #include "cli/ranks.h"
 #include "cli/verbs.h"
 #include "comm/agreement.h"
-#include "config/dump.h"
 #include "data/text_tokens.h"
 #include "quaver/error.h"
 #include "train/evaluation.h"
+#include "train/rank_agreement.h"
 #include "train/run.h"
 
 namespace quaver {
@@ -40,6 +40,9 @@ std::optional<TextTokens> text_to_evaluate(const OpenedRun& run, const RunArgume
                 "leave out --text, or evaluate a run that was trained on text");
   }
   if (arguments.text.empty()) {
+    if (images && run.data.valid_images == nullptr) {
+      throw Error(name_of(run) + ": there are no validation images", "put t10k-… files beside the others");
+    }
     if (images || run.data.valid != nullptr) return std::nullopt;
     throw Error(name_of(run) + ": there is no validation data", "set data.valid_path, or name text with --text");
   }
@@ -72,21 +75,20 @@ Evaluation evaluate_validation_data(OpenedRun& run, const EvaluationOptions& opt
 int evaluate_images(OpenedRun& run, const RunArguments& arguments, Communicator& ranks) {
   const bool endless = run.data.valid_images != nullptr && run.data.valid_images->images() == 0;
   const Size all = endless ? run.trainer->config().train.eval_batches : std::numeric_limits<Size>::max();
-  const auto result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all, ranks);
-  if (!result) throw Error(name_of(run) + ": there are no validation images", "put t10k-… files beside the others");
+  const Validation result = run.trainer->validate(arguments.batches > 0 ? arguments.batches : all, ranks).value();
   if (!ranks.is_first()) return 0;
   if (arguments.output == Output::json) {
     const nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()},
                                          {"recipe", run.config.precision.recipe},
-                                         {"validation_loss", result->loss},
-                                         {"validation_accuracy", result->accuracy.value()},
-                                         {"images", result->rows}};
+                                         {"validation_loss", result.loss},
+                                         {"validation_accuracy", result.accuracy.value()},
+                                         {"images", result.rows}};
     fmt::print("{}\n", metrics.dump());
     return 0;
   }
   fmt::print("step {}, {}: validation loss {:.5f} nats per image, accuracy {:.2f}% ({} images)\n",
-             run.trainer->steps_done(), text_of(run.config.precision), result->loss, 100 * result->accuracy.value(),
-             result->rows);
+             run.trainer->steps_done(), text_of(run.config.precision), result.loss, 100 * result.accuracy.value(),
+             result.rows);
   if (run.data.best_loss && run.data.best_accuracy) {
     fmt::print("best possible: {:.5f}, {:.2f}%\n", *run.data.best_loss, 100 * *run.data.best_accuracy);
   }
@@ -121,8 +123,7 @@ int eval_as(Communicator& ranks, const Launch& launch, const RunArguments& argum
     run = open_named({arguments.run, arguments.step, arguments.settings, launch});
     text = text_to_evaluate(*run, arguments);
   });
-  require_same(ranks, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
-  require_same(ranks, {"config", to_toml(run->trainer->config()), "give every rank the same run and flags"});
+  require_same_program(ranks, run->trainer->config());
   require_same(ranks, {"checkpoint", fmt::format("step {}", run->trainer->steps_done()), "name one with --step"});
   if (run->data.train_images != nullptr) return evaluate_images(*run, arguments, ranks);
   EvaluationOptions options{.ranks = ranks};

@@ -100,14 +100,15 @@ void send_to(const std::vector<Child>& children, int number) {
 }
 
 // A rank that was stopped, by a debugger or a scheduler, is not noticed by the others. Ends it, and says so.
-void end_stopped(const std::vector<Child>& children) {
-  for (const Child& child : children) {
+void end_stopped(std::vector<Child>& children) {
+  for (Child& child : children) {
     if (!child.runs() || !child.stopped || Clock::now() - *child.stopped < longest_stop) continue;
     std::cerr << fmt::format(
         "quaver: {} has been stopped for {} seconds: all ranks end\n  → `quaver train --resume` goes on from the last "
         "checkpoint\n",
         child.name, longest_stop.count());
     ::kill(-child.pid, SIGKILL);
+    child.stopped.reset();  // said once, however long it takes to end
   }
 }
 

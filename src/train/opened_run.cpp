@@ -34,7 +34,8 @@ TrainingData data_of(const Config& config) {
 
 // The one that the model came with, for data that does not name its own; null where there is none, or where the data
 // was made with another one.
-std::shared_ptr<const Tokenizer> tokenizer_of_model(const fs::path& directory, const OpenedRun& run) {
+std::shared_ptr<const Tokenizer> tokenizer_of_model(const fs::path& directory, const OpenedRun& run,
+                                                    const Notice& notice) {
   const fs::path kept = directory / pretrained_folder / tokenizer_file_name;
   const TrainingData& data = run.data;
   if (data.train == nullptr || data.train->shards().empty() || !fs::exists(kept)) return nullptr;
@@ -43,8 +44,9 @@ std::shared_ptr<const Tokenizer> tokenizer_of_model(const fs::path& directory, c
     const std::uint64_t recorded = data.train->shards().front().info().tokenizer_hash;
     const bool fits = tokenizer->vocab_size() <= run.config.model.vocab;
     return fits && (recorded == 0 || recorded == tokenizer->hash()) ? tokenizer : nullptr;
-  } catch (const Error&) {
-    return nullptr;  // of a kind that is not read: text has no meaning, as without one
+  } catch (const Error& error) {  // of a kind that is not read: text has no meaning, as without one
+    notice(std::string("the model's tokenizer is left out: ") + error.what());
+    return nullptr;
   }
 }
 
@@ -77,7 +79,7 @@ std::unique_ptr<OpenedRun> open_run(const fs::path& directory, const std::vector
       step ? std::optional(store.load(static_cast<std::uint64_t>(*step))) : newest_usable(store, notice);
   if (!checkpoint) throw Error(directory.string() + " has no usable checkpoint", "train it first");
   run->data = open_training_data(run->config.data, run->config.train.seed, run->config.train.context);
-  if (run->data.tokenizer == nullptr) run->data.tokenizer = tokenizer_of_model(directory, *run);
+  if (run->data.tokenizer == nullptr) run->data.tokenizer = tokenizer_of_model(directory, *run, notice);
   run->engine = make_engine(run->config, notice, launch);
   run->trainer = std::make_unique<Trainer>(run->config, run->data, *run->engine, notice);
   run->provenance = provenance_of(*checkpoint, directory, run->trainer->config());

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "comm/agreement.h"
+#include "config/dump.h"
 
 namespace quaver {
 
@@ -33,6 +34,11 @@ CastStatistics statistics_of(const CastCounts& counts) {
 }
 
 }  // namespace
+
+void require_same_program(Communicator& ranks, const Config& config) {
+  require_same(ranks, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
+  require_same(ranks, {"config", to_toml(config), "give every rank the same files and flags"});
+}
 
 std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total) {
   const auto size = static_cast<std::size_t>(ranks.size());

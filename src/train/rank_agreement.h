@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "config/config.h"
 #include "precision/scale_book.h"
 #include "train/gradient_noise.h"
 #include "train/tally.h"
 
 namespace quaver {
+
+// AgreedError, naming the rank, where one runs another version of quaver or another config.
+void require_same_program(Communicator& ranks, const Config& config);
 
 // Values that the ranks computed in turn, value i by rank i mod ranks: all `total` of them.
 std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total);

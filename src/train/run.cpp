@@ -18,6 +18,7 @@
 #include "train/engine_choice.h"
 #include "train/environment.h"
 #include "train/localization_map.h"
+#include "train/rank_agreement.h"
 #include "train/resume.h"
 #include "train/run_history.h"
 #include "train/run_log.h"
@@ -110,8 +111,7 @@ class Run {
   bool is_new_pretrained() const { return !trainer_.config().model.from.empty() && !restored_; }
 
   void refuse_other_ranks() {
-    require_same(ranks_, {"version of quaver", QUAVER_VERSION, "install the same version on every machine"});
-    require_same(ranks_, {"config", to_toml(trainer_.config()), "give every rank the same files and flags"});
+    require_same_program(ranks_, trainer_.config());
     require_same(ranks_, {"training data", data_.identity.train_hash, "copy the same data to every machine"});
   }
 

@@ -1,7 +1,5 @@
 #include "engine/cuda/runtime/side_stream.h"
 
-#include <algorithm>
-
 namespace quaver::cuda {
 
 // Communication goes first where both streams have work: it is short, and others wait for it.
