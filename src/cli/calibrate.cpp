@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "cli/ranks.h"
 #include "cli/study.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 
@@ -43,20 +45,21 @@ void show(const Calibration& calibration, const std::optional<Drift>& drift, con
              report_beside(arguments.out).string(), calibration.recipe, arguments.out);
 }
 
-}  // namespace
-
-int calibrate_verb(const CalibrateArguments& arguments) {
-  refuse_existing(arguments.out);
-  const std::string before = arguments.against.empty() ? "" : read_file(arguments.against, largest_scale_file);
-  if (!before.empty()) drift_since(before, arguments.against, {});  // refuses what is no scale file at once
-  const auto subject = open_subject(arguments.study);
-  make_folder(fs::path(arguments.out).parent_path());
+int calibrate_as(Communicator& ranks, const Launch& launch, const CalibrateArguments& arguments) {
+  std::string before;
+  on_all_ranks(ranks, [&] {
+    refuse_existing(arguments.out);
+    if (!arguments.against.empty()) before = read_file(arguments.against, largest_scale_file);
+    if (!before.empty()) drift_since(before, arguments.against, {});  // refuses what is no scale file at once
+  });
+  const auto subject = open_subject(arguments.study, ranks, launch);
+  on_all_ranks(ranks, [&] { make_folder(fs::path(arguments.out).parent_path()); });
   const Size warmup = warmup_steps(arguments.study, *subject);
-  introduce(arguments.study, introduction(*subject, arguments, warmup));
+  if (ranks.is_first()) introduce(arguments.study, introduction(*subject, arguments, warmup));
   const Interrupt interrupt;
   Calibration calibration;
   try {
-    StudyBar bar("calibrating", arguments.study.output);
+    StudyBar bar("calibrating", arguments.study.output, ranks);
     calibration = calibrate(*subject, {.batches = arguments.study.batches,
                                        .warmup_steps = warmup,
                                        .percentile = arguments.percentile,
@@ -65,6 +68,7 @@ int calibrate_verb(const CalibrateArguments& arguments) {
   } catch (const StudyInterrupted&) {
     return 130;
   }
+  if (!ranks.is_first()) return 0;
   std::optional<Drift> drift;
   if (!arguments.against.empty()) drift = drift_since(before, arguments.against, calibration);
   write_file_atomically(arguments.out, to_scale_file(calibration));
@@ -75,6 +79,12 @@ int calibrate_verb(const CalibrateArguments& arguments) {
     fmt::print("{}\n", calibration_json(calibration, drift));
   }
   return 0;
+}
+
+}  // namespace
+
+int calibrate_verb(const CalibrateArguments& arguments) {
+  return on_ranks([&](Communicator& ranks, const Launch& launch) { return calibrate_as(ranks, launch, arguments); });
 }
 
 }  // namespace quaver

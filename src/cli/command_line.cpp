@@ -42,7 +42,7 @@ class CommandLine {
       throw Error(error.what(), has_verb ? fmt::format("`quaver {} --help` lists what it takes", words[0])
                                          : fmt::format("verbs are {}", fmt::join(all, ", ")));
     }
-    constexpr std::array<std::string_view, 3> on_ranks{"train", "compare", "eval"};  // they divide the work
+    constexpr std::array<std::string_view, 5> on_ranks{"train", "compare", "eval", "calibrate", "localize"};
     if (std::find(on_ranks.begin(), on_ranks.end(), words[0]) != on_ranks.end()) return parser_.act();
     return in_one_process(words[0], [this] { return parser_.act(); });
   }

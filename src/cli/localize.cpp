@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "cli/ranks.h"
 #include "cli/study.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
 #include "store/recorder.h"
@@ -41,6 +43,57 @@ void record(const Subject& subject, const fs::path& run, const std::string& map)
   }
 }
 
+// What the folder gets, and what is said at the end.
+void write_down(const Localization& localization, const Subject& subject, const LocalizeArguments& arguments,
+                const fs::path& out) {
+  const std::string plan = to_plan_file(localization, subject.config.precision, out / "localization.json");
+  write_file_atomically(out / "precision.toml", plan);
+  write_file_atomically(out / "report.html", localization_report(localization, plan));
+  const std::string map = to_json(localization);
+  write_file_atomically(out / "localization.json", map);  // last: it says that all is there
+  if (!arguments.study.run.empty()) record(subject, arguments.study.run, map);
+  if (arguments.study.output == Output::json) {
+    fmt::print("{}\n", map);
+    return;
+  }
+  fmt::print("\n{}\nplan:   {}\nreport: {}\nuse:    quaver train … {}\n", localization_table(localization),
+             (out / "precision.toml").string(), (out / "report.html").string(),
+             (fs::path(arguments.out) / "precision.toml").string());
+}
+
+int localize_as(Communicator& ranks, const Launch& launch, const LocalizeArguments& arguments) {
+  const fs::path out = fs::absolute(arguments.out).lexically_normal();
+  double budget = 0;
+  on_all_ranks(ranks, [&] {
+    if (fs::exists(out / "localization.json")) {
+      throw Error(out.string() + " already holds a localization", "choose another --out, or remove that folder");
+    }
+    budget = parse_budget(arguments.budget);
+  });
+  const auto subject = open_subject(arguments.study, ranks, launch);
+  on_all_ranks(ranks, [&] { make_folder(out); });
+  const Size warmup = warmup_steps(arguments.study, *subject);
+  if (ranks.is_first()) introduce(arguments.study, introduction(*subject, arguments, warmup));
+  const Interrupt interrupt;
+  Localization localization;
+  try {
+    StudyBar bar("localizing", arguments.study.output, ranks);
+    localization = localize(*subject, {.batches = arguments.study.batches,
+                                       .warmup_steps = warmup,
+                                       .budget = budget,
+                                       .grouping = arguments.grouping,
+                                       .progress = bar.progress(interrupt)});
+  } catch (const StudyInterrupted&) {
+    remove_empty(out);
+    return 130;
+  } catch (const Error&) {
+    remove_empty(out);
+    throw;
+  }
+  if (ranks.is_first()) write_down(localization, *subject, arguments, out);
+  return 0;
+}
+
 }  // namespace
 
 double parse_budget(const std::string& text) {
@@ -59,45 +112,7 @@ double parse_budget(const std::string& text) {
 }
 
 int localize_verb(const LocalizeArguments& arguments) {
-  const fs::path out = fs::absolute(arguments.out).lexically_normal();
-  if (fs::exists(out / "localization.json")) {
-    throw Error(out.string() + " already holds a localization", "choose another --out, or remove that folder");
-  }
-  const double budget = parse_budget(arguments.budget);
-  const auto subject = open_subject(arguments.study);
-  make_folder(out);
-  const Size warmup = warmup_steps(arguments.study, *subject);
-  introduce(arguments.study, introduction(*subject, arguments, warmup));
-  const Interrupt interrupt;
-  Localization localization;
-  try {
-    StudyBar bar("localizing", arguments.study.output);
-    localization = localize(*subject, {.batches = arguments.study.batches,
-                                       .warmup_steps = warmup,
-                                       .budget = budget,
-                                       .grouping = arguments.grouping,
-                                       .progress = bar.progress(interrupt)});
-  } catch (const StudyInterrupted&) {
-    remove_empty(out);
-    return 130;
-  } catch (const Error&) {
-    remove_empty(out);
-    throw;
-  }
-  const std::string plan = to_plan_file(localization, subject->config.precision, out / "localization.json");
-  write_file_atomically(out / "precision.toml", plan);
-  write_file_atomically(out / "report.html", localization_report(localization, plan));
-  const std::string map = to_json(localization);
-  write_file_atomically(out / "localization.json", map);  // last: it says that all is there
-  if (!arguments.study.run.empty()) record(*subject, arguments.study.run, map);
-  if (arguments.study.output == Output::json) {
-    fmt::print("{}\n", map);
-    return 0;
-  }
-  fmt::print("\n{}\nplan:   {}\nreport: {}\nuse:    quaver train … {}\n", localization_table(localization),
-             (out / "precision.toml").string(), (out / "report.html").string(),
-             (fs::path(arguments.out) / "precision.toml").string());
-  return 0;
+  return on_ranks([&](Communicator& ranks, const Launch& launch) { return localize_as(ranks, launch, arguments); });
 }
 
 }  // namespace quaver

@@ -54,8 +54,9 @@ int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
 int in_one_process(const std::string& verb, const std::function<int()>& act) {
   return on_ranks([&](Communicator& ranks, const Launch&) {
     if (ranks.is_alone()) return act();
-    throw AgreedError(fmt::format("`quaver {}` runs in one process, and {} were started", verb, ranks.size()),
-                      "start it without mpirun; `quaver train`, `compare` and `eval` run on several");
+    throw AgreedError(
+        fmt::format("`quaver {}` runs in one process, and {} were started", verb, ranks.size()),
+        "start it without mpirun; `quaver train`, `compare`, `eval`, `calibrate` and `localize` run on several");
   });
 }
 

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "comm/agreement.h"
 #include "config/dump.h"
 #include "numerics/limits.h"
 #include "numerics/what_if.h"
-#include "quaver/error.h"
+#include "study/batch_rounds.h"
 
 namespace quaver {
 
@@ -75,12 +76,12 @@ void check_ranges(const std::vector<SiteRange>& sites) {
   for (const SiteRange& range : sites) {
     if (range.seen.count > range.seen.nonfinite) continue;
     if (range.seen.count > 0) {
-      throw Error(range.site + ": no finite value was seen there",
-                  "the model has diverged: calibrate an earlier checkpoint, with --step");
+      throw AgreedError(range.site + ": no finite value was seen there",
+                        "the model has diverged: calibrate an earlier checkpoint, with --step");
     }
     if (!wants_scale(range.spec)) continue;
-    throw Error(range.site + ": the engine gathers no statistics of it, so that it has no range",
-                "calibrate with --device cpu");
+    throw AgreedError(range.site + ": the engine gathers no statistics of it, so that it has no range",
+                      "calibrate with --device cpu");
   }
 }
 
@@ -123,14 +124,21 @@ PercentileEffect effect_of(const SiteRange& range, double percentile, int margin
 
 namespace {
 
-void take_batch(Trainer& trainer, const ProbeResult& result, Calibration& calibration) {
-  calibration.steps.push_back(trainer.steps_done());
-  calibration.losses.push_back(result.loss);
+BatchFindings findings_of(Trainer& trainer, const ProbeResult& result, const std::vector<SiteRange>& sites) {
+  BatchFindings findings{{result.loss}};
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const bool weight = sites[i].role == Role::w;
+    findings.seen.push_back(weight ? weight_statistics(trainer, sites[i].site, {}) : result.seen[i]);
+  }
+  return findings;
+}
+
+void take_batch(const BatchFindings& findings, Calibration& calibration) {
+  calibration.losses.push_back(findings.figures.front());
   for (std::size_t i = 0; i < calibration.sites.size(); ++i) {
     SiteRange& range = calibration.sites[i];
-    const CastStatistics seen = range.role == Role::w ? weight_statistics(trainer, range.site, {}) : result.seen[i];
-    range.seen.merge(seen);
-    range.batch_amax.push_back(seen.amax);
+    range.seen.merge(findings.seen[i]);
+    range.batch_amax.push_back(findings.seen[i].amax);
   }
 }
 
@@ -173,17 +181,25 @@ Calibration calibrate(Subject& subject, const CalibrateOptions& options) {
   calibration.unit = unit_of(subject.config.data.kind);
   for (const PlanRow& row : plan.rows) calibration.sites.push_back({row.site, row.layer, row.role, row.spec, {}, {}});
   std::vector<SiteSpec> specs = specs_of(high_precision_plan(plan, {}));
-  const Size warmup = std::min(options.warmup_steps, trainer.config().train.steps - trainer.steps_done());
-  const Size total = options.batches + std::max<Size>(0, warmup);
-  Size done = 0;
-  for (Size batch = 0; batch < options.batches; ++batch) {
-    const Size at = options.batches > 1 ? warmup * batch / (options.batches - 1) : warmup;
-    for (; trainer.steps_done() - calibration.first_step < at; options.progress.at(++done, total)) trainer.step();
-    const ProbeResult result = probe_ranges(trainer, next_batch(trainer, batch), calibration, specs);
-    take_batch(trainer, result, calibration);
-    options.progress.at(++done, total);
-  }
-  calibration.last_step = trainer.steps_done();
+  const Size left = std::max<Size>(0, trainer.config().train.steps - trainer.steps_done());
+  const Size warmup = std::min(options.warmup_steps, left);
+  const Size total = options.batches + warmup;
+  const auto step_of = [&](Size batch) {  // the first one at the start, the last one after the warm-up
+    return calibration.first_step + (options.batches > 1 ? warmup * batch / (options.batches - 1) : warmup);
+  };
+  const auto done = [&](Size batches) { return trainer.steps_done() - calibration.first_step + batches; };
+  const auto measure = [&](Size batch) {
+    for (; trainer.steps_done() < step_of(batch); options.progress.at(done(batch), total)) trainer.step();
+    return findings_of(trainer, probe_ranges(trainer, next_batch(trainer, batch), calibration, specs),
+                       calibration.sites);
+  };
+  const auto take = [&](Size batch, const BatchFindings& findings) {
+    calibration.steps.push_back(step_of(batch));
+    take_batch(findings, calibration);
+    options.progress.at(done(batch + 1), total);
+  };
+  measure_batches(subject, options.progress, {options.batches, measure, take});
+  calibration.last_step = step_of(options.batches - 1);
   check_ranges(calibration.sites);
   for (SiteRange& range : calibration.sites) choose_scale(range, options);
   return calibration;

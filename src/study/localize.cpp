@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "comm/agreement.h"
 #include "config/dump.h"
-#include "quaver/error.h"
 #include "study/increments.h"
 
 namespace quaver {
@@ -42,7 +42,7 @@ class Search {
     warm_up();
     Localization result = measure();
     rank(result);
-    Baseline fresh(subject_, options_.batches, options_.batches);
+    Baseline fresh(subject_, options_.batches, options_.batches, options_.progress);
     told(options_.batches);
     choose(fresh, result);
     return result;
@@ -70,9 +70,9 @@ class Search {
       units_[found->second].rows.push_back(i);
     }
     if (!units_.empty()) return;
-    throw Error(fmt::format("the recipe {} stores nothing in 8 bits or fewer: there is nothing to localize",
-                            subject_.config.precision.recipe),
-                "name the recipe to try, for example --recipe fp8-current");
+    throw AgreedError(fmt::format("the recipe {} stores nothing in 8 bits or fewer: there is nothing to localize",
+                                  subject_.config.precision.recipe),
+                      "name the recipe to try, for example --recipe fp8-current");
   }
 
   // The plan with these units in low precision and everything else in high precision.
@@ -108,7 +108,7 @@ class Search {
   }
 
   Localization measure() {
-    Baseline baseline(subject_, 0, options_.batches);
+    Baseline baseline(subject_, 0, options_.batches, options_.progress);
     Localization result = describe(baseline);
     measure_units(baseline, result);
     return result;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "quaver/error.h"
+#include "comm/agreement.h"
 
 namespace quaver {
 
@@ -78,20 +78,23 @@ GradientMatch match_of(const std::vector<float>& exact, const std::vector<float>
   return {std::clamp(cosine, -1.0, 1.0), std::sqrt(difference2 / exact2)};
 }
 
-Baseline::Baseline(Subject& subject, Size first, Size batches)
+Baseline::Baseline(Subject& subject, Size first, Size batches, const StudyProgress& progress)
     : subject_(subject),
+      progress_(progress),
       high_precision_(high_precision_plan(subject.plan, subject.config.precision)),
       first_batch_(next_batch(subject.trainer(), first)) {
   std::size_t kept = 0;
-  for (Size batch = 0; batch < batches; ++batch) {
+  const auto measure = [&](Size batch) {
     ProbeResult result = probe(high_precision_, batch);
-    losses_.push_back(result.loss);
     kept += bytes_of(result.gradients);
-    if (kept <= most_kept_bytes) kept_.push_back(std::move(result.gradients));
-  }
+    if (kept <= most_kept_bytes) kept_.emplace(batch, std::move(result.gradients));
+    return BatchFindings{{result.loss}};
+  };
+  const auto take = [&](Size, const BatchFindings& findings) { losses_.push_back(findings.figures.front()); };
+  measure_batches(subject, progress, {batches, measure, take});
   if (std::isfinite(loss())) return;
-  throw Error(subject.source + ": the loss is not finite even in high precision",
-              "the model has diverged: take an earlier checkpoint, with --step");
+  throw AgreedError(subject.source + ": the loss is not finite even in high precision",
+                    "the model has diverged: take an earlier checkpoint, with --step");
 }
 
 ProbeResult Baseline::probe(const Plan& plan, Size batch) const {
@@ -103,23 +106,34 @@ double Baseline::loss() const { return mean_of(losses_).value; }
 double Baseline::loss_error() const { return mean_of(losses_).error; }
 
 const Baseline::Gradients& Baseline::gradients(Size batch) {
-  if (batch < static_cast<Size>(kept_.size())) return kept_[static_cast<std::size_t>(batch)];
+  if (const auto kept = kept_.find(batch); kept != kept_.end()) return kept->second;
   if (recomputed_batch_ != batch) recomputed_ = probe(high_precision_, batch).gradients;
   recomputed_batch_ = batch;
   return recomputed_;
 }
 
+namespace {
+
+// A parameter's match as figures of a batch; a gradient that is zero in high precision has a weight of 0.
+constexpr std::size_t figures_per_parameter = 3;
+
+void add_match(const std::vector<float>& exact, const std::vector<float>& other, std::vector<double>& figures) {
+  const bool says_nothing = std::all_of(exact.begin(), exact.end(), [](float g) { return g == 0; });
+  const GradientMatch match = match_of(exact, other);
+  figures.insert(figures.end(), {match.cosine, match.error, says_nothing ? 0.0 : static_cast<double>(exact.size())});
+}
+
+}  // namespace
+
 // Adds each layer's match to the effect; returns the model's.
-GradientMatch Baseline::compare(const Gradients& exact, const Gradients& other, PlanEffect& effect) const {
+GradientMatch Baseline::take_matches(std::span<const double> figures, PlanEffect& effect) const {
   double elements = 0;
   GradientMatch sum{0, 0};
-  std::size_t index = 0;
   for (const Parameter& parameter : subject_.trainer().model().parameters().all()) {
-    const std::vector<float>& here = exact[index];
-    const GradientMatch match = match_of(here, other[index]);
-    ++index;
-    if (std::all_of(here.begin(), here.end(), [](float g) { return g == 0; })) continue;
-    const auto count = static_cast<double>(parameter.count());
+    const GradientMatch match{figures[0], figures[1]};
+    const double count = figures[2];
+    figures = figures.subspan(figures_per_parameter);
+    if (count == 0) continue;
     elements += count;
     sum.cosine += count * match.cosine;
     sum.error += count * match.error * match.error;
@@ -132,23 +146,31 @@ GradientMatch Baseline::compare(const Gradients& exact, const Gradients& other, 
   return {sum.cosine / elements, std::sqrt(sum.error / elements)};
 }
 
+BatchFindings Baseline::compare(const Plan& plan, Size batch) {
+  const Gradients& exact = gradients(batch);
+  ProbeResult result = probe(plan, batch);
+  BatchFindings findings{{result.loss}, std::move(result.seen)};
+  for (std::size_t i = 0; i < exact.size(); ++i) add_match(exact[i], result.gradients[i], findings.figures);
+  return findings;
+}
+
 PlanEffect Baseline::effect_of(const Plan& plan) {
   PlanEffect effect;
   std::vector<double> changes;
   effect.whole.gradient_cosine = 0;
   const auto batches = static_cast<double>(losses_.size());
-  for (std::size_t batch = 0; batch < losses_.size(); ++batch) {
-    const Gradients& exact = gradients(static_cast<Size>(batch));
-    const ProbeResult result = probe(plan, static_cast<Size>(batch));
-    const GradientMatch match = compare(exact, result.gradients, effect);
-    changes.push_back(result.loss - losses_[batch]);
+  const auto take = [&](Size batch, const BatchFindings& findings) {
+    const GradientMatch match = take_matches(std::span(findings.figures).subspan(1), effect);
+    changes.push_back(findings.figures.front() - losses_[static_cast<std::size_t>(batch)]);
     effect.whole.gradient_cosine += match.cosine / batches;
     effect.whole.gradient_error += match.error / batches;
     std::size_t index = 0;
     for (const auto& entry : subject_.trainer().book().entries()) {
-      effect.sites[entry->site.name].merge(result.seen[index++]);
+      effect.sites[entry->site.name].merge(findings.seen[index++]);
     }
-  }
+  };
+  const auto measure = [&](Size batch) { return compare(plan, batch); };
+  measure_batches(subject_, progress_, {static_cast<Size>(losses_.size()), measure, take});
   const Mean change = mean_of(changes);
   effect.whole.loss_change = change.value;
   effect.whole.loss_error = change.error;

@@ -17,10 +17,11 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "study/subject.h"
+#include "study/batch_rounds.h"
 
 namespace quaver {
 
@@ -59,11 +60,11 @@ struct PlanEffect {
   std::map<std::string, CastStatistics> sites;  // over batches
 };
 
-// Holds batches in high precision against plans.
+// Holds batches in high precision against plans. The ranks of the subject divide the batches.
 class Baseline {
  public:
   // `first` counts from the batch that the trainer comes to next.
-  Baseline(Subject& subject, Size first, Size batches);
+  Baseline(Subject& subject, Size first, Size batches, const StudyProgress& progress = {});
 
   double loss() const;        // mean over batches
   double loss_error() const;  // standard error of that mean
@@ -74,14 +75,16 @@ class Baseline {
 
   ProbeResult probe(const Plan& plan, Size batch) const;
   const Gradients& gradients(Size batch);
-  GradientMatch compare(const Gradients& exact, const Gradients& other, PlanEffect& effect) const;
+  BatchFindings compare(const Plan& plan, Size batch);
+  GradientMatch take_matches(std::span<const double> figures, PlanEffect& effect) const;
 
   Subject& subject_;
+  StudyProgress progress_;
   Plan high_precision_;
   Size first_batch_;
   std::vector<double> losses_;
-  std::vector<Gradients> kept_;  // of the first batches, as many as there is room for
-  Gradients recomputed_;         // of the batch that was last recomputed
+  std::map<Size, Gradients> kept_;  // of this rank's first batches, as many as there is room for
+  Gradients recomputed_;            // of the batch that was last recomputed
   Size recomputed_batch_ = -1;
 };
 

@@ -22,12 +22,13 @@ Config in_high_precision(Config config) {
 
 }  // namespace
 
-std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice) {
+std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice, const Launch& launch) {
   const Size context = config.train.context > 0 ? config.train.context : config.model.context;
-  return open_subject(config, open_training_data(config.data, config.train.seed, context), notice);
+  return open_subject(config, open_training_data(config.data, config.train.seed, context), notice, launch);
 }
 
-std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice) {
+std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice,
+                                      const Launch& launch) {
   auto subject = std::make_unique<Subject>();
   subject->config = config;
   subject->run = std::make_unique<OpenedRun>();
@@ -36,7 +37,7 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
   // Probes gather full statistics, which need memory that is planned only for runs that gather them.
   if (run.config.train.statistics_every == 0) run.config.train.statistics_every = run.config.train.steps;
   run.data = std::move(data);
-  run.engine = make_engine(run.config, notice);
+  run.engine = make_engine(run.config, notice, launch);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
   if (!config.model.from.empty()) run.trainer->load_pretrained();
   subject->plan = make_plan(config.precision, run.trainer->model().layers());
@@ -45,9 +46,9 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
 }
 
 std::unique_ptr<Subject> open_subject(const std::filesystem::path& directory, const std::vector<std::string>& flags,
-                                      std::optional<Size> step, const Notice& notice) {
+                                      std::optional<Size> step, const Notice& notice, const Launch& launch) {
   auto subject = std::make_unique<Subject>();
-  subject->run = open_run(directory, flags, step, notice);
+  subject->run = open_run(directory, flags, step, notice, launch);
   subject->config = subject->run->config;
   subject->plan = make_plan(subject->config.precision, subject->trainer().model().layers());
   subject->source = fmt::format("{} at step {}", directory.string(), subject->trainer().steps_done());
@@ -55,7 +56,7 @@ std::unique_ptr<Subject> open_subject(const std::filesystem::path& directory, co
 }
 
 void StudyProgress::at(Size done, Size total) const {
-  if (stop != nullptr && *stop) throw StudyInterrupted{};
+  if (ranks->is_alone() && is_asked_to_stop()) throw StudyInterrupted{};
   if (told) told(done, total);
 }
 

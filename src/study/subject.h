@@ -17,8 +17,9 @@ namespace quaver {
 struct Subject {
   Config config;  // as given: its recipe is what the study is for
   std::unique_ptr<OpenedRun> run;
-  Plan plan;           // of the config
-  std::string source;  // "runs/a at step 300", "tiny, seed 1": for reports
+  Plan plan;                                // of the config
+  std::string source;                       // "runs/a at step 300", "tiny, seed 1": for reports
+  Communicator* ranks = &single_process();  // that study it together, each with a trainer by itself
 
   Trainer& trainer() const { return *run->trainer; }
   Size tokens_per_batch() const { return trainer().config().train.batch * trainer().config().train.context; }
@@ -26,22 +27,25 @@ struct Subject {
 
 // A fresh model, whose trainer stores every site in bf16. A scale file that the config names is not read: it may be the
 // one about to be written.
-std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice);
-std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice);
+std::unique_ptr<Subject> open_subject(const Config& config, const Notice& notice, const Launch& launch = {});
+std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, const Notice& notice,
+                                      const Launch& launch = {});
 
 // The weights of a run's checkpoint; further steps of its trainer are in the run's own recipe.
 std::unique_ptr<Subject> open_subject(const std::filesystem::path& run, const std::vector<std::string>& flags,
-                                      std::optional<Size> step, const Notice& notice);
+                                      std::optional<Size> step, const Notice& notice, const Launch& launch = {});
 
 // Thrown out of a study that was asked to stop.
 struct StudyInterrupted {};
 
-// Hears how far a study is, and may ask it to stop.
+// Hears how far a study is, and may ask it to stop: a process by itself at once, ranks between two rounds of batches.
 struct StudyProgress {
   std::function<void(Size done, Size total)> told = {};
   const std::atomic<bool>* stop = nullptr;
+  Communicator* ranks = &single_process();
 
   void at(Size done, Size total) const;  // throws StudyInterrupted
+  bool is_asked_to_stop() const { return stop != nullptr && *stop; }
 };
 
 // One spec per site, as Trainer::probe takes them.

@@ -357,12 +357,12 @@ TEST(StudyProgressLines, AppearEveryTenthOfTheWay) {
 TEST(StudiedModel, IsOneOrTheOther) {
   StudyArguments arguments;
   arguments.step = 3;
-  EXPECT_THROW(open_subject(arguments), Error);
+  EXPECT_THROW(open_subject(arguments, single_process(), {}), Error);
   arguments = {};
   arguments.run = "runs/a";
   arguments.config.files = {"c.toml"};
   try {
-    open_subject(arguments);
+    open_subject(arguments, single_process(), {});
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "--run brings its own config, and c.toml is another");
