@@ -5,7 +5,9 @@
 // Every rank makes the same calls in the same order.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,15 +44,20 @@ class Communicator {
   // order; none goes to the rank itself.
   void exchange(std::span<const Message> sent, std::span<const Message> received) {
     for (const Message& message : sent) sent_bytes_ += message.bytes;
-    move(sent, received);
+    timed([&] { move(sent, received); });
   }
   // `all` has `bytes` of each rank, in the order of the ranks: each has filled in its own and gets those of the others.
   void all_gather(void* all, std::size_t bytes) {
     sent_bytes_ += bytes * static_cast<std::size_t>(size() - 1);
-    gather(all, bytes);
+    timed([&] { gather(all, bytes); });
   }
   // Of device memory, by this rank and so far; what a graph sends when it is replayed is not counted.
   std::size_t sent_bytes() const { return sent_bytes_; }
+
+  // Calls `use` with the seconds that exchange and all_gather have taken on this rank so far, waiting for other ranks
+  // included; when, as Device::read.
+  using UseSeconds = std::function<void(double)>;
+  virtual void read_seconds(const UseSeconds& use) { use(seconds_); }
 
   // all_gather in host memory.
   virtual void all_gather_host(void* all, std::size_t bytes) = 0;
@@ -62,10 +69,18 @@ class Communicator {
   bool is_alone() const { return size() == 1; }
 
  private:
+  template <class Collective>
+  void timed(const Collective& collective) {
+    const auto start = std::chrono::steady_clock::now();
+    collective();
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   virtual void move(std::span<const Message> sent, std::span<const Message> received) = 0;
   virtual void gather(void* all, std::size_t bytes) = 0;
 
   std::size_t sent_bytes_ = 0;
+  double seconds_ = 0;
 };
 
 // A process by itself.

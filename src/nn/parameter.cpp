@@ -147,18 +147,18 @@ void Parameters::place_weights(Engine& engine) {
 }
 
 bool Parameters::lasts(const Parameter& parameter) const {
-  return !place_.has(ShardMode::gradients) || parameter.tied || parameter.kind == ParameterKind::vector;
+  return !place_.has(ShardMode::gradients) || !parameter.completes_with_section();
 }
 
 // From the last section on, as a backward pass goes.
 void Parameters::fill_buckets() {
   const bool by_section = place_.has(ShardMode::gradients);
-  const Size share = by_section ? 1 : count() / 8;
+  const Size share = count() / 8;
   std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(section_ + 1));
   rest_ = {.first = SharedPiece::before_sections, .last = SharedPiece::before_sections};
   for (Parameter& parameter : list_) {
-    const bool complete = !parameter.tied && parameter.kind != ParameterKind::vector;
-    (complete ? sections[static_cast<std::size_t>(parameter.section)] : rest_.parameters).push_back(&parameter);
+    auto& section = sections[static_cast<std::size_t>(parameter.section)];
+    (parameter.completes_with_section() ? section : rest_.parameters).push_back(&parameter);
   }
   buckets_.clear();
   Size room = 0;
@@ -196,8 +196,12 @@ void Parameters::place_gradients(Engine& engine) {
   Size lasting = size_of(rest_);
   std::array<Size, slots> shared{};
   for (const Bucket& bucket : buckets_) {
-    Size& slot = shared[slot_of(bucket.first)];
-    shares ? slot = std::max(slot, size_of(bucket)) : lasting += size_of(bucket);
+    if (shares) {
+      Size& slot = shared[slot_of(bucket.first)];
+      slot = std::max(slot, size_of(bucket));
+    } else {
+      lasting += size_of(bucket);
+    }
   }
   shared_gradient_bytes_ = shared[0] + shared[1];
   gradients_ = engine.device().allocate(static_cast<std::size_t>(lasting + shared_gradient_bytes_));

@@ -38,6 +38,8 @@ struct Parameter {
   QuantizedTensor kept_codes = {};  // the same where the owner keeps it, when GEMMs read it elsewhere
 
   Size count() const { return rows * cols; }
+  // Whether its gradient is complete when the backward pass is through with its section, not only after the whole pass.
+  bool completes_with_section() const { return !tied && kind != ParameterKind::vector; }
   bool is_read_whole() const { return kind != ParameterKind::matrix; }  // in the master's format
   // Whether its site stores it otherwise than the optimizer does: else nobody needs to see the cast.
   bool is_cast() const;
@@ -56,7 +58,7 @@ struct Bucket {
 // What the owner of a parameter has and the passes of all ranks read.
 struct SharedPiece {
   Parameter* parameter = nullptr;
-  Size section = 0;           // that reads it; before_sections: what it is read with may be anywhere
+  Size section = 0;           // that reads it; before_sections: a vector, which any section may read
   std::byte* kept = nullptr;  // by the owner; null on other ranks
   std::byte* read = nullptr;  // by passes: the same memory where it is not moved for each section
   Size bytes = 0;             // that travel

@@ -52,7 +52,7 @@ std::optional<Target> find_part_of_run(std::string_view rest) {
   }
   if (part.starts_with(document_prefix)) {
     const std::string_view kind = part.substr(document_prefix.size());
-    if (kind == "localization" || kind == "calibration") return target(Route::document, kind);
+    if (kind == "localization" || kind == "calibration" || kind == "ranks") return target(Route::document, kind);
   }
   return std::nullopt;
 }

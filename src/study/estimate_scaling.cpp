@@ -46,7 +46,7 @@ SentSizes sent_sizes(const Config& config, const Hardware& hardware, int ranks) 
   add(parameters.rest(), 0, true);
   for (const SharedPiece& piece : parameters.shared_pieces()) {
     ParameterSize& size = by_parameter[piece.parameter];
-    if (piece.section == SharedPiece::before_sections) size.section = ParameterSize::anywhere;
+    if (piece.section == SharedPiece::before_sections) size.section = ParameterSize::before_sections;
     (piece.is_codes ? size.codes_bytes : size.whole_bytes) += piece.bytes;
   }
   for (const Parameter& parameter : parameters.all()) sizes.parameters.push_back(by_parameter[&parameter]);

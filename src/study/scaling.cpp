@@ -97,7 +97,7 @@ class StageModel {
     if (stage_ == ShardMode::none) return 0;
     const double all = sent_of(input_.parameters);
     if (stage_ != ShardMode::weights) return to_others(all / ranks());
-    const double vectors = sent_of_section(input_.parameters, ParameterSize::anywhere);
+    const double vectors = sent_of_section(input_.parameters, ParameterSize::before_sections);
     const double moved = (all - vectors) * (1 + gathered_backward());
     return to_others((vectors + static_cast<double>(input_.micro_steps) * moved) / ranks());
   }
@@ -158,18 +158,18 @@ class StageModel {
   // Shares of the weights: those that a backward pass gathers once more, all but the first section's, which it does not
   // read, and the last two, which are still there; and those that a forward pass waits for before it can begin.
   double gathered_backward() const {
-    double kept = sent_of_section(input_.parameters, ParameterSize::anywhere);
+    double kept = sent_of_section(input_.parameters, ParameterSize::before_sections);
     for (const Size section : std::set<Size>{0, sections_ - 2, sections_ - 1}) {
       kept += section >= 0 ? sent_of_section(input_.parameters, section) : 0;
     }
-    const double moved = sent_of(input_.parameters) - sent_of_section(input_.parameters, ParameterSize::anywhere);
+    const double moved = sent_of(input_.parameters) - sent_of_section(input_.parameters, ParameterSize::before_sections);
     return moved > 0 ? (sent_of(input_.parameters) - kept) / moved : 0;
   }
   double needed_first() const {
     double first = 0;
     for (const ParameterSize& parameter : input_.parameters) {
       const bool together = stage_ != ShardMode::weights && parameter.bucket == 0 && !parameter.late;
-      const bool begins = parameter.section == ParameterSize::anywhere || parameter.section == 0;
+      const bool begins = parameter.section == ParameterSize::before_sections || parameter.section == 0;
       if (begins || together) first += static_cast<double>(parameter.whole_bytes);
       if (parameter.code_section == 0 || together) first += static_cast<double>(parameter.codes_bytes);
     }

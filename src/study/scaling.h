@@ -23,12 +23,12 @@ struct ParameterSize {
   Size count = 0;         // of its gradient as it travels, with padding
   Size whole_bytes = 0;   // that its owner sends in the master format: of what passes read so
   Size codes_bytes = 0;   // that its owner sends as codes and scales
-  Size section = 0;       // of the model; anywhere: of a vector
+  Size section = 0;       // of the model; before_sections: of a vector
   Size code_section = 0;  // that reads the codes
   Size bucket = 0;        // of sections, whose gradients leave together
   bool late = false;      // its gradient leaves after the whole pass, in no bucket
 
-  static constexpr Size anywhere = -1;
+  static constexpr Size before_sections = -1;
   Size sent_bytes() const { return whole_bytes + codes_bytes; }
 };
 

@@ -125,6 +125,7 @@ class Run {
       checkpoints_.save();
     }
     on_all_ranks(ranks_, [this] { leads() ? open_run() : log_.open_to_nobody(trainer_); });
+    if (!ranks_.is_alone()) log_.record().ranks(ranks_, gathered(ranks_, trainer_.memory()));
     if (changes_.empty()) refuse_other_folder();
     if (trainer_.steps_done() == 0) checkpoints_.save();  // proves that the folder can hold one; there to rewind to
     trainer_.agree_on_kernels();

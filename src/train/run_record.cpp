@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "config/dump.h"
@@ -173,6 +174,11 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
   add("phase.data", report.data_seconds);
   add("phase.forward_backward", report.micro_steps_seconds);
   add("phase.optimizer", report.optimizer_seconds);
+  if (report.communication) {
+    add("communication_seconds", report.communication->most);
+    add("communication_least_seconds", report.communication->least);
+    add("slowest_rank", report.communication->slowest_rank);
+  }
   add_spent("phase.evaluation", extras.evaluation_seconds);
   add_spent("phase.shadow", extras.shadow_seconds);
   add_spent("phase.statistics", extras.statistics_seconds);
@@ -192,6 +198,16 @@ void RunRecord::step(const StepReport& report, const StepExtras& extras) {
     if (reading->memory_used) add("memory_used_bytes", static_cast<double>(*reading->memory_used));
   }
   recorder_->metrics(static_cast<std::uint64_t>(report.step), values);
+}
+
+void RunRecord::ranks(Communicator& ranks, const std::vector<MemoryUse>& memory) {
+  auto list = nlohmann::ordered_json::array();
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    nlohmann::ordered_json sizes;
+    for (const auto& [category, bytes] : memory_of(memory[static_cast<std::size_t>(rank)])) sizes[category] = bytes;
+    list.push_back({{"name", ranks.name_of(rank)}, {"memory", std::move(sizes)}});
+  }
+  document("ranks", nlohmann::ordered_json{{"ranks", std::move(list)}}.dump());
 }
 
 void RunRecord::checkpoint_time(Size step, double seconds) {

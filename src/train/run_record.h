@@ -48,6 +48,7 @@ class RunRecord {
   void event(Size step, const std::string& kind, const std::string& text);
   void sample(Size step, const std::string& text);
   void document(const std::string& kind, const std::string& json);
+  void ranks(Communicator& ranks, const std::vector<MemoryUse>& memory);  // of each
   void status(RunStatus status);
   void rewind(Size last_step, const ScaleBook& book);
   void flush();  // waits until all of this is in the store, so that a checkpoint covers no more than the store has

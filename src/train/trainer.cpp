@@ -248,8 +248,10 @@ StepReport Trainer::step() {
   const double decay = decay_of(config_.optim, *model_, report.learning_rate, schedule);
   const std::uint32_t last_cast = last_weight_cast_;
   if (ahead) update_weights(report.learning_rate, decay);
+  const double communicated = communication_seconds_;
+  ranks_.read_seconds([this](double seconds) { communication_seconds_ = seconds; });
   engine_.device().synchronize();
-  share_findings(report);
+  share_findings(report, communicated);
   finish_step(report);
   if (ahead && report.skipped) take_back_update(last_cast);
   if (!ahead && !report.skipped) {
@@ -301,10 +303,14 @@ void Trainer::take_back_update(std::uint32_t last_cast) {
 }
 
 // What the devices of all ranks found out about the step.
-void Trainer::share_findings(const StepReport& report) {
+void Trainer::share_findings(StepReport& report, double communicated_before) {
   share_tally(ranks_, tally_);
   share_statistics(ranks_, sites_);
   if (report.sampled) share_samples(ranks_, book_, noise_);
+  if (ranks_.is_alone()) return;
+  const std::vector<double> times = gathered(ranks_, communication_seconds_ - communicated_before);
+  const auto [least, most] = std::minmax_element(times.begin(), times.end());
+  report.communication = {*least, *most, static_cast<int>(least - times.begin())};
 }
 
 void Trainer::finish_step(StepReport& report) {

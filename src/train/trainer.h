@@ -32,6 +32,14 @@
 
 namespace quaver {
 
+// What several ranks spent in exchanges of gradients and weights in a step, waiting for each other included. The others
+// wait for the slowest rank, which itself spends least there.
+struct CommunicationTimes {
+  double least = 0;
+  double most = 0;
+  int slowest_rank = 0;
+};
+
 struct StepReport {
   Size step = 0;  // number of the step just finished, from 1
   double loss = 0;
@@ -52,6 +60,8 @@ struct StepReport {
   double data_seconds = 0;
   double micro_steps_seconds = 0;
   double optimizer_seconds = 0;
+
+  std::optional<CommunicationTimes> communication;  // of several ranks
 
   std::optional<double> validation_accuracy;  // of a classifier, after a step that was validated
 
@@ -180,7 +190,7 @@ class Trainer {
   bool advance_scales();
   void update_weights(double learning_rate, double decay);
   void take_back_update(std::uint32_t last_cast);
-  void share_findings(const StepReport& report);
+  void share_findings(StepReport& report, double communicated_before);
   void finish_step(StepReport& report);
   void abandon_step();
   void plan_pass(Size round, bool leave, bool sampled);
@@ -213,10 +223,11 @@ class Trainer {
   Size skipped_batches_ = 0;
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   Tally tally_;
-  double micro_steps_seconds_ = 0;  // of the latest step, on the device
-  bool calibrated_ = false;         // or nothing is
-  std::exception_ptr failed_read_;  // of this rank, until all ranks throw it
-  GradientNoise noise_;             // of the last sampled step
+  double micro_steps_seconds_ = 0;    // of the latest step, on the device
+  double communication_seconds_ = 0;  // so far
+  bool calibrated_ = false;           // or nothing is
+  std::exception_ptr failed_read_;    // of this rank, until all ranks throw it
+  GradientNoise noise_;               // of the last sampled step
   TrainingContext context_;
   PrecisionControl precision_;
   Probes probes_;

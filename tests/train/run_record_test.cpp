@@ -44,6 +44,7 @@ TEST_F(RunRecordTest, AStepHasTheFiguresThatItHas) {
     report.sampled = true;
     report.loss_scale = 16;
     report.gradient_snr = 1.5;
+    report.communication = CommunicationTimes{.least = 0.5, .most = 0.75, .slowest_rank = 2};
     StepExtras extras;
     extras.validation_loss = 2.25;
     extras.evaluation_seconds = 10;
@@ -83,6 +84,9 @@ TEST_F(RunRecordTest, AStepHasTheFiguresThatItHas) {
   expect("loss_scale", {2}, {16});
   expect("skipped", {2}, {1});
   expect("gradient_snr", {2}, {1.5});
+  expect("communication_seconds", {2}, {0.75});
+  expect("communication_least_seconds", {2}, {0.5});
+  expect("slowest_rank", {2}, {2});
   expect("phase.evaluation", {2}, {10});
   expect("phase.shadow", {2}, {11});
   expect("phase.statistics", {2}, {12});

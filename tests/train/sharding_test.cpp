@@ -46,6 +46,19 @@ TEST(Sharding, ChangesNoLossOfTrainingOrValidation) {
   }
 }
 
+TEST(Sharding, TellsWhichRankTheOthersWaitFor) {
+  on_three(config_of(ShardMode::optimizer), [](Trainer& trainer, Communicator& ranks) {
+    trainer.step();
+    if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto times = trainer.step().communication;
+    ASSERT_TRUE(times.has_value());
+    EXPECT_EQ(times->slowest_rank, 1);
+    EXPECT_GT(times->most, times->least + 0.1);
+  });
+  OwnTrainer alone(config_of(ShardMode::none));
+  EXPECT_FALSE(alone.trainer.step().communication.has_value());
+}
+
 // Gradients leave and weights arrive while a pass runs: nobody may touch them before it is waited for.
 TEST(Sharding, WaitsForWhatIsPutAside) {
   for (const Size groups : {Size{6}, Size{3}}) {

@@ -1,6 +1,6 @@
 // Requests to the server. Every failure is an ApiError that says what happened and what to do.
 import type {
-  Alert, Change, Histogram, History, Localization, Matrix, MatrixHeader, Run, RunDetail, RunEdit, RunEvent, Sample, SeriesByName,
+  Alert, Change, Histogram, History, Localization, Matrix, MatrixHeader, RankInfo, Run, RunDetail, RunEdit, RunEvent, Sample, SeriesByName,
   ServerInfo, StoreProblem,
 } from './types';
 
@@ -54,6 +54,16 @@ async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 const part = encodeURIComponent;
 
+// Most runs have no document of a kind (they were never localized, they ran on one rank), which is no failure.
+async function document<T>(id: string, kind: string, signal?: AbortSignal): Promise<T | null> {
+  try {
+    return await get<T>(`api/runs/${part(id)}/documents/${kind}`, signal);
+  } catch (failure) {
+    if (failure instanceof ApiError && failure.status === 404) return null;
+    throw failure;
+  }
+}
+
 function query(values: Record<string, string | number | undefined>): string {
   const parts = Object.entries(values)
     .filter(([, value]) => value !== undefined)
@@ -101,15 +111,9 @@ export const api = {
   samples: async (id: string, signal?: AbortSignal) =>
     (await get<{ samples: Sample[] }>(`api/runs/${part(id)}/samples`, signal)).samples,
 
-  // Most runs were never localized: then there is no document, which is no failure.
-  async localization(id: string, signal?: AbortSignal): Promise<Localization | null> {
-    try {
-      return await get<Localization>(`api/runs/${part(id)}/documents/localization`, signal);
-    } catch (failure) {
-      if (failure instanceof ApiError && failure.status === 404) return null;
-      throw failure;
-    }
-  },
+  localization: (id: string, signal?: AbortSignal) => document<Localization>(id, 'localization', signal),
+  ranks: async (id: string, signal?: AbortSignal) =>
+    (await document<{ ranks: RankInfo[] }>(id, 'ranks', signal))?.ranks ?? [],
 
   edit: (id: string, edit: RunEdit) => change(`api/runs/${part(id)}/edit`, edit),
   remove: (id: string) => change(`api/runs/${part(id)}/removal`, {}), // for good

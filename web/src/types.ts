@@ -187,6 +187,11 @@ export interface LocalizedSite {
   kept_wide: boolean;
 }
 
+export interface RankInfo {
+  name: string;
+  memory: Record<string, number>;
+}
+
 export interface Localization {
   recipe: string;
   step: number;

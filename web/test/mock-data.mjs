@@ -67,6 +67,9 @@ export function metricAt(run, name, step) {
     case 'sm_clock_mhz': return run.gpu ? 1700 + 120 * chance('clk', run.id, Math.floor(step / 30)) : undefined;
     case 'temperature_c': return run.gpu ? 52 + 14 * (1 - Math.exp(-step / 200)) + chance('t', run.id, step) : undefined;
     case 'memory_used_bytes': return run.gpu ? 61.3 * 2 ** 30 : undefined;
+    case 'communication_seconds': return run.ranks ? run.pace * (0.1 + 0.05 * chance('comm', run.id, step)) : undefined;
+    case 'communication_least_seconds': return run.ranks ? 0.08 * run.pace : undefined;
+    case 'slowest_rank': return run.ranks ? run.ranks - 1 : undefined;
     case 'narrow_share': return 0.93;
     case 'max_logit': return 6 + 14 * (step / run.steps) + normal('l', run.id, step) * 0.4;
     case 'gradient_snr': return 0.4 + 0.1 * chance('snr', run.id, step);
@@ -75,7 +78,8 @@ export function metricAt(run, name, step) {
 }
 const metricNames = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'seconds', 'tokens_per_second', 'time', 'statistics_seconds',
   'phase.data', 'phase.forward_backward', 'phase.optimizer', 'phase.statistics', 'phase.evaluation', 'phase.checkpoint', 'power_watts',
-  'sm_clock_mhz', 'temperature_c', 'memory_used_bytes', 'narrow_share', 'max_logit', 'gradient_snr'];
+  'sm_clock_mhz', 'temperature_c', 'memory_used_bytes', 'narrow_share', 'max_logit', 'gradient_snr',
+  'communication_seconds', 'communication_least_seconds', 'slowest_rank'];
 
 export function metrics(run, names, after, points) {
   const series = {};
@@ -270,6 +274,12 @@ export function alertsOf(run) {
   ].slice(0, run.alerts);
 }
 
+export function ranksOf(run) {
+  if (!run.ranks) return undefined;
+  const names = Array.from({ length: run.ranks }, (_, rank) => `rank ${rank} on node-${Math.floor(rank / 2)}`);
+  return { ranks: names.map((name, rank) => ({ name, memory: { weights: (9 + rank) * 2 ** 30, activations: 2 ** 34 } })) };
+}
+
 export function localizationOf(run) {
   if (!run.localized) return undefined;
   return {
@@ -333,7 +343,7 @@ export function makeRuns() {
     make('bf16-s1', { name: 'bf16 seed 1', recipe: 'bf16', group: 'bf16', seed: 1, floor: 3.045, tags: ['paper'], pace: 1.7 }),
     make('bf16-s2', { name: 'bf16 seed 2', recipe: 'bf16', group: 'bf16', seed: 2, floor: 3.045, tags: ['paper'], pace: 1.7 }),
     make('bf16-s3', { folder: 'sweep/wide', note: 'the best of three\nseeds', name: 'bf16 seed 3', recipe: 'bf16', group: 'bf16', seed: 3, floor: 3.045, tags: ['paper'], pace: 1.7 }),
-    make('nvfp4-s1', { name: 'nvfp4 seed 1', recipe: 'nvfp4', group: 'nvfp4', floor: 3.09, alerts: 1, pace: 0.8 }),
+    make('nvfp4-s1', { name: 'nvfp4 seed 1', recipe: 'nvfp4', group: 'nvfp4', floor: 3.09, alerts: 1, pace: 0.8, ranks: 4 }),
     make('deep', { name: 'deep-4000-layers', model: 'gpt 999 × 64', blocks: 999, steps: 10800, step: 10800, statisticsEvery: 1, alerts: 3, pace: 0.4 }),
     make('hostile', { folder: '<i onload=boom()>', note: '<script>boom()</script>', missing: '…/<u>gone</u>', name: '<img src=x onerror=boom()>', hostile: true, tags: ['<b>bold</b>', '"><script>boom()</script>'], status: 'interrupted', step: 900, blocks: 4, alerts: 3, gpu: false }),
     make('diverged', { name: 'no-guard', status: 'failed', step: 2100, nanAfter: 2000, alerts: 3, blocks: 8 }),

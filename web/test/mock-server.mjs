@@ -94,7 +94,8 @@ export async function startMock({ port = 0, growEvery = 400, runs = data.makeRun
     const run = runs.find((one) => one.id === parts[2]);
     if (!run) return missing(response);
     if (parts[3] === 'documents') {
-      const document = parts[4] === 'localization' ? data.localizationOf(run) : undefined;
+      const makers = { localization: data.localizationOf, ranks: data.ranksOf };
+      const document = makers[parts[4]]?.(run);
       return document ? json(response, document) : missing(response);
     }
     if (parts[3] === 'edit' || parts[3] === 'removal') return changeRun(request, response, run, parts[3]);

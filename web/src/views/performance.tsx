@@ -6,29 +6,33 @@ import { ShareBars } from '../charts/share_bars';
 import { Card, Figure } from '../parts/controls';
 import { ErrorBox, Loading } from '../parts/feedback';
 import { bytes, duration, number, percent, short, words } from '../format';
-import { useMetrics } from '../hooks';
+import { api } from '../api';
+import { useMetrics, useResource } from '../hooks';
 import type { Place } from '../router';
 import { atSteps, bucketRatio, curve, halfLifeOf, lastStep, lastValue, smooth, stack, tailMean, totalRatio, xOf } from '../series';
 import { categoryName } from '../theme';
-import type { Maybe, RunDetail, SeriesByName } from '../types';
+import type { Maybe, RankInfo, RunDetail, SeriesByName } from '../types';
 import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, toCurve, type CurveView } from './curve_controls';
 
 const phases = ['phase.forward_backward', 'phase.optimizer', 'phase.data', 'phase.statistics', 'phase.evaluation',
   'phase.checkpoint', 'phase.shadow'];
 const device = ['power_watts', 'sm_clock_mhz', 'temperature_c', 'memory_used_bytes'];
-const names = [...phases, ...device, 'seconds', 'statistics_seconds', 'tokens_per_second', 'time'];
+const exchange = ['communication_seconds', 'communication_least_seconds', 'slowest_rank'];
+const names = [...phases, ...device, ...exchange, 'seconds', 'statistics_seconds', 'tokens_per_second', 'time'];
 
 export function PerformanceView({ run, place }: { run: RunDetail; place: Place }) {
   const metrics = useMetrics([run.id], names);
   const series = metrics.series[run.id];
+  const ranks = useResource(`ranks ${run.id}`, (signal) => api.ranks(run.id, signal), { run: run.id, kinds: ['documents'] });
   if (!series) {
     return <div class="page">{metrics.error ? <ErrorBox error={metrics.error} /> : <Loading what="performance metrics" />}</div>;
   }
   return (
     <div class="page">
-      <Headline run={run} series={series} />
+      <Headline run={run} series={series} ranks={ranks.data ?? []} />
       <CurveControls place={place} range={lastStep(series)} />
-      <Charts run={run} series={series} view={curveViewOf(place)} />
+      {ranks.error && <ErrorBox error={ranks.error} />}
+      <Charts run={run} series={series} ranks={ranks.data ?? []} view={curveViewOf(place)} />
     </div>
   );
 }
@@ -37,16 +41,25 @@ const watts = (value: Maybe) => `${number(value, 3)} W`;
 const degrees = (value: Maybe) => `${number(value, 3)} °C`;
 const hundredfold = (value: Maybe): Maybe => (value === null ? null : 100 * value);
 
-function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
+const totalOf = (memory: Record<string, number>) => Object.values(memory).reduce((sum, size) => sum + size, 0);
+
+function Headline({ run, series, ranks }: { run: RunDetail; series: SeriesByName; ranks: RankInfo[] }) {
   const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
-  const memory = Object.values(run.memory).reduce((sum, size) => sum + size, 0);
+  const memory = totalOf(run.memory);
+  const slowest = lastValue(series.slowest_rank);
   return (
     <dl class="figures">
       <Figure name="Tokens/s" detail="latest" value={short(run.tokens_per_second ?? lastValue(series.tokens_per_second))} />
       <Figure name="Step" value={duration(tailMean(series.seconds, 0.05))} detail="mean of the last 5 %" />
       <Figure name="Cost of statistics" detail="of step time, whole run"
         value={percent(hundredfold(totalRatio(series.statistics_seconds, series.seconds)))} />
-      <Figure name="Planned memory" value={memory > 0 ? bytes(memory) : '–'} detail="all categories" />
+      {has('communication_seconds') && (
+        <Figure name="Communication" value={duration(tailMean(series.communication_seconds, 0.05))}
+          detail={`${percent(hundredfold(totalRatio(series.communication_seconds, series.seconds)))} of step time`} />
+      )}
+      {slowest !== null && <Figure name="Slowest rank" value={String(slowest)} detail={`latest; ${ranks[slowest]?.name ?? ''}`} />}
+      <Figure name="Planned memory" value={memory > 0 ? bytes(memory) : '–'}
+        detail={ranks.length > 1 ? `rank 0 of ${ranks.length}, all categories` : 'all categories'} />
       {has('memory_used_bytes') && (
         <Figure name="Memory in use" value={bytes(lastValue(series.memory_used_bytes))} detail="on the device" />
       )}
@@ -56,7 +69,14 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
   );
 }
 
-function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesByName; view: CurveView }) {
+interface ChartsProps {
+  run: RunDetail;
+  series: SeriesByName;
+  ranks: RankInfo[];
+  view: CurveView;
+}
+
+function Charts({ run, series, ranks, view: asked }: ChartsProps) {
   const halfLife = halfLifeOf(asked.smoothing, lastStep(series));
   const key = JSON.stringify(asked);
   const lines = useMemo(() => {
@@ -70,6 +90,9 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
         label: 'statistics', color: 'c2',
         ...toCurve({ step: cost.step, value: cost.value.map(hundredfold) }, asked, run.tokens_per_step, series.time, 0),
       }] as LineSeries[],
+      communication: [...one('communication_seconds', 'the rank that waits longest', 'c1'),
+        ...one('communication_least_seconds', 'the slowest rank', 'c4')],
+      slowest: [{ label: 'rank', color: 'c4', ...toCurve(series.slowest_rank, asked, run.tokens_per_step, series.time, 0) }] as LineSeries[],
       power: one('power_watts', 'power', 'c1'),
       clock: one('sm_clock_mhz', 'SM clock', 'c0'),
       temperature: one('temperature_c', 'temperature', 'c4'),
@@ -91,7 +114,21 @@ function Charts({ run, series, view: asked }: { run: RunDetail; series: SeriesBy
       <div class="grid charts">
         <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} />
         <LineChart {...common} title="Cost of statistics" series={lines.cost} formatY={percent} zeroBased />
-        <Card title="Memory by category">
+        {has('communication_seconds') && (
+          <LineChart {...common} title="Communication in a step" series={lines.communication} formatY={duration} zeroBased
+            note="Exchange of gradients and weights, waiting for other ranks included: the gap is what they wait for the slowest one. On GPUs it runs beside the passes." />
+        )}
+        {has('slowest_rank') && (
+          <LineChart {...common} title="Slowest rank" series={lines.slowest} formatY={(value) => number(value, 3)} zeroBased logY={false}
+            note="The one that the others waited for. Always the same one: look at that machine." />
+        )}
+        {ranks.length > 1 && (
+          <Card title="Memory by rank">
+            <ShareBars label="Memory" format={bytes} percents={false}
+              parts={ranks.map((rank) => ({ name: rank.name, value: totalOf(rank.memory) }))} />
+          </Card>
+        )}
+        <Card title={ranks.length > 1 ? 'Memory of rank 0 by category' : 'Memory by category'}>
           <ShareBars label="Memory" format={bytes}
             parts={Object.entries(run.memory).map(([name, value]) => ({ name: words(name), value }))} />
         </Card>

@@ -47,6 +47,26 @@ for (const [name, view] of Object.entries(views)) {
   }
 }
 
+test('performance of several ranks: communication, the slowest one, memory of each', async (t) => {
+  if (!dash.mock) return t.skip('needs the runs of the mock');
+  const { page, close } = await dash.open('#/run/nvfp4-s1/performance');
+  await page.waitForSelector('.plot canvas');
+  const text = async (selector) => (await page.locator(selector).allInnerTexts()).join(' ');
+  assert.match(await text('dl.figures'), /Slowest rank\s+3\s+latest; rank 3 on node-1/);
+  assert.match(await text('.page'), /Communication in a step/);
+  const card = page.locator('.card', { hasText: 'Memory by rank' });
+  assert.deepEqual(await card.locator('tbody th').allInnerTexts(), [3, 2, 1, 0].map((rank) => `rank ${rank} on node-${Math.floor(rank / 2)}`));
+  await close();
+});
+
+test('performance of one process says nothing of ranks', async (t) => {
+  if (!dash.mock) return t.skip('needs the runs of the mock');
+  const { page, close } = await dash.open('#/run/fp8-s1/performance');
+  await page.waitForSelector('.plot canvas');
+  assert.doesNotMatch((await page.locator('.page').innerText()), /rank/);
+  await close();
+});
+
 test('Tab walks through the page, beginning with the skip link, and always shows where it is', async () => {
   const { page, close } = await dash.open(`#/run/${dash.recorded}/overview`);
   await page.waitForSelector('.plot canvas');

@@ -1,10 +1,13 @@
 // Ranks on GPUs over NCCL. Collectives of device memory go on the stream of the engine that is attached, behind its
 // operations; what hosts say to each other goes over MPI where mpirun started them, else through device memory too.
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "comm/agreement.h"
 #include "engine/cuda/comm/nccl_library.h"
+#include "engine/cuda/comm/stream_stopwatch.h"
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/cuda/runtime/stream_device.h"
 #include "engine/cuda_module.h"
@@ -24,6 +27,7 @@ class NcclCommunicator final : public Communicator {
     check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
     nccl_.check(nccl_.init_rank(&ranks_, size_, id_of(options), rank_), "connecting the ranks");
     names_ = rank_names(*this);
+    clock_ = std::make_unique<StreamStopwatch>();
   }
 
   ~NcclCommunicator() override {
@@ -37,6 +41,15 @@ class NcclCommunicator final : public Communicator {
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
   void attach(Device& device) override { device_ = dynamic_cast<StreamDevice*>(&device); }
+
+  void read_seconds(const UseSeconds& use) override {
+    if (device_ == nullptr) return use(0);
+    device_->read(clock_->nanoseconds(), sizeof(std::uint64_t), [use](const std::byte* bytes) {
+      std::uint64_t nanoseconds = 0;
+      std::memcpy(&nanoseconds, bytes, sizeof(nanoseconds));
+      use(1e-9 * static_cast<double>(nanoseconds));
+    });
+  }
 
   void all_gather_host(void* all, std::size_t bytes) override {
     if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
@@ -62,6 +75,7 @@ class NcclCommunicator final : public Communicator {
  private:
   void move(std::span<const Message> sent, std::span<const Message> received) override {
     const cudaStream_t stream = device_stream();
+    clock_->start(stream);
     nccl_.check(nccl_.group_start(), "an exchange");
     for (const Message& message : sent) {
       nccl_.check(nccl_.send(message.data, message.bytes, NcclLibrary::bytes_type, message.rank, ranks_, stream),
@@ -72,9 +86,15 @@ class NcclCommunicator final : public Communicator {
                   "receiving");
     }
     nccl_.check(nccl_.group_end(), "an exchange");
+    clock_->stop(stream);
   }
 
-  void gather(void* all, std::size_t bytes) override { gather(all, bytes, device_stream()); }
+  void gather(void* all, std::size_t bytes) override {
+    const cudaStream_t stream = device_stream();
+    clock_->start(stream);
+    gather(all, bytes, stream);
+    clock_->stop(stream);
+  }
 
   // Over MPI the first rank's goes to all; else all of them derive it from the address where the first one listens.
   NcclId id_of(const NcclOptions& options) const {
@@ -113,6 +133,7 @@ class NcclCommunicator final : public Communicator {
   NcclComm ranks_ = nullptr;
   cudaStream_t own_stream_ = nullptr;
   StreamDevice* device_ = nullptr;
+  std::unique_ptr<StreamStopwatch> clock_;  // of collectives
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::vector<std::string> names_;
