@@ -196,7 +196,7 @@ class Converter {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (options_.stop != nullptr && *options_.stop) throw ConvertInterrupted{};
       const Job& job = *jobs_[i];
-      if (i + 1 < jobs_.size()) advise(bytes_of(*jobs_[i + 1]), MADV_WILLNEED);
+      ask_ahead(result_.bytes_read + bytes_of(job).size());
       job.copied != nullptr ? copy(*job.copied) : cast(job);
       advise(bytes_of(job), MADV_DONTNEED);
       count_values(job);
@@ -208,6 +208,16 @@ class Converter {
  private:
   static std::span<const std::byte> bytes_of(const Job& job) {
     return job.copied != nullptr ? job.copied->data : job.weight->codes->data;
+  }
+
+  // Asks the disk for what is needed soon: some of it is always on its way, whatever the sizes of tensors.
+  void ask_ahead(std::uint64_t needed) {
+    constexpr std::uint64_t ahead = std::uint64_t{256} << 20U;
+    for (; next_asked_ < jobs_.size() && asked_ < needed + ahead; ++next_asked_) {
+      const std::span<const std::byte> bytes = bytes_of(*jobs_[next_asked_]);
+      advise(bytes, MADV_WILLNEED);
+      asked_ += bytes.size();
+    }
   }
 
   void add(const Job& job) {
@@ -299,6 +309,8 @@ class Converter {
   Conversion& result_;
   std::vector<const Job*> jobs_;
   std::uint64_t total_ = 0;  // bytes
+  std::size_t next_asked_ = 0;
+  std::uint64_t asked_ = 0;  // bytes
   std::map<std::string, std::vector<const StoredWeight*>> fused_;
   std::map<std::string, float> amaxes_;
 };

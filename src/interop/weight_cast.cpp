@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -78,11 +79,12 @@ CastStatistics WeightCast::write(const Read& read, WeightFiles& files) {
   const std::vector<TensorSpec> parts = stored_tensors(target_);
   std::vector<CastStatistics> bands(static_cast<std::size_t>(band_count(rows, cols)));
   in_bands(rows, cols, [&](const Band& band) {
-    std::vector<float> values(static_cast<std::size_t>(band.count * cols));
-    std::vector<std::byte> codes(static_cast<std::size_t>(band.count * row_bytes()));
-    read(band, values.data());
-    cast(band, values.data(), codes.data(), bands[static_cast<std::size_t>(band.index)]);
-    files.write(parts[0].name, static_cast<std::uint64_t>(band.first * row_bytes()), codes);
+    const auto values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(band.count * cols));
+    const auto bytes = static_cast<std::size_t>(band.count * row_bytes());
+    const auto codes = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    read(band, values.get());
+    cast(band, values.get(), codes.get(), bands[static_cast<std::size_t>(band.index)]);
+    files.write(parts[0].name, static_cast<std::uint64_t>(band.first * row_bytes()), {codes.get(), bytes});
   });
   const auto all_scales = scales();
   for (std::size_t i = 0; i < all_scales.size(); ++i) files.write(parts[i + 1].name, 0, all_scales[i]);
