@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/every.h"
 #include "support/model_fixture.h"
 
 #include "interop/hf_config.h"
@@ -92,7 +93,9 @@ TEST_P(HfModels, GradientsAgreeWithTheReference) {
   EXPECT_NEAR(model.small.loss(Pass::train), reference.loss(tokens), 1e-4);
   const SafetensorsFile gradients = model.save(folder_ / "gradients.safetensors", &Parameter::gradient);
   export_hf({.model = model.small.config, .weights = gradients, .original = {}}, folder_ / "gradients");
+  int seen = 0;
   for (const auto& [name, content] : hf_contents(folder_ / "gradients")) {
+    if (seen++ % test::every_nth != 0) continue;
     const std::vector<float> gradient = hf_values(content.second, "F32");
     double length = 0;
     for (const float value : gradient) length += static_cast<double>(value) * value;
