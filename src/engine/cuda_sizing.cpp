@@ -35,7 +35,9 @@ class CudaSizing final : public SizesEach<CudaSizing> {
     take(Slot::sums, cuda::embedding_sums_bytes(tokens, op.gradient.cols));
   }
   void workspace(const AttentionBackward& op) {
-    take(Slot::large, cuda::attention_backward_bytes(op.layout, high_precision(), architecture_));
+    const bool packed = !op.document_starts.empty();  // on kernels that need no more
+    take(Slot::large, packed ? cuda::row_dots_bytes(op.layout)
+                             : cuda::attention_backward_bytes(op.layout, high_precision(), architecture_));
   }
   void workspace(const CrossEntropy& op);
 

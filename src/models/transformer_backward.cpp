@@ -14,6 +14,7 @@ void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, Vie
   const float unit = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
   step.begin_gradients(embedding_section);
   step.engine.run(EmbedBackward{.tokens = tokens,
+                                .document_starts = step.document_starts,
                                 .sequence = step.sequence,
                                 .gradient = gradient,
                                 .factor = unit,
