@@ -177,6 +177,7 @@ class Trainer {
   void run_group(Size round, StepReport& report);
   Batch read_or_blank(const std::function<Batch()>& read, BatchStorage& blank);
   void rethrow_failed_read();
+  Size rows_of_step() const;
   bool advance_scales();
   void update_weights(double learning_rate, double decay);
   void take_back_update(std::uint32_t last_cast);
@@ -214,6 +215,7 @@ class Trainer {
   std::uint32_t last_weight_cast_ = 0;  // step of the random streams when the weights were last cast
   Tally tally_;
   double micro_steps_seconds_ = 0;  // of the latest step, on the device
+  double rows_with_loss_ = 0;       // in all micro-batches of the step, of all ranks
   bool calibrated_ = false;         // or nothing is
   std::exception_ptr failed_read_;  // of this rank, until all ranks throw it
   GradientNoise noise_;             // of the last sampled step
