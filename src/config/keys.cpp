@@ -239,7 +239,8 @@ void add_optim(std::vector<Key>& keys) {
                {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
                "Format of AdamW's moments.");
   optim.number_table("learning_rate_of", &O::learning_rate_of, between(0, 1e6),
-                     "Factors on the learning rate of the parameters whose names match a pattern.");
+                     "Factors on the learning rate of the parameters whose names match a pattern, such as `blocks.*` "
+                     "or `embed.weight`; 0 freezes them: no update, no optimizer state, no wgrad.");
   optim.number_table("weight_decay_of", &O::weight_decay_of, between(0, 1e6),
                      "Factors on the weight decay of the parameters whose names match a pattern.");
 }

@@ -30,6 +30,7 @@ class CudaSizing final : public SizesEach<CudaSizing> {
 
   void workspace(const Gemm& op);
   void workspace(const EmbedBackward& op) {
+    if (op.table_gradient.empty()) return;
     const auto tokens = static_cast<Size>(op.tokens.size());
     take(Slot::sorting, cuda::sorting_bytes(tokens));
     take(Slot::sums, cuda::embedding_sums_bytes(tokens, op.gradient.cols));
@@ -124,6 +125,7 @@ void CudaSizing::workspace(const CrossEntropy& op) {
     cast(gradient, op.casting);
   }
   workspace(Gemm{.a = gradient.rows(), .b = op.w.columns(), .out = op.x_gradient.row_range(0, chunk)});
+  if (op.weight_gradient.empty()) return;
   Operand x_columns{x_rows, true};
   if (op.x.has_own_columns()) {
     x_columns = {cuda::columns_shape(op.x.columns_matrix(), chunk), false};

@@ -126,8 +126,8 @@ struct EmbedBackward {
   Size sequence;
   View gradient;
   float factor = 1;
-  View table_gradient;
-  View positions_gradient = {};
+  View table_gradient;           // both may be empty: frozen
+  View positions_gradient = {};  // … or not there
 };
 
 enum class NormKind : std::uint8_t { layer, rms };
@@ -330,7 +330,7 @@ struct CrossEntropy {
   double* loss_sum = nullptr;
   std::uint64_t* correct = nullptr;  // += the rows whose target has the largest logit, the first of equal ones
   View x_gradient = {};
-  View weight_gradient = {};
+  View weight_gradient = {};  // empty: the weight is frozen
   Accumulators accumulators = {};
   const Casting& casting;
 };

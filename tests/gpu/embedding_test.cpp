@@ -113,6 +113,21 @@ TEST_P(EmbeddingTest, Documents) {
   }
 }
 
+TEST_P(EmbeddingTest, PositionsAloneWhereTheTableIsFrozen) {
+  const EmbedCase size{2, 7, 5, 3};
+  Cells<std::int32_t> tokens(pair(), tokens_of(size));
+  Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 1));
+  Twin positions(pair(), size.sequence, size.width, 0.25F, Kept::f32);
+  pair().run([&](On on) {
+    return EmbedBackward{.tokens = tokens.span(on),
+                         .sequence = size.sequence,
+                         .gradient = gradient.on(on),
+                         .table_gradient = {},
+                         .positions_gradient = positions.on(on)};
+  });
+  expect_near("embed_backward of a frozen table", positions, bound::f32);
+}
+
 QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
 class HeadsTest : public HighPrecisionTest {

@@ -24,7 +24,7 @@ std::string examples_text() {
   return text;
 }
 
-Config config_of(const fs::path& file, const fs::path& directory = "unused") {
+Config examples_config(const fs::path& file, const fs::path& directory = "unused") {
   Config config = miniature_config("fp32", directory);
   config.model.context = 16;
   config.train.batch = 2;
@@ -62,7 +62,7 @@ TEST_F(ExamplesRun, TheDivisionIntoMicroBatchesDoesNotMatter) {
   for (const bool pack : {true, false}) {
     std::vector<Steps> runs;
     for (const Size accumulation : {1, 2, 8}) {
-      Config config = config_of(file_);
+      Config config = examples_config(file_);
       config.data.pack = pack;
       config.train.batch = 8 / accumulation;
       config.train.accumulation = accumulation;
@@ -78,7 +78,7 @@ TEST_F(ExamplesRun, TheDivisionIntoMicroBatchesDoesNotMatter) {
 }
 
 TEST_F(ExamplesRun, RanksEndInTheBitsOfOneProcess) {
-  Config config = config_of(file_);
+  Config config = examples_config(file_);
   config.train.accumulation = config.train.reduction_groups = 6;
   const Steps alone = steps_of(config);
   ThreadRanks(3).run([&](Communicator& ranks) {
@@ -92,7 +92,7 @@ TEST_F(ExamplesRun, RanksEndInTheBitsOfOneProcess) {
 // vocabulary, which padding and prompts must not dilute.
 TEST_F(ExamplesRun, TheLossIsAMeanOverTokensWithLoss) {
   for (const bool pack : {true, false}) {
-    Config config = config_of(file_);
+    Config config = examples_config(file_);
     config.data.pack = pack;
     EXPECT_NEAR(steps_of(config).losses.front(), std::log(257.0), 0.3);
   }
@@ -107,8 +107,8 @@ TEST_F(ExamplesRun, ResumesInTheMiddleOfAnEpochWithTheSameBytes) {
     options.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step >= steps; };
     return run_training(config, options);
   };
-  const Config straight = config_of(file_, folder_.path() / "straight");
-  const Config halted = config_of(file_, folder_.path() / "halted");
+  const Config straight = examples_config(file_, folder_.path() / "straight");
+  const Config halted = examples_config(file_, folder_.path() / "halted");
   const RunResult whole = run_training(straight, {});
   EXPECT_EQ(run_until(halted, RunStart::fresh, 2).end, RunEnd::interrupted);
   const RunResult resumed = run_until(halted, RunStart::resume, 100);
@@ -120,7 +120,7 @@ TEST_F(ExamplesRun, ResumesInTheMiddleOfAnEpochWithTheSameBytes) {
 TEST_F(ExamplesRun, SaysOnceWhatWasCut) {
   const fs::path file = folder_.write(
       "long.jsonl", examples_text() + R"({"prompt": "a", "completion": ")" + std::string(99, 'x') + "\"}\n");
-  Config config = config_of(file, folder_.path() / "run");
+  Config config = examples_config(file, folder_.path() / "run");
   config.data.valid_share = 0;
   config.model.context = 24;
   config.train.steps = 1;
@@ -134,7 +134,7 @@ TEST_F(ExamplesRun, SaysOnceWhatWasCut) {
 
 // An example is its tokens, not its file.
 TEST_F(ExamplesRun, OtherExamplesAreOtherData) {
-  const Config config = config_of(file_);
+  const Config config = examples_config(file_);
   const auto identity = [&](const DataConfig& data) { return open_training_data(data, 1, 16).identity; };
   DataConfig moved = config.data;
   moved.path = folder_.write("moved.jsonl", examples_text()).string();

@@ -104,8 +104,10 @@ void CpuOperations::run(const EmbedBackward& op) {
     const Size last = std::min(d, first + share);
     for (Size t = 0; t < op.gradient.rows; ++t) {
       const float* gradient = op.gradient.f32() + t * d;
-      float* row = op.table_gradient.f32() + op.tokens[static_cast<std::size_t>(t)] * d;
-      for (Size c = first; c < last; ++c) row[c] += op.factor * gradient[c];
+      if (!op.table_gradient.empty()) {
+        float* row = op.table_gradient.f32() + op.tokens[static_cast<std::size_t>(t)] * d;
+        for (Size c = first; c < last; ++c) row[c] += op.factor * gradient[c];
+      }
       if (op.positions_gradient.empty()) continue;
       float* position = op.positions_gradient.f32() + document_position(op.document_starts, t, op.sequence) * d;
       for (Size c = first; c < last; ++c) position[c] += op.factor * gradient[c];

@@ -320,7 +320,7 @@ void embed(Gpu& gpu, const Embed& op) {
 void embed_backward(Gpu& gpu, const EmbedBackward& op) {
   if (op.tokens.empty()) return;
   with_high_precision(op.gradient.format, [&]<class T>(T) {
-    add_table_gradient<T>(gpu, op);
+    if (!op.table_gradient.empty()) add_table_gradient<T>(gpu, op);
     if (!op.positions_gradient.empty()) add_positions_gradient<T>(gpu, op);
   });
 }
