@@ -130,22 +130,6 @@ TEST_P(AttentionTest, DocumentsForwardAndBackward) {
   }
 }
 
-// One document that fills its row is the row without documents, by the same kernels.
-TEST_P(AttentionTest, OneDocumentIsTheWholeRow) {
-  if (std::get<1>(GetParam()) != AttentionBy::own) GTEST_SKIP() << "cuDNN knows no documents";
-  for (const HeadLayout& layout : {HeadLayout{2, 200, 4, 2, 64}, {1, 130, 2, 1, 24}, {1, 140, 2, 2, 36}}) {
-    const Size out = layout.heads * layout.head_size;
-    Cells<std::int32_t> starts(pair(), starts_of(layout, {layout.sequence}));
-    Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
-    Twin result(pair(), layout.tokens(), out, 0);
-    Twin packed(pair(), layout.tokens(), out, 0);
-    Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 0, Kept::f32);
-    pair().gpu->run(Attention{layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu()});
-    pair().gpu->run(Attention{layout, qkv.gpu(), 0.1F, packed.gpu(), log_sum.gpu(), nullptr, starts.span(On::gpu)});
-    expect_same_bytes("attention " + text_of(layout), result.gpu_bytes(), packed.gpu_bytes());
-  }
-}
-
 TEST_P(AttentionTest, MaxLogitIsRaisedNeverLowered) {
   const HeadLayout layout{1, 33, 2, 1, 64};
   Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));

@@ -275,7 +275,10 @@ TEST_F(OtherModelsTest, FineTuningFollowsTheCpu) {
   for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16"})) {
     for (const bool frozen : {false, true}) {
       Config config = llama_config(recipe);
-      config.data = {.path = file.string(), .tokenizer = "bytes", .kind = DataKind::examples, .valid_share = 0.2};
+      config.data.kind = DataKind::examples;
+      config.data.path = file.string();
+      config.data.tokenizer = "bytes";
+      config.data.valid_share = 0.2;
       if (frozen) config.optim.learning_rate_of = {{"embed.weight", 0}, {"head.weight", 0}, {"blocks.0.attn.qkv.*", 0}};
       const auto session = gpu_session(config);
       const End before = end_of(*session->trainer);

@@ -29,7 +29,10 @@ Config examples_config(const fs::path& file, const fs::path& directory = "unused
   config.model.context = 16;
   config.train.batch = 2;
   config.train.accumulation = 2;
-  config.data = {.path = file.string(), .tokenizer = "bytes", .kind = DataKind::examples, .valid_share = 0.2};
+  config.data.kind = DataKind::examples;
+  config.data.path = file.string();
+  config.data.tokenizer = "bytes";
+  config.data.valid_share = 0.2;
   return config;
 }
 
