@@ -99,9 +99,11 @@ void add_train(VerbParser& parser) {
                   "with --gpus or --ranks: how often a run that lost a rank goes on from its last checkpoint")
       ->check(within(0, most_ranks));
   options.output.add_to(verb);
-  add_example(verb,
-              "quaver train --model.from=models/Qwen2.5-0.5B --data data/mine --train.context=1024\n"
-              "  quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
+  add_example(
+      verb,
+      "quaver train --model.from=models/Qwen2.5-0.5B --data data/mine --train.context=1024\n"
+      "  quaver train --model.from=models/Qwen2.5-0.5B --data.kind=examples --data chats.jsonl --train.context=1024\n"
+      "  quaver train --preset small --data data/mine --recipe fp8-delayed --name first");
   parser.on(verb, [&] {
     if (options.gpus > 0) {
       options.train.ranks = options.gpus;

@@ -64,11 +64,11 @@ Evaluation evaluate_text(OpenedRun& run, const TextTokens& text, const Evaluatio
 Evaluation evaluate_validation_data(OpenedRun& run, const EvaluationOptions& options) {
   const std::vector<TokenRow> rows = rows_of(*run.data.valid);
   if (!rows.empty()) return evaluate_rows(*run.trainer, rows, options);
-  const TrainConfig& train = run.trainer->config().train;  // text without an end
-  const Size batches = options.batches.value_or(train.eval_batches);
-  const auto tokens = static_cast<std::uint64_t>(batches * train.batch * train.context);
-  const double loss = run.trainer->validate(batches, options.ranks).value().loss;
-  return {loss * static_cast<double>(tokens), tokens, std::nullopt};
+  const TrainConfig& train = run.trainer->config().train;
+  const bool ends = run.data.valid->windows(train.context) > 0;  // examples do: all of them
+  const Size batches = options.batches.value_or(ends ? std::numeric_limits<Size>::max() : train.eval_batches);
+  const Validation result = run.trainer->validate(batches, options.ranks).value();
+  return {result.loss * static_cast<double>(result.rows), static_cast<std::uint64_t>(result.rows), std::nullopt};
 }
 
 // Every validation image once, or of endless ones as many as a run validates with.

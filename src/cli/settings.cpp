@@ -18,7 +18,7 @@ struct Shortcut {
 constexpr Shortcut shortcuts[] = {
     {"--preset", "preset", "starting point: tiny, small, gpt-124m … (see inspect presets)"},
     {"--recipe", "precision.recipe", "number formats and scales (see inspect recipes)"},
-    {"--data", "data.path", "a folder that `quaver data` wrote, or a shard"},
+    {"--data", "data.path", "a folder that `quaver data` wrote, a shard, or a file of examples"},
     {"--steps", "train.steps", "optimizer steps"},
     {"--batch", "train.batch", "sequences per micro-batch"},
     {"--seed", "train.seed", "of weights, data order and stochastic rounding"},

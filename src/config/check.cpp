@@ -129,6 +129,11 @@ void check_data(const Config& config, Purpose purpose) {
       throw Error("data.path is empty: there is nothing to train on",
                   "set it to a folder with the four files of MNIST, or of a data set like it");
     }
+  } else if (data.kind == DataKind::examples) {
+    if (purpose == Purpose::training && data.path.empty()) {
+      throw Error("data.path is empty: there is nothing to train on",
+                  "set it to a file of JSON lines, one example per line");
+    }
   } else if (data.kind == DataKind::synthetic) {
     if (config.model.vocab != 0 && config.model.vocab < data.synthetic_vocab) {
       throw Error(fmt::format("model.vocab = {} is smaller than data.synthetic_vocab = {}", config.model.vocab,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/chat_template.h"
 #include "models/model_config.h"
 #include "nn/shard_mode.h"
 #include "nn/step.h"
@@ -13,17 +14,22 @@
 
 namespace quaver {
 
-enum class DataKind : std::uint8_t { dataset, synthetic, idx, synthetic_images };
+enum class DataKind : std::uint8_t { dataset, synthetic, idx, synthetic_images, examples };
 
 constexpr bool has_images(DataKind kind) { return kind == DataKind::idx || kind == DataKind::synthetic_images; }
 // What a batch has so many of, as messages call it.
 constexpr const char* unit_of(DataKind kind) { return has_images(kind) ? "images" : "tokens"; }
 
 struct DataConfig {
-  std::string path;        // a folder written by `quaver data`, or a shard file; for idx a folder of IDX files
-  std::string valid_path;  // a shard file; empty: the data set's own validation shards
-  std::string tokenizer;   // for bare shards: "bytes" or a tokenizer.json
+  // A folder written by `quaver data`, or a shard file; for idx a folder of IDX files, for examples a file of JSON
+  // lines.
+  std::string path;
+  std::string valid_path;  // a shard file, or JSON lines; empty: the data set's own validation shards
+  std::string tokenizer;   // for bare shards and examples: "bytes", a tokenizer.json or its folder
   DataKind kind = DataKind::dataset;
+  ChatTemplate chat_template = ChatTemplate::automatic;
+  bool pack = true;        // examples: several in a row
+  double valid_share = 0;  // examples: without valid_path, the share to validate on
   Size synthetic_vocab = 64;
   std::uint64_t synthetic_seed = 7;
   Size synthetic_classes = 10;
@@ -67,6 +73,10 @@ struct GuardConfig {
   int max_rewinds = 2;
   bool act_on_alerts = false;  // does what an alert suggests, where it suggests something
 };
+
+constexpr Documents documents_of(const DataConfig& data) {
+  return data.kind == DataKind::examples && data.pack ? Documents::packed : Documents::one_per_row;
+}
 
 struct RunConfig {
   std::string dir;       // empty: runs/<name>

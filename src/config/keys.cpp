@@ -1,14 +1,11 @@
 #include "config/keys.h"
 
-#include <algorithm>
-#include <concepts>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "config/presets.h"
+#include "config/section_keys.h"
 #include "precision/recipe.h"
-#include "quaver/error.h"
 
 namespace quaver {
 namespace {
@@ -31,100 +28,6 @@ constexpr NumberRange between(double low, double high) { return {.low = low, .hi
 constexpr NumberRange from_to_below(double low, double high) {
   return {.low = low, .high = high, .high_end = RangeEnd::open};
 }
-
-template <class Enum>
-using Choices = std::vector<std::pair<std::string, Enum>>;
-
-// Adds the keys of one section of Config, each tied to a member of its struct.
-template <class Section>
-class SectionKeys {
- public:
-  SectionKeys(std::vector<Key>& keys, std::string name, Section Config::*section)
-      : keys_(keys), name_(std::move(name)), section_(section) {}
-
-  void boolean(const std::string& leaf, bool Section::*member, std::string doc) {
-    add(leaf, ValueType::boolean, member, std::move(doc));
-  }
-
-  // Text that must be one of some names.
-  void name(const std::string& leaf, std::string Section::*member, const std::vector<std::string>& names,
-            std::string doc) {
-    add(leaf, ValueType::choice, member, std::move(doc)).choices = names;
-  }
-
-  void name_table(const std::string& leaf, TextTable Section::*member, const std::vector<std::string>& names,
-                  std::string doc) {
-    add(leaf, ValueType::text_table, member, std::move(doc)).choices = names;
-  }
-
-  void text(const std::string& leaf, std::string Section::*member, std::string doc) {
-    add(leaf, ValueType::text, member, std::move(doc));
-  }
-
-  void number(const std::string& leaf, double Section::*member, NumberRange range, std::string doc) {
-    add(leaf, ValueType::number, member, std::move(doc)).numbers = range;
-  }
-
-  void number_table(const std::string& leaf, NumberTable Section::*member, NumberRange range, std::string doc) {
-    add(leaf, ValueType::number_table, member, std::move(doc)).numbers = range;
-  }
-
-  template <std::integral Integer>
-  void integer(const std::string& leaf, Integer Section::*member, IntegerRange range, std::string doc) {
-    Key& key = add_named(leaf, ValueType::integer, std::move(doc));
-    key.integers = range;
-    key.get = [section = section_, member, name = key.name](const Config& config) {
-      const Integer value = (config.*section).*member;
-      if (!std::in_range<std::int64_t>(value)) {
-        throw Error(name + ": " + std::to_string(value) + " is beyond 2^63 - 1", "choose a smaller value");
-      }
-      return Value(static_cast<std::int64_t>(value));
-    };
-    key.set = [section = section_, member](Config& config, const Value& value) {
-      (config.*section).*member = static_cast<Integer>(std::get<std::int64_t>(value));
-    };
-  }
-
-  template <class Enum>
-  void choice(const std::string& leaf, Enum Section::*member, const std::type_identity_t<Choices<Enum>>& choices,
-              std::string doc) {
-    using Pair = typename Choices<Enum>::value_type;
-    Key& key = add_named(leaf, ValueType::choice, std::move(doc));
-    for (const auto& [name, value] : choices) key.choices.push_back(name);
-    key.get = [section = section_, member, choices, name = key.name](const Config& config) {
-      const auto held = std::ranges::find(choices, (config.*section).*member, &Pair::second);
-      if (held == choices.end()) throw Error(name + " holds a value that has no name", "set it to one of its choices");
-      return Value(held->first);
-    };
-    key.set = [section = section_, member, choices](Config& config, const Value& value) {
-      (config.*section).*member = std::ranges::find(choices, std::get<std::string>(value), &Pair::first)->second;
-    };
-  }
-
- private:
-  Key& add_named(const std::string& leaf, ValueType type, std::string doc) {
-    Key& key = keys_.emplace_back();
-    key.name = name_ + "." + leaf;
-    key.type = type;
-    key.doc = std::move(doc);
-    return key;
-  }
-
-  // A member that Value can hold as it is.
-  template <class Member>
-  Key& add(const std::string& leaf, ValueType type, Member Section::*member, std::string doc) {
-    Key& key = add_named(leaf, type, std::move(doc));
-    key.get = [section = section_, member](const Config& config) { return Value((config.*section).*member); };
-    key.set = [section = section_, member](Config& config, const Value& value) {
-      (config.*section).*member = std::get<Member>(value);
-    };
-    return key;
-  }
-
-  std::vector<Key>& keys_;
-  std::string name_;
-  Section Config::*section_;
-};
 
 void add_preset(std::vector<Key>& keys) {
   Key key;
@@ -219,17 +122,30 @@ void add_data(std::vector<Key>& keys) {
   using D = DataConfig;
   SectionKeys<D> data(keys, "data", &Config::data);
   data.text("path", &D::path,
-            "A folder written by `quaver data`, or a file of tokens; for idx, a folder of IDX files.");
+            "A folder written by `quaver data`, or a file of tokens; for idx, a folder of IDX files; for examples, a "
+            "file of JSON lines.");
   data.text("valid_path", &D::valid_path,
-            "A file of tokens to validate on; empty: the data set's own validation split.");
-  data.text("tokenizer", &D::tokenizer, "For a bare file of tokens: bytes, or the path of a tokenizer.json.");
+            "A file of tokens, or of examples, to validate on; empty: the data set's own validation split.");
+  data.text("tokenizer", &D::tokenizer,
+            "For a bare file of tokens, and for examples: bytes, or the path of a tokenizer.json; empty, for "
+            "examples: that of model.from.");
   data.choice("kind", &D::kind,
               {{"dataset", DataKind::dataset},
                {"synthetic", DataKind::synthetic},
                {"idx", DataKind::idx},
-               {"synthetic-images", DataKind::synthetic_images}},
+               {"synthetic-images", DataKind::synthetic_images},
+               {"examples", DataKind::examples}},
               "dataset: tokens read from path; synthetic: a generated language; idx: images and labels as MNIST has "
-              "them, read from path; synthetic-images: generated images, whose best accuracy is known.");
+              "them, read from path; synthetic-images: generated images, whose best accuracy is known; examples: "
+              "JSON lines to fine-tune on, whose completions alone have a loss.");
+  data.choice("template", &D::chat_template,
+              {{"auto", ChatTemplate::automatic}, {"chatml", ChatTemplate::chatml}, {"llama3", ChatTemplate::llama3}},
+              "examples: how messages become tokens; auto: by the tokenizer's special tokens.");
+  data.boolean("pack", &D::pack,
+               "examples: several share a row of train.context tokens, without seeing each other; else each has a row "
+               "of its own, padded.");
+  data.number("valid_share", &D::valid_share, between(0, 0.5),
+              "examples: share of them to validate on, where there is no valid_path; 0: none.");
   data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Vocabulary of the synthetic language.");
   data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language or images.");
   data.integer("synthetic_classes", &D::synthetic_classes, from(2, 1024), "Classes of the synthetic images.");
@@ -323,7 +239,8 @@ void add_optim(std::vector<Key>& keys) {
                {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
                "Format of AdamW's moments.");
   optim.number_table("learning_rate_of", &O::learning_rate_of, between(0, 1e6),
-                     "Factors on the learning rate of the parameters whose names match a pattern.");
+                     "Factors on the learning rate of the parameters whose names match a pattern, such as `blocks.*` "
+                     "or `embed.weight`; 0 freezes them: no update, no optimizer state, no wgrad.");
   optim.number_table("weight_decay_of", &O::weight_decay_of, between(0, 1e6),
                      "Factors on the weight decay of the parameters whose names match a pattern.");
 }

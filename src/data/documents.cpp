@@ -138,21 +138,21 @@ std::string text_of_line(std::string_view line, const std::string& field) {
 }
 
 // The next line without its end, or false at the end of the file.
-bool next_line(Window& window, std::string_view source, std::uint64_t number, std::string& line) {
+bool next_line(Window& window, std::string_view place, std::size_t longest, std::string& line) {
   std::size_t wanted = least_read;
   std::string_view ahead = window.peek(1);
   std::size_t end = ahead.find('\n');
   while (end == std::string_view::npos && !window.at_end()) {
-    if (wanted > max_line_bytes) {
-      throw Error(fmt::format("{}:{}: a line longer than {} bytes", source, number, max_line_bytes),
-                  "check that the file is JSON lines");
-    }
+    if (ahead.size() > longest) break;
     const std::size_t searched = ahead.size();
     ahead = window.peek(wanted);
     end = ahead.find('\n', searched);
     wanted *= 2;
   }
   if (ahead.empty()) return false;
+  if (std::min(end, ahead.size()) > longest) {
+    throw Error(fmt::format("{}: a line longer than {} bytes", place, longest), "check that the file is JSON lines");
+  }
   line.assign(ahead.substr(0, end));
   window.consume(end == std::string_view::npos ? ahead.size() : end + 1);
   return true;
@@ -179,26 +179,32 @@ void read_plain_text(std::istream& in, std::string_view source, const TextReadin
   }
 }
 
-SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
-                             const DocumentVisitor& visit) {
+void read_lines(std::istream& in, std::string_view source, std::size_t longest,
+                const std::function<void(const TextLine&)>& visit) {
   Window window(in, source);
   if (window.peek(byte_order_mark.size()).starts_with(byte_order_mark)) window.consume(byte_order_mark.size());
-  SkippedLines skipped;
   std::string line;
-  for (std::uint64_t number = 1; next_line(window, source, number, line); ++number) {
-    if (is_blank(line)) continue;
+  for (std::uint64_t number = 1; next_line(window, fmt::format("{}:{}", source, number), longest, line); ++number) {
+    if (!is_blank(line)) visit({line, number, window.consumed()});
+  }
+}
+
+SkippedLines read_json_lines(std::istream& in, std::string_view source, const TextReading& reading,
+                             const DocumentVisitor& visit) {
+  SkippedLines skipped;
+  read_lines(in, source, max_line_bytes, [&](const TextLine& line) {
     std::string text;
     try {
-      text = text_of_line(line, reading.text_field);
+      text = text_of_line(line.text, reading.text_field);
     } catch (const Error& error) {
       if (reading.malformed == MalformedLine::stop) {
-        throw Error(fmt::format("{}:{}: {}", source, number, error.what()), error.remedy());
+        throw Error(fmt::format("{}:{}: {}", source, line.number, error.what()), error.remedy());
       }
-      if (skipped.count++ == 0) skipped.first = number;
-      continue;
+      if (skipped.count++ == 0) skipped.first = line.number;
+      return;
     }
-    visit({text, source, number, window.consumed()});
-  }
+    visit({text, source, line.number, line.end_offset});
+  });
   return skipped;
 }
 

@@ -58,6 +58,16 @@ struct TextReading {
 void read_plain_text(std::istream& in, std::string_view source, const TextReading& reading,
                      const DocumentVisitor& visit);
 
+struct TextLine {
+  std::string_view text;     // without its end
+  std::uint64_t number;      // from 1
+  std::uint64_t end_offset;  // how much of the file has been read with it
+};
+
+// Every line that is not blank. Error, naming the line, for one longer than `longest` bytes.
+void read_lines(std::istream& in, std::string_view source, std::size_t longest,
+                const std::function<void(const TextLine&)>& visit);
+
 struct SkippedLines {
   std::uint64_t count = 0;
   std::uint64_t first = 0;  // the number of the first

@@ -21,9 +21,20 @@ class TokenSource {
   virtual ~TokenSource() = default;
 
   // Batch `batch_index` of a run with this batch size and context: [batch, context] ids, row by row, and for each the
-  // id that follows it. Safe to call from several threads.
+  // id that follows it, or a negative number where it has no loss. Safe to call from several threads.
   virtual void fill(std::uint64_t batch_index, std::int64_t batch, std::int64_t context, std::int32_t* inputs,
                     std::int32_t* targets) const = 0;
+
+  // How many of that batch's targets are not negative, which have a loss.
+  virtual std::int64_t targets_with_loss(std::uint64_t /*batch_index*/, std::int64_t batch,
+                                         std::int64_t context) const {
+    return batch * context;
+  }
+
+  // Whether rows hold several documents, and then for each id of the batch where in its row its document begins.
+  virtual bool packs_documents() const { return false; }
+  virtual void fill_document_starts(std::uint64_t /*batch_index*/, std::int64_t /*batch*/, std::int64_t /*context*/,
+                                    std::int32_t* /*starts*/) const {}
 
   virtual int vocab_size() const = 0;
   virtual std::uint64_t tokens() const = 0;                       // 0: endless
@@ -95,6 +106,7 @@ class PrefetchLoader {
     std::uint64_t index;
     std::span<const std::int32_t> inputs;
     std::span<const std::int32_t> targets;
+    std::span<const std::int32_t> document_starts;  // empty where the source packs no documents
   };
 
   // The next batch in order, waiting for it if need be. Throws what the source threw for that batch, from then on.
@@ -104,6 +116,7 @@ class PrefetchLoader {
   struct Slot {
     std::vector<std::int32_t> inputs;
     std::vector<std::int32_t> targets;
+    std::vector<std::int32_t> document_starts;
   };
 
   void run();

@@ -16,6 +16,7 @@ PrefetchLoader::PrefetchLoader(const TokenSource& source, const BatchOrder& orde
   for (Slot& slot : slots_) {
     slot.inputs.resize(static_cast<std::size_t>(batch * context));
     slot.targets.resize(slot.inputs.size());
+    if (source.packs_documents()) slot.document_starts.resize(slot.inputs.size());
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -40,6 +41,7 @@ void PrefetchLoader::run() {
     try {
       Slot& slot = slot_of(number);
       source_.fill(order_.index(number), batch_, context_, slot.inputs.data(), slot.targets.data());
+      source_.fill_document_starts(order_.index(number), batch_, context_, slot.document_starts.data());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -59,7 +61,7 @@ PrefetchLoader::Batch PrefetchLoader::next() {
   if (next_to_fill_ == next_to_take_) std::rethrow_exception(failure_);
   const std::uint64_t number = next_to_take_++;
   const Slot& slot = slot_of(number);
-  return {order_.index(number), slot.inputs, slot.targets};
+  return {order_.index(number), slot.inputs, slot.targets, slot.document_starts};
 }
 
 }  // namespace quaver

@@ -30,12 +30,15 @@ class CudaSizing final : public SizesEach<CudaSizing> {
 
   void workspace(const Gemm& op);
   void workspace(const EmbedBackward& op) {
+    if (op.table_gradient.empty()) return;
     const auto tokens = static_cast<Size>(op.tokens.size());
     take(Slot::sorting, cuda::sorting_bytes(tokens));
     take(Slot::sums, cuda::embedding_sums_bytes(tokens, op.gradient.cols));
   }
   void workspace(const AttentionBackward& op) {
-    take(Slot::large, cuda::attention_backward_bytes(op.layout, high_precision(), architecture_));
+    const bool packed = !op.document_starts.empty();  // on kernels that need no more
+    take(Slot::large, packed ? cuda::row_dots_bytes(op.layout)
+                             : cuda::attention_backward_bytes(op.layout, high_precision(), architecture_));
   }
   void workspace(const CrossEntropy& op);
 
@@ -122,6 +125,7 @@ void CudaSizing::workspace(const CrossEntropy& op) {
     cast(gradient, op.casting);
   }
   workspace(Gemm{.a = gradient.rows(), .b = op.w.columns(), .out = op.x_gradient.row_range(0, chunk)});
+  if (op.weight_gradient.empty()) return;
   Operand x_columns{x_rows, true};
   if (op.x.has_own_columns()) {
     x_columns = {cuda::columns_shape(op.x.columns_matrix(), chunk), false};

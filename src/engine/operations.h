@@ -99,10 +99,20 @@ struct Gemm {
   Accumulator accumulator = Accumulator::fp32;
 };
 
-// out[t] = factor · (table[tokens[t]] + positions[t mod sequence])
+// Packed rows: for each token the position, within its row, at which its document begins; in device memory. Empty: a
+// row is one document.
+using DocumentStarts = std::span<const std::int32_t>;
+
+// Position of a token in its document.
+inline Size document_position(DocumentStarts starts, Size token, Size sequence) {
+  return token % sequence - (starts.empty() ? 0 : starts[static_cast<std::size_t>(token)]);
+}
+
+// out[t] = factor · (table[tokens[t]] + positions[t mod sequence − start of its document])
 struct Embed {
   static constexpr OperationKind operation_kind = OperationKind::embedding;
   std::span<const std::int32_t> tokens;  // in device memory
+  DocumentStarts document_starts = {};
   Size sequence;
   View table;
   View positions = {};  // empty with rotary embeddings
@@ -112,11 +122,12 @@ struct Embed {
 struct EmbedBackward {
   static constexpr OperationKind operation_kind = OperationKind::embedding;
   std::span<const std::int32_t> tokens;
+  DocumentStarts document_starts = {};
   Size sequence;
   View gradient;
   float factor = 1;
-  View table_gradient;
-  View positions_gradient = {};
+  View table_gradient;           // both may be empty: frozen
+  View positions_gradient = {};  // … or not there
 };
 
 enum class NormKind : std::uint8_t { layer, rms };
@@ -243,7 +254,7 @@ struct PrepareHeadsBackward {
   float factor = 1;
 };
 
-// Causal attention: result = softmax(scale · q·kᵀ)·v
+// Causal attention within each document: result = softmax(scale · q·kᵀ)·v
 struct Attention {
   static constexpr OperationKind operation_kind = OperationKind::attention;
   HeadLayout layout;
@@ -254,6 +265,7 @@ struct Attention {
   // max_logit ← max(max_logit, largest LSE): an upper bound of the largest logit, by at most log(sequence). May be
   // null.
   float* max_logit = nullptr;
+  DocumentStarts document_starts = {};
 };
 struct AttentionBackward {
   static constexpr OperationKind operation_kind = OperationKind::attention;
@@ -264,6 +276,7 @@ struct AttentionBackward {
   View result_gradient;
   float scale = 1;
   View qkv_gradient;
+  DocumentStarts document_starts = {};
 };
 
 enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
@@ -317,7 +330,7 @@ struct CrossEntropy {
   double* loss_sum = nullptr;
   std::uint64_t* correct = nullptr;  // += the rows whose target has the largest logit, the first of equal ones
   View x_gradient = {};
-  View weight_gradient = {};
+  View weight_gradient = {};  // empty: the weight is frozen
   Accumulators accumulators = {};
   const Casting& casting;
 };

@@ -12,7 +12,9 @@ namespace {
 Batch uploaded(Step& step, const Batch& batch) {
   if (const auto* tokens = std::get_if<TokenBatch>(&batch)) {
     const auto inputs = step.uploaded(tokens->inputs);
-    return TokenBatch{inputs, step.uploaded(tokens->targets)};
+    const auto targets = step.uploaded(tokens->targets);
+    if (tokens->document_starts.empty()) return TokenBatch{inputs, targets};
+    return TokenBatch{inputs, targets, step.uploaded(tokens->document_starts)};
   }
   const auto& rows = std::get<FeatureBatch>(batch);
   const auto features = step.uploaded(rows.features);
@@ -20,7 +22,7 @@ Batch uploaded(Step& step, const Batch& batch) {
 }
 
 // All that the operations of a pass depend on, besides the model itself.
-std::uint64_t replay_key(const Step& step) {
+std::uint64_t replay_key(const Step& step, const Batch& batch) {
   std::uint64_t key = step.generation;
   const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * 0x100000001B3U + 0x9E3779B97F4A7C15U; };
   mix(static_cast<std::uint64_t>(step.batch));
@@ -29,6 +31,8 @@ std::uint64_t replay_key(const Step& step) {
   mix(static_cast<std::uint64_t>(step.casting.detail));
   mix(step.casting.observe ? 1 : 0);
   mix(step.sections != nullptr ? step.sections->key() : 0);
+  const auto* tokens = std::get_if<TokenBatch>(&batch);
+  if (tokens != nullptr && !tokens->document_starts.empty()) mix(2);
   return key;
 }
 
@@ -36,9 +40,10 @@ std::uint64_t replay_key(const Step& step) {
 
 // The batch and what else differs between micro-steps go into engine memory first, so that the rest can be replayed.
 void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_sum) {
-  const Size counted = std::max<Size>(1, check(step, batch));
+  const auto counted = static_cast<double>(std::max<Size>(1, check(step, batch)));
+  const double rows = step.mean_rows > 0 ? step.mean_rows : counted;
   step.arena.reset();
-  const StepVariables* variables = step.begin({step.micro_step, loss_scale / static_cast<float>(counted)});
+  const StepVariables* variables = step.begin({step.micro_step, loss_scale / static_cast<float>(rows)});
   const Batch on_device = uploaded(step, batch);
   prepare(step);
   const auto pass = [&] {
@@ -48,7 +53,7 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
   };
   const bool measures = step.sections != nullptr && step.casting.detail == Detail::full;
   if (step.pass == Pass::calibrate || measures) return pass();
-  step.engine.device().replay(replay_key(step), pass);
+  step.engine.device().replay(replay_key(step, batch), pass);
 }
 
 double Model::flops_per_token(Size) const {

@@ -16,6 +16,9 @@ namespace quaver {
 struct TokenBatch {
   std::span<const std::int32_t> inputs;
   std::span<const std::int32_t> targets;  // negative: no loss there
+  // Packed rows: for each token the position, within its row, at which its document begins. Attention does not cross
+  // documents, and learned positions count from there. Empty: a row is one document.
+  std::span<const std::int32_t> document_starts = {};
 };
 
 // One row of features and a class each; step.sequence is 1.
@@ -31,6 +34,7 @@ struct BatchStorage {
   std::vector<std::int32_t> inputs;
   std::vector<float> features;
   std::vector<std::int32_t> targets;
+  std::vector<std::int32_t> document_starts;
 };
 
 class Model {
@@ -48,7 +52,8 @@ class Model {
   const ScaleBook& book() const { return registry_.book(); }
 
   // Adds the summed loss of the batch to *loss_sum, in engine memory; unless the pass evaluates, also adds the
-  // gradients of loss_scale times the mean loss (times each parameter's gradient_ratio) to the parameters' gradients.
+  // gradients of loss_scale times the mean loss (times each parameter's gradient_ratio) to the parameters' gradients;
+  // the mean is over step.mean_rows where that is given.
   // Throws Error where the batch is not one for this model.
   void loss(Step& step, const Batch& batch, float loss_scale, double* loss_sum);
 

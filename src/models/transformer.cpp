@@ -199,10 +199,26 @@ void Transformer::check_length(Size sequence) const {
       "lower train.context or raise model.context");
 }
 
+// Engines take them as they are: a document begins at its first token, and the tokens that follow say the same.
+void Transformer::check_documents(const Step& step, std::span<const std::int32_t> starts) const {
+  if (starts.empty()) return;
+  const auto tokens = static_cast<std::size_t>(step.tokens());
+  const auto row = static_cast<std::size_t>(step.sequence);
+  bool valid = starts.size() == tokens;
+  for (std::size_t i = 0; valid && i < tokens; ++i) {
+    const std::size_t position = i % row;
+    valid = starts[i] == static_cast<std::int32_t>(position) || (position > 0 && starts[i] == starts[i - 1]);
+  }
+  if (valid) return;
+  throw Error("the batch's document starts do not fit its rows",
+              "give each token the position, within its row, of its document's first token");
+}
+
 void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
   streams_[0] = step.saved(config_.width);
   step.use(embedding_section);
   step.engine.run(Embed{.tokens = tokens,
+                        .document_starts = step.document_starts,
                         .sequence = step.sequence,
                         .table = table_.weight,
                         .positions = positions_ != nullptr ? positions_->weight : View{},
@@ -286,16 +302,19 @@ Size Transformer::check(const Step& step, const Batch& batch) const {
   if (tokens == nullptr) throw Error("a language model was given rows of features", "give it sequences of tokens");
   check_length(step.sequence);
   check_tokens(tokens->inputs);
+  check_documents(step, tokens->document_starts);
   return count_targets(tokens->targets);
 }
 
 Batch Transformer::blank_batch(const Step& step, BatchStorage& storage) const {
   storage.inputs.assign(static_cast<std::size_t>(step.tokens()), 0);
-  return TokenBatch{storage.inputs, storage.inputs};
+  if (step.documents == Documents::packed) storage.document_starts.assign(storage.inputs.size(), 0);
+  return TokenBatch{storage.inputs, storage.inputs, storage.document_starts};
 }
 
 void Transformer::run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) {
   const auto& tokens = std::get<TokenBatch>(batch);
+  step.document_starts = tokens.document_starts;
   forward(step, tokens.inputs);
   if (step.pass == Pass::calibrate) propagate_ratios(step);
   const bool train = step.pass != Pass::evaluate;
@@ -352,6 +371,7 @@ void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> to
   check_tokens(tokens);
   step.arena.reset();
   step.begin({step.micro_step, 1});
+  step.document_starts = {};
   if (step.sections != nullptr) step.sections->begin_pass();
   forward(step, step.uploaded(tokens));
   step.use(head_section());

@@ -47,6 +47,7 @@ class Transformer final : public LanguageModel {
 
   void check_length(Size sequence) const;
   void check_tokens(std::span<const std::int32_t> tokens) const;
+  void check_documents(const Step& step, std::span<const std::int32_t> starts) const;
   Size count_targets(std::span<const std::int32_t> targets) const;
   void forward(Step& step, std::span<const std::int32_t> tokens);
   void forward_norms_before(Step& step);

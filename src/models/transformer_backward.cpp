@@ -13,12 +13,15 @@ void Transformer::backward(Step& step, std::span<const std::int32_t> tokens, Vie
   }
   const float unit = is_unit_scaled() ? unit_embedding_gradient(config_.vocab, step.tokens()) : 1.0F;
   step.begin_gradients(embedding_section);
-  step.engine.run(EmbedBackward{.tokens = tokens,
-                                .sequence = step.sequence,
-                                .gradient = gradient,
-                                .factor = unit,
-                                .table_gradient = table_.gradient,
-                                .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+  if (table_.has_gradient() || (positions_ != nullptr && positions_->has_gradient())) {
+    step.engine.run(EmbedBackward{.tokens = tokens,
+                                  .document_starts = step.document_starts,
+                                  .sequence = step.sequence,
+                                  .gradient = gradient,
+                                  .factor = unit,
+                                  .table_gradient = table_.gradient,
+                                  .positions_gradient = positions_ != nullptr ? positions_->gradient : View{}});
+  }
   step.end_gradients(embedding_section);
 }
 

@@ -57,7 +57,8 @@ void AttentionBranch::forward(Step& step, View out) {
                             .scale = shape_.logit_scale,
                             .result = result_,
                             .log_sum = log_sum_,
-                            .max_logit = step.max_logit});
+                            .max_logit = step.max_logit,
+                            .document_starts = step.document_starts});
   QuantizedTensor& input = out_.input_from(step, result_, factors_[0]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[0] = factor_to_unit(factors_[0], input.site(), step.engine);
@@ -80,7 +81,8 @@ void AttentionBranch::backward(Step& step, View dx) {
                                     .log_sum = log_sum_,
                                     .result_gradient = result_gradient,
                                     .scale = shape_.logit_scale,
-                                    .qkv_gradient = qkv_gradient});
+                                    .qkv_gradient = qkv_gradient,
+                                    .document_starts = step.document_starts});
   if (prepares_heads()) {
     step.engine.run(PrepareHeadsBackward{.forward = preparation(step),
                                          .gradient = qkv_gradient,

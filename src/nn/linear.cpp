@@ -99,13 +99,15 @@ void Linear::dgrad(Step& step, View dx) {
 }
 
 void Linear::wgrad(Step& step) {
-  step.engine.run(Gemm{.pass = GemmPass::wgrad,
-                       .a = dy_.columns(),
-                       .b = x_.columns(),
-                       .out = weight_.gradient,
-                       .alpha = factors(step.tokens()).weight_gradient,
-                       .accumulate = true,
-                       .accumulator = step.accumulators.wgrad});
+  if (weight_.has_gradient()) {
+    step.engine.run(Gemm{.pass = GemmPass::wgrad,
+                         .a = dy_.columns(),
+                         .b = x_.columns(),
+                         .out = weight_.gradient,
+                         .alpha = factors(step.tokens()).weight_gradient,
+                         .accumulate = true,
+                         .accumulator = step.accumulators.wgrad});
+  }
   x_.release();
   dy_.release();
 }

@@ -46,7 +46,7 @@ class Linear {
   // Whether y is not kept but recomputed in backward, before x is requantized.
   bool recomputes(const Step& step) const;
   void dgrad(Step& step, View dx);  // dx = dy·w; the bias gradient was summed by dy's producer
-  void wgrad(Step& step);           // dw += dyᵀ·x, when x is there
+  void wgrad(Step& step);           // dw += dyᵀ·x, when x is there; nothing for a frozen weight
 
   // Given stored over true gradient at y, notes it for the parameters and returns it at x.
   double propagate_ratio(double ratio_at_output, Size tokens);

@@ -157,6 +157,7 @@ void Parameters::fill_buckets() {
   std::vector<std::vector<Parameter*>> sections(static_cast<std::size_t>(section_ + 1));
   rest_ = {.first = SharedPiece::before_sections, .last = SharedPiece::before_sections};
   for (Parameter& parameter : list_) {
+    if (!parameter.has_gradient()) continue;
     auto& section = sections[static_cast<std::size_t>(parameter.section)];
     (parameter.completes_with_section() ? section : rest_.parameters).push_back(&parameter);
   }
@@ -329,13 +330,14 @@ std::vector<SharedPiece> Parameters::shared_pieces() {
 
 void Parameters::clear_gradients(Engine& engine) {
   for (Parameter& parameter : list_) {
-    if (lasts(parameter)) engine.run(FillZero{parameter.gradient});
+    if (parameter.has_gradient() && lasts(parameter)) engine.run(FillZero{parameter.gradient});
   }
 }
 
 void Parameters::clear_gradients(Engine& engine, Size section) {
   for (Parameter& parameter : list_) {
-    if (parameter.section == section && !lasts(parameter)) engine.run(FillZero{parameter.gradient});
+    if (parameter.section != section || !parameter.has_gradient() || lasts(parameter)) continue;
+    engine.run(FillZero{parameter.gradient});
   }
 }
 
@@ -347,7 +349,9 @@ Size Parameters::weight_bytes() const {
 
 Size Parameters::gradient_bytes() const {
   Size total = shared_gradient_bytes_;
-  for (const Parameter& parameter : list_) total += lasts(parameter) ? 4 * parameter.count() : 0;
+  for (const Parameter& parameter : list_) {
+    total += parameter.has_gradient() && lasts(parameter) ? 4 * parameter.count() : 0;
+  }
   return total;
 }
 

@@ -28,10 +28,11 @@ struct Parameter {
   bool tied = false;         // these two differ: both add to its gradient
   int owner = 0;             // the rank that adds up its gradient, and updates it where optimizer state is sharded
   bool kept = true;          // this rank has its master weight and optimizer state
+  bool frozen = false;       // never updated: its master weight stays as it is, and it has no optimizer state
 
   View master = {};        // what the optimizer updates: FP32 or BF16; empty where it is not kept
   View weight = {};        // what passes read that do not read codes: embeddings and vectors; else the master weight
-  View gradient = {};      // of this rank's micro-batches, FP32
+  View gradient = {};      // of this rank's micro-batches, FP32; empty where it has none
   View gradient_sum = {};  // of all ranks' micro-batches, where this rank has it: what the optimizer reads
   Site* site = nullptr;
   QuantizedTensor quantized = {};   // the weight as GEMMs read it
@@ -40,6 +41,8 @@ struct Parameter {
   Size count() const { return rows * cols; }
   // Whether its gradient is complete when the backward pass is through with its section, not only after the whole pass.
   bool completes_with_section() const { return !tied && kind != ParameterKind::vector; }
+  // Vectors always: what computes their gradients computes more besides.
+  bool has_gradient() const { return !frozen || kind == ParameterKind::vector; }
   bool is_read_whole() const { return kind != ParameterKind::matrix; }  // in the master's format
   // Whether its site stores it otherwise than the optimizer does: else nobody needs to see the cast.
   bool is_cast() const;
@@ -104,6 +107,8 @@ class Parameters {
   // who captured a graph that reads them.
   void quantize_all(Engine& engine, const Casting& casting);
   void quantize(Parameter& parameter, Engine& engine, const Casting& casting);
+  // The same where the specs are as they were at the last cast.
+  void cast(Parameter& parameter, Engine& engine, const Casting& casting);
 
   std::size_t storage_moves() const { return storage_moves_; }
 
@@ -142,7 +147,6 @@ class Parameters {
   void place_codes(Engine& engine);
   void place_sections(Engine& engine);
   void reserve(Engine& engine, CodeStorage& storage, Size bytes);
-  void cast(Parameter& parameter, Engine& engine, const Casting& casting);
 
   std::deque<Parameter> list_;
   Size section_ = 0;

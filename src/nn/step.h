@@ -14,6 +14,9 @@ enum class Pass : std::uint8_t { train, evaluate, calibrate };
 // wherever possible, and recomputes the widest matrix, an MLP's hidden one.
 enum class Memory : std::uint8_t { speed, balanced, small };
 
+// packed: a row of tokens holds several documents, whose starts come with the batch.
+enum class Documents : std::uint8_t { one_per_row, packed };
+
 // What differs from one micro-step to the next of the same shape, in engine memory.
 struct StepVariables {
   std::uint32_t micro_step = 0;
@@ -40,6 +43,11 @@ struct Step {
   Size sequence = 0;
   Pass pass = Pass::train;
   Memory memory = Memory::balanced;
+  Documents documents = Documents::one_per_row;  // of blank batches
+  // What gradients of the summed loss are divided by: rows with a loss, per micro-batch of the optimizer step; 0: those
+  // of the batch.
+  double mean_rows = 0;
+  DocumentStarts document_starts = {};  // of the batch, in engine memory
   Casting casting = {};
   Accumulators accumulators = {};
   float z_loss = 0;  // weight of the head's z-loss

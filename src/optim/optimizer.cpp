@@ -75,19 +75,32 @@ Size OptimizerSlot::scale_count() const {
 
 Size OptimizerSlot::stored_bytes() const { return values.code_bytes() + 4 * scale_count(); }
 
+void freeze(Parameters& parameters, const OptimConfig& config) {
+  check_patterns("optim.learning_rate_of", config.learning_rate_of, parameters);
+  for (Parameter& parameter : parameters.all()) {
+    parameter.frozen = multiplier_for(config.learning_rate_of, parameter.name) == 0;
+  }
+}
+
 Optimizer::Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of)
     : config_(config), parameters_(&parameters) {
-  check_patterns("optim.learning_rate_of", config.learning_rate_of, parameters);
+  freeze(parameters, config);
   check_patterns("optim.weight_decay_of", config.weight_decay_of, parameters);
   for (Parameter& parameter : parameters.all()) {
     OptimizerState state;
     state.parameter = &parameter;
-    state.slots = slots_of(parameter);
+    if (!parameter.frozen) {
+      state.slots = slots_of(parameter);
+      trained_.push_back(states_.size());
+    }
     state.learning_rate_factor =
         parameter.learning_rate_factor * multiplier_for(config.learning_rate_of, parameter.name);
     const bool decays = parameter.kind != ParameterKind::vector;
     state.decay_factor = decays ? multiplier_for(config.weight_decay_of, parameter.name) : 0.0;
     states_.push_back(std::move(state));
+  }
+  if (trained_.empty()) {
+    throw Error("optim.learning_rate_of freezes every parameter", "leave some of them with a factor above 0");
   }
 }
 
@@ -131,10 +144,10 @@ void Optimizer::place_measures() {
     return static_cast<std::size_t>(shared_ ? state.parameter->owner : 0);
   };
   places_.clear();
-  for (const OptimizerState& state : states_) places_.push_back(counts[rank_of(state)]++);
+  for (const std::size_t i : trained_) places_.push_back(counts[rank_of(states_[i])]++);
   rank_measures_ = *std::max_element(counts.begin(), counts.end());
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    places_[i] += static_cast<Size>(rank_of(states_[i])) * rank_measures_;
+  for (std::size_t k = 0; k < trained_.size(); ++k) {
+    places_[k] += static_cast<Size>(rank_of(states_[trained_[k]])) * rank_measures_;
   }
 }
 
@@ -155,10 +168,12 @@ float* Optimizer::device_factors() const {
 }
 
 void Optimizer::read_squares(Engine& engine, const UseSquares& use) const {
-  const std::size_t count = states_.size();
-  engine.device().read(device_squares(), count * sizeof(double), [use, count](const std::byte* data) {
-    const auto* squares = reinterpret_cast<const double*>(data);
-    use({squares, squares + count});
+  const std::size_t count = trained_.size();
+  engine.device().read(device_squares(), count * sizeof(double), [this, use, count](const std::byte* data) {
+    const auto* measured = reinterpret_cast<const double*>(data);
+    std::vector<double> squares(states_.size());
+    for (std::size_t k = 0; k < count; ++k) squares[trained_[k]] = measured[k];
+    use(std::move(squares));
   });
 }
 
@@ -166,7 +181,7 @@ void Optimizer::note_squares(Engine& engine, const std::function<bool(const Para
   GradientMeasure* measures = device_noted() + noted_.size();
   std::vector<View> gradients;
   std::vector<float> ratios;
-  for (std::size_t i = 0; i < states_.size(); ++i) {
+  for (const std::size_t i : trained_) {
     const Parameter& parameter = *states_[i].parameter;
     if (!part(parameter)) continue;
     noted_.push_back(i);
@@ -179,9 +194,9 @@ void Optimizer::note_squares(Engine& engine, const std::function<bool(const Para
 void Optimizer::read_noted(Engine& engine, float unscale, const UseSquares& use) {
   const std::vector<std::size_t> noted = std::exchange(noted_, {});
   engine.device().read(device_noted(), noted.size() * sizeof(GradientMeasure),
-                       [use, unscale, noted](const std::byte* data) {
+                       [use, unscale, noted, all = states_.size()](const std::byte* data) {
                          const auto* measures = reinterpret_cast<const GradientMeasure*>(data);
-                         std::vector<double> squares(noted.size());
+                         std::vector<double> squares(all);
                          for (std::size_t i = 0; i < noted.size(); ++i) {
                            const double norm = std::sqrt(measures[i].square) * unscale;
                            squares[noted[i]] = norm * norm;
@@ -193,10 +208,11 @@ void Optimizer::read_noted(Engine& engine, float unscale, const UseSquares& use)
 void Optimizer::measure(Engine& engine, float unscale) {
   std::vector<View> gradients;
   std::vector<float> ratios;
-  for (const OptimizerState& state : states_) {
-    if (!state.parameter->kept) continue;
-    gradients.push_back(state.parameter->gradient_sum);
-    ratios.push_back(state.parameter->gradient_ratio);
+  for (const std::size_t i : trained_) {
+    const Parameter& parameter = *states_[i].parameter;
+    if (!parameter.kept) continue;
+    gradients.push_back(parameter.gradient_sum);
+    ratios.push_back(parameter.gradient_ratio);
   }
   GradientMeasure* own = device_measures() + (shared_ ? parameters_->place().rank * rank_measures_ : 0);
   if (!gradients.empty()) engine.run(MeasureGradients{gradients, ratios, own});
@@ -217,21 +233,25 @@ void Optimizer::measure(Engine& engine, float unscale) {
 
 void Optimizer::update(Engine& engine, const OptimizerStep& step) {
   ++updates_;
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    if (!states_[i].parameter->kept) continue;
-    const float ratio = states_[i].parameter->gradient_ratio;
+  for (std::size_t k = 0; k < trained_.size(); ++k) {
+    OptimizerState& state = states_[trained_[k]];
+    if (!state.parameter->kept) continue;
+    const float ratio = state.parameter->gradient_ratio;
     update_parameter(
-        engine, states_[i],
+        engine, state,
         {.step = step,
-         .gradient_factor = device_factors() + i,
+         .gradient_factor = device_factors() + k,
          .summary = device_summary(),
          .value_limit = config_.clip == ClipMode::value ? static_cast<float>(config_.clip_limit) * ratio : 0.0F,
-         .statistics = device_updates() + i});
+         .statistics = device_updates() + k});
   }
-  const std::size_t count = states_.size();
+  for (const OptimizerState& state : states_) {  // scales move on with those of other weights
+    if (state.parameter->frozen) parameters_->cast(*state.parameter, engine, *step.casting);
+  }
+  const std::size_t count = trained_.size();
   engine.device().read(device_updates(), count * sizeof(UpdateStatistics), [this, count](const std::byte* data) {
     const auto* updates = reinterpret_cast<const UpdateStatistics*>(data);
-    for (std::size_t i = 0; i < count; ++i) states_[i].update = updates[i];
+    for (std::size_t k = 0; k < count; ++k) states_[trained_[k]].update = updates[k];
   });
 }
 
@@ -239,11 +259,14 @@ void Optimizer::share_updates() {
   if (!shared_) return;
   std::vector<UpdateStatistics> mine(static_cast<std::size_t>(rank_measures_));
   const Size first = parameters_->place().rank * rank_measures_;
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    if (states_[i].parameter->kept) mine[static_cast<std::size_t>(places_[i] - first)] = states_[i].update;
+  for (std::size_t k = 0; k < trained_.size(); ++k) {
+    const OptimizerState& state = states_[trained_[k]];
+    if (state.parameter->kept) mine[static_cast<std::size_t>(places_[k] - first)] = state.update;
   }
   const std::vector<UpdateStatistics> all = gathered(*ranks_, mine);
-  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].update = all[static_cast<std::size_t>(places_[i])];
+  for (std::size_t k = 0; k < trained_.size(); ++k) {
+    states_[trained_[k]].update = all[static_cast<std::size_t>(places_[k])];
+  }
 }
 
 }  // namespace quaver

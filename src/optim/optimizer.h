@@ -35,7 +35,7 @@ struct OptimizerSlot {
 struct OptimizerState {
   Parameter* parameter = nullptr;
   std::vector<OptimizerSlot> slots;
-  double learning_rate_factor = 1;
+  double learning_rate_factor = 1;  // 0: the parameter is frozen, and has no slots
   double decay_factor = 1;
   UpdateStatistics update;  // of the last update, on the host
 };
@@ -63,7 +63,8 @@ class Optimizer {
   // What the owners found out about their updates, to every rank; after the device's synchronize().
   void share_updates();
 
-  // The squared norm of each parameter's true gradient, as last measured: `use` is called as Device::read calls it.
+  // The squared norm of each parameter's true gradient, as last measured, 0 for frozen ones: `use` is called as
+  // Device::read calls it.
   using UseSquares = std::function<void(std::vector<double>)>;
   void read_squares(Engine& engine, const UseSquares& use) const;
 
@@ -83,7 +84,7 @@ class Optimizer {
 
  protected:
   using SlotsOf = std::function<std::vector<OptimizerSlot>(const Parameter&)>;
-  // Throws Error when a pattern of the config matches no parameter.
+  // Freezes parameters as freeze() does. Throws Error where nothing is left to train.
   Optimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of);
 
   // What an update reads and fills beside the parameter and its slots. Pointers lie in engine memory.
@@ -94,7 +95,7 @@ class Optimizer {
     float value_limit;  // clip by value after unscaling; 0: none
     UpdateStatistics* statistics;
   };
-  // Moves the weight and casts it into its site.
+  // Moves the weight and casts it into its site; not called for frozen parameters.
   virtual void update_parameter(Engine& engine, OptimizerState& state, const Update& update) = 0;
 
   const OptimConfig& config() const { return config_; }
@@ -107,11 +108,12 @@ class Optimizer {
   std::shared_ptr<std::byte> memory_;      // slots
   std::shared_ptr<std::byte> statistics_;  // the summary, then what device_…() point to
   Communicator* ranks_ = &single_process();
-  const Parameters* parameters_;
-  bool shared_ = false;             // each rank keeps some of the parameters
-  std::vector<Size> places_;        // of the parameters' measures: those of a rank lie together
-  Size rank_measures_ = 0;          // of each rank
-  std::vector<std::size_t> noted_;  // parameters, in the order of their noted measures
+  Parameters* parameters_;
+  std::vector<std::size_t> trained_;  // the states of parameters that are not frozen
+  bool shared_ = false;               // each rank keeps some of the parameters
+  std::vector<Size> places_;          // of their measures: those of a rank lie together
+  Size rank_measures_ = 0;            // of each rank
+  std::vector<std::size_t> noted_;    // parameters, in the order of their noted measures
 
   int measuring_ranks() const { return shared_ ? parameters_->place().ranks : 1; }
   void place_measures();
@@ -121,6 +123,10 @@ class Optimizer {
   double* device_squares() const;
   float* device_factors() const;
 };
+
+// Marks the parameters whose learning rate the config's patterns make 0. Throws Error when a pattern matches no
+// parameter.
+void freeze(Parameters& parameters, const OptimConfig& config);
 
 // The optimizer that the config describes.
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, Parameters& parameters);

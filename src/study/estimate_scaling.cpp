@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/factory.h"
+#include "optim/optimizer.h"
 #include "train/engine_choice.h"
 #include "train/micro_batches.h"
 #include "train/resolved_config.h"
@@ -25,6 +26,7 @@ SentSizes sent_sizes(const Config& config, const Hardware& hardware, int ranks) 
   const std::unique_ptr<Model> model = model_of(config);
   model->book().apply(make_plan(config.precision, model->layers()));
   Parameters& parameters = model->parameters();
+  freeze(parameters, config.optim);
   parameters.deal_out({ShardMode::optimizer, 0, ranks});
   parameters.allocate(*engine, master_format(config));
   parameters.quantize_all(*engine, {});

@@ -11,7 +11,9 @@ Batch filled(const TokenSource& source, std::uint64_t index, const BatchShape& s
   storage.inputs.resize(tokens);
   storage.targets.resize(tokens);
   source.fill(index, shape.batch, shape.sequence, storage.inputs.data(), storage.targets.data());
-  return TokenBatch{storage.inputs, storage.targets};
+  storage.document_starts.resize(source.packs_documents() ? tokens : 0);
+  source.fill_document_starts(index, shape.batch, shape.sequence, storage.document_starts.data());
+  return TokenBatch{storage.inputs, storage.targets, storage.document_starts};
 }
 
 Batch filled(const ImageSource& source, std::uint64_t index, const BatchShape& shape, BatchStorage& storage) {
@@ -28,6 +30,11 @@ Size batches_of(std::uint64_t rows, Size most, Size batch) {
 
 }  // namespace
 
+Size BatchSource::training_rows_with_loss(std::uint64_t index, const BatchShape& shape) const {
+  BatchStorage storage;
+  return rows_with_loss(training_batch(index, shape, storage));
+}
+
 void TokenBatches::start(const BatchOrder& order, const BatchShape& shape) {
   loader_.reset();
   loader_ = std::make_unique<PrefetchLoader>(*data_.train, order, shape.batch, shape.sequence);
@@ -35,7 +42,11 @@ void TokenBatches::start(const BatchOrder& order, const BatchShape& shape) {
 
 Batch TokenBatches::next() {
   const PrefetchLoader::Batch batch = loader_->next();
-  return TokenBatch{batch.inputs, batch.targets};
+  return TokenBatch{batch.inputs, batch.targets, batch.document_starts};
+}
+
+Size TokenBatches::training_rows_with_loss(std::uint64_t index, const BatchShape& shape) const {
+  return data_.train->targets_with_loss(index, shape.batch, shape.sequence);
 }
 
 Batch TokenBatches::training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const {

@@ -22,6 +22,9 @@ class BatchSource {
   virtual void start(const BatchOrder& order, const BatchShape& shape) = 0;
   virtual Batch next() = 0;
 
+  // How many rows of a training batch have a loss. All ranks ask for those of a whole step.
+  virtual Size training_rows_with_loss(std::uint64_t index, const BatchShape& shape) const;
+
   // Any training batch; the order of next() stays as it is. Valid as long as the storage is.
   virtual Batch training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const = 0;
 
@@ -37,6 +40,7 @@ class TokenBatches final : public BatchSource {
 
   void start(const BatchOrder& order, const BatchShape& shape) override;
   Batch next() override;
+  Size training_rows_with_loss(std::uint64_t index, const BatchShape& shape) const override;
   Batch training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
   Size validation_batches(Size most, const BatchShape& shape) const override;
   Batch validation_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
@@ -52,6 +56,7 @@ class ImageBatches final : public BatchSource {
   explicit ImageBatches(const TrainingData& data) : data_(data) {}
 
   void start(const BatchOrder& order, const BatchShape& shape) override;
+  Size training_rows_with_loss(std::uint64_t, const BatchShape& shape) const override { return shape.batch; }
   Batch next() override { return training_batch(order_.index(next_++), shape_, storage_); }
   Batch training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
   Size validation_batches(Size most, const BatchShape& shape) const override;

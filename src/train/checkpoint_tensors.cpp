@@ -88,6 +88,11 @@ void copy_tensor(Engine& engine, const SafetensorsFile& file, const std::string&
 void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& parameter, const OptimizerSlot& slot) {
   const CodeMatrix& values = slot.values;
   const std::string name = tensor_name(parameter, slot);
+  if (file.find(name) == nullptr) {
+    throw Error(fmt::format("{}: no optimizer state of {}: it was frozen (optim.learning_rate_of)",
+                            file.path().string(), parameter.name),
+                "leave it frozen, or start a new run from an export of this one (model.from)");
+  }
   copy_tensor(engine, file, name, dtype_of(values.spec.format), values.codes, values.code_bytes());
   if (slot.scale_count() > 0) {
     copy_tensor(engine, file, name + ".scale", "F32", values.block_scales, slot.scale_count() * 4);

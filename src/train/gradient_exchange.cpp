@@ -26,7 +26,8 @@ Elements elements_of(const Parameters& parameters, Size rounds) {
   Elements elements;
   if (place.has(ShardMode::optimizer) || place.ranks == 1) {
     for (const Parameter& parameter : parameters.all()) {
-      if (parameter.owner == place.rank) elements.sums += padded(parameter.count());
+      const bool summed = parameter.owner == place.rank && parameter.has_gradient();
+      elements.sums += summed ? padded(parameter.count()) : 0;
     }
   } else {
     elements.sums = parameters.rest().gradients.count() / place.ranks;

@@ -26,6 +26,7 @@ void dry_passes(Model& model, const Config& config, SizingEngine& engine, Arena&
   const auto pass = [&](Pass kind, Detail detail) {
     Step step{engine, arena, config.train.batch, config.train.context, kind};
     step.memory = config.train.memory;
+    step.documents = documents_of(config.data);
     step.casting.detail = detail;
     step.accumulators = accumulators_for(config.precision.accumulator, engine);
     model.loss(step, model.blank_batch(step, storage), 1, &ignored);

@@ -116,7 +116,8 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   context_.sections.plan(0, [&](Size bucket) {
     for (std::size_t i = 0; i < parameters.all().size(); ++i) {
       const Parameter& parameter = parameters.all()[i];
-      const bool leaves = !parameters.lasts(parameter) && parameters.bucket_of(parameter.section) == bucket;
+      const bool leaves =
+          parameter.has_gradient() && !parameters.lasts(parameter) && parameters.bucket_of(parameter.section) == bucket;
       if (leaves) download(parameter, result.gradients[i]);
     }
     return Device::nowhere;
@@ -131,11 +132,11 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   context_.sections.plan(0, nullptr);
   tally_.end_group();
   engine.wait_for_statistics(context_.sites);
-  result.loss = tally_.loss_sum() / static_cast<double>(step.tokens());
+  result.loss = tally_.loss_sum() / static_cast<double>(std::max<Size>(1, rows_with_loss(probed)));
   if (!gradients) return result;
   for (std::size_t i = 0; i < parameters.all().size(); ++i) {
     const Parameter& parameter = parameters.all()[i];
-    if (parameters.lasts(parameter)) download(parameter, result.gradients[i]);
+    if (parameter.has_gradient() && parameters.lasts(parameter)) download(parameter, result.gradients[i]);
     const float unscale = 1 / (loss_scale_.value() * parameter.gradient_ratio);
     for (float& value : result.gradients[i]) value *= unscale;
   }

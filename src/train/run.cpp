@@ -64,7 +64,9 @@ struct RunBase {
         data(open_training_data(config.data, config.train.seed,
                                 config.train.context > 0 ? config.train.context : config.model.context)),
         engine(make_engine(
-            config, [this](const std::string& text) { log.note("notice", text); }, options.launch)) {}
+            config, [this](const std::string& text) { log.note("notice", text); }, options.launch)) {
+    for (const std::string& note : data.notes) log.note("notice", note);
+  }
 
   fs::path directory;
   RunLog log;

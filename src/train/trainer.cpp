@@ -128,9 +128,20 @@ void Trainer::skip_batches(Size count) {
   restart_loader();
 }
 
+// So that the mean over the step does not depend on how its rows are divided into micro-batches and among ranks.
+Size Trainer::rows_of_step() const {
+  Size rows = 0;
+  for (Size micro = 0; micro < config_.train.accumulation; ++micro) {
+    rows +=
+        batches_->training_rows_with_loss(static_cast<std::uint64_t>(batch_index() + micro), context_.batch_shape());
+  }
+  return std::max<Size>(1, rows);
+}
+
 // Enqueues them, and the sum of all ranks' gradients; the device may still be busy with all of it when they return.
 void Trainer::micro_steps(StepReport& report) {
   tally_.reset();
+  rows_with_loss_ = static_cast<double>(rows_of_step());
   engine_.upload_scales(sites_);
   memory_.note_scales(sites_);
   for (Size round = 0; round < micro_batches_.rounds(); ++round) {
@@ -174,6 +185,7 @@ void Trainer::run_group(Size round, StepReport& report) {
     step.casting.detail = sampled ? Detail::full : Detail::counts;
     step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + micro);
     step.max_logit = tally_.device_max_logit();
+    step.mean_rows = rows_with_loss_ / static_cast<double>(config_.train.accumulation);
     const bool leave = !ranks_.is_alone() && i + 1 == micro_batches_.per_group();
     plan_pass(round, leave, sampled);
     model_->loss(step, batch, loss_scale_.value(), tally_.device_loss_sum());
@@ -314,8 +326,7 @@ void Trainer::share_findings(StepReport& report, double communicated_before) {
 }
 
 void Trainer::finish_step(StepReport& report) {
-  const TrainConfig& train = config_.train;
-  report.loss = tally_.loss_sum() / static_cast<double>(train.accumulation * train.batch * train.context);
+  report.loss = tally_.loss_sum() / rows_with_loss_;
   if (report.sampled) report.gradient_snr = noise_.overall();
   report.skipped = optimizer_->summary().nonfinite > 0 || !std::isfinite(report.loss) || loss_scale_overflowed();
   if (report.skipped) {

@@ -187,6 +187,7 @@ class Trainer {
   void run_group(Size round, StepReport& report);
   Batch read_or_blank(const std::function<Batch()>& read, BatchStorage& blank);
   void rethrow_failed_read();
+  Size rows_of_step() const;
   bool advance_scales();
   void update_weights(double learning_rate, double decay);
   void take_back_update(std::uint32_t last_cast);
@@ -225,6 +226,7 @@ class Trainer {
   Tally tally_;
   double micro_steps_seconds_ = 0;    // of the latest step, on the device
   double communication_seconds_ = 0;  // so far
+  double rows_with_loss_ = 0;         // in all micro-batches of the step, of all ranks
   bool calibrated_ = false;           // or nothing is
   std::exception_ptr failed_read_;    // of this rank, until all ranks throw it
   GradientNoise noise_;               // of the last sampled step

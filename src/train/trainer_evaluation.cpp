@@ -111,6 +111,7 @@ NumericsSample Trainer::numerics() const {
       figures[Statistic::unmoved_percent] =
           static_cast<float>(100.0 * static_cast<double>(update.unmoved) / static_cast<double>(update.count));
     }
+    if (state.parameter->frozen) continue;
     if (noise_.knows(i)) figures[Statistic::gradient_snr] = static_cast<float>(noise_.of(i));
     if (const GradientAgreement* const shadow = probes_.shadow_of(i)) {
       figures[Statistic::shadow_cosine] = static_cast<float>(shadow->cosine);

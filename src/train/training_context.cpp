@@ -7,6 +7,7 @@ namespace quaver {
 Step TrainingContext::make_step(Pass pass) const {
   Step made{engine, memory.arena(), config.train.batch, config.train.context, pass};
   made.memory = config.train.memory;
+  made.documents = documents_of(config.data);
   made.casting.seed = config.train.seed;
   made.casting.observe = pass != Pass::evaluate;
   made.accumulators = accumulators_for(config.precision.accumulator, engine);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "data/dataset.h"
+#include "data/example_source.h"
 #include "data/idx_images.h"
 #include "data/random_tokens.h"
 #include "data/synthetic.h"
@@ -127,6 +128,51 @@ TrainingData open_prepared(const DataConfig& config, std::uint64_t seed, Size co
   return data;
 }
 
+// Rows and what was lost of them, said once for both parts of the data.
+std::unique_ptr<ExampleSource> examples_of(Examples examples, const char* what, const ExampleSourceOptions& options,
+                                           std::vector<std::string>& notes) {
+  const std::size_t count = examples.count();
+  auto source = std::make_unique<ExampleSource>(std::move(examples), options);
+  if (source->cut() > 0) {
+    notes.push_back(fmt::format("{} of {} {} examples are longer than train.context = {} and were cut", source->cut(),
+                                count, what, options.context));
+  }
+  if (source->left_out() > 0) {
+    notes.push_back(fmt::format("{} of {} {} examples are left out: nothing with a loss is within train.context = {}",
+                                source->left_out(), count, what, options.context));
+  }
+  return source;
+}
+
+TrainingData open_examples(const DataConfig& config, std::uint64_t seed, Size context) {
+  if (config.tokenizer.empty()) {
+    throw Error("examples need a tokenizer",
+                "set data.tokenizer to a tokenizer.json, or model.from to a model's folder");
+  }
+  TrainingData data;
+  data.tokenizer = load_tokenizer(config.tokenizer);
+  data.vocab = data.tokenizer->vocab_size();
+  const auto read = [&](const std::string& path) { return read_examples(path, *data.tokenizer, config.chat_template); };
+  Examples train = read(config.path);
+  std::optional<Examples> valid;
+  if (!config.valid_path.empty()) {
+    valid = read(config.valid_path);
+  } else if (config.valid_share > 0) {
+    auto parts = split_examples(train, config.valid_share);
+    train = std::move(parts.first);
+    valid = std::move(parts.second);
+  }
+  ExampleSourceOptions options{.context = context,
+                               .layout = config.pack ? RowLayout::packed : RowLayout::one_example,
+                               .seed = seed,
+                               .vocab_size = data.vocab};
+  data.train = examples_of(std::move(train), "training", options, data.notes);
+  options.order = WindowOrder::sequential;
+  if (valid) data.valid = examples_of(std::move(*valid), "validation", options, data.notes);
+  data.identity = identity_of(*data.train, data.valid.get(), data.tokenizer->hash(), data.vocab);
+  return data;
+}
+
 }  // namespace
 
 TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context) {
@@ -136,9 +182,12 @@ TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Si
     throw Error("no data to train on",
                 config.kind == DataKind::idx
                     ? "set data.path to a folder of IDX files, or data.kind = \"synthetic-images\""
+                : config.kind == DataKind::examples
+                    ? "set data.path to a file of JSON lines, one example per line"
                     : "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
   }
   if (config.kind == DataKind::idx) return open_idx(config, seed);
+  if (config.kind == DataKind::examples) return open_examples(config, seed, context);
   return std::filesystem::is_directory(config.path) ? open_prepared(config, seed, context)
                                                     : open_shard_file(config, seed, context);
 }

@@ -1,8 +1,10 @@
-// What a run trains on and is judged by, opened from the config: text or images.
+// What a run trains on and is judged by, opened from the config: text, examples or images.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "data/identity.h"
@@ -22,6 +24,7 @@ struct TrainingData {
   DataIdentity identity;                      // equal for the same data at another path
   std::optional<double> best_loss;            // of a perfect model, where it is known
   std::optional<double> best_accuracy;
+  std::vector<std::string> notes;  // what the user should know, such as examples that were cut
 
   DataShape shape() const;
 };

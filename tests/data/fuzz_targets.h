@@ -9,11 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "support/chat_tokenizer.h"
 #include "support/temporary_folder.h"
 
 #include "data/bpe.h"
 #include "data/dataset.h"
 #include "data/documents.h"
+#include "data/example_source.h"
 #include "data/shard.h"
 #include "quaver/error.h"
 
@@ -79,6 +81,23 @@ inline void fuzz_documents(std::string_view bytes) {
   std::istringstream separated(text);
   read_plain_text(separated, "fuzz.txt", reading, [&](const Document& document) {
     require(document.text.find(reading.separator) == std::string_view::npos);
+  });
+}
+
+// What is accepted has a loss, and rows that the model accepts.
+inline void fuzz_examples(std::string_view bytes) {
+  static const auto tokenizer = chat_tokenizer({"<|im_start|>", "<|im_end|>"});
+  allow_error([&] {
+    Examples examples;
+    examples.append(tokenize_example(bytes, *tokenizer, ChatTemplate::automatic));
+    const std::span<const std::int32_t> tokens = examples.at(0);
+    require(std::ranges::any_of(tokens.subspan(1), [](std::int32_t token) { return token >= 0; }));
+    const ExampleSource source(examples, {.context = 64, .vocab_size = tokenizer->vocab_size()});
+    std::vector<std::int32_t> inputs(64);
+    std::vector<std::int32_t> targets(64);
+    source.fill(0, 1, 64, inputs.data(), targets.data());
+    require(std::ranges::all_of(inputs, [](std::int32_t id) { return id >= 0 && id < tokenizer->vocab_size(); }));
+    require(std::ranges::all_of(targets, [](std::int32_t id) { return id >= -1 && id < tokenizer->vocab_size(); }));
   });
 }
 

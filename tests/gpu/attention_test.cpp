@@ -79,6 +79,57 @@ TEST_P(AttentionTest, ForwardAndBackward) {
   }
 }
 
+// Rows of documents of these lengths, in turn, until a row is full.
+std::vector<std::int32_t> starts_of(const HeadLayout& layout, const std::vector<Size>& lengths) {
+  std::vector<std::int32_t> starts;
+  std::size_t next = 0;
+  for (Size row = 0; row < layout.batch; ++row) {
+    Size left = layout.sequence;
+    while (left > 0) {
+      const Size length = std::min(left, lengths[next++ % lengths.size()]);
+      starts.insert(starts.end(), index(length), static_cast<std::int32_t>(layout.sequence - left));
+      left -= length;
+    }
+  }
+  return starts;
+}
+
+const std::vector<std::vector<Size>> document_lengths = {{1}, {100000}, {64}, {63, 1, 129}, {5, 300, 17, 90, 1}};
+
+TEST_P(AttentionTest, DocumentsForwardAndBackward) {
+  for (const HeadLayout& layout : {HeadLayout{2, 37, 4, 4, 64},
+                                   {2, 300, 6, 2, 64},
+                                   {1, 400, 4, 2, 128},
+                                   {2, 129, 3, 1, 24},
+                                   {2, 200, 4, 2, 36},
+                                   {1, 150, 2, 1, 256}}) {
+    if (is_left_out(layout)) continue;
+    for (const std::vector<Size>& lengths : document_lengths) {
+      const std::string what =
+          "attention " + text_of(layout) + ", documents from " + std::to_string(lengths.front()) + " tokens on";
+      const float scale = 1 / std::sqrt(static_cast<float>(layout.head_size));
+      const Size out = layout.heads * layout.head_size;
+      Cells<std::int32_t> starts(pair(), starts_of(layout, lengths));
+      Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
+      Twin result(pair(), layout.tokens(), out, 99);
+      Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 99, Kept::f32);
+      pair().run([&](On on) {
+        return Attention{layout, qkv.on(on), scale, result.on(on), log_sum.on(on), nullptr, starts.span(on)};
+      });
+      const double limit = gemm_bound(pair());
+      expect_near(what + ", result", result, limit, 0.05);
+      expect_near(what + ", log sum", log_sum, limit, 0.1);
+      Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
+      Twin gradient(pair(), layout.tokens(), layout.width(), 99);
+      pair().run([&](On on) {
+        return AttentionBackward{layout,    qkv.on(on), result.on(on),   log_sum.on(on),
+                                 dy.on(on), scale,      gradient.on(on), starts.span(on)};
+      });
+      expect_near_parts(what + ", backward", layout, gradient, limit);
+    }
+  }
+}
+
 TEST_P(AttentionTest, MaxLogitIsRaisedNeverLowered) {
   const HeadLayout layout{1, 33, 2, 1, 64};
   Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
@@ -113,6 +164,18 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
     const Size out = layout.heads * layout.head_size;
     Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
+    Cells<std::int32_t> starts(pair(), starts_of(layout, {63, 1, 129}));
+    const auto run_packed = [&](int run) {
+      Twin result(pair(), layout.tokens(), out, 0);
+      Twin log_sum(pair(), layout.batch * layout.heads, layout.sequence, 0, Kept::f32);
+      Twin gradient(pair(), layout.tokens(), layout.width(), static_cast<float>(run));
+      const auto documents = starts.span(On::gpu);
+      pair().gpu->run(Attention{layout, qkv.gpu(), 0.1F, result.gpu(), log_sum.gpu(), nullptr, documents});
+      pair().gpu->run(
+          AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), 0.1F, gradient.gpu(), documents});
+      return gradient.gpu_bytes();
+    };
+    expect_same_bytes("attention of documents " + text_of(layout), run_packed(1), run_packed(2));
     std::vector<std::byte> first;
     for (int run = 0; run < (is_brief() ? 2 : 10); ++run) {
       Twin result(pair(), layout.tokens(), out, 0);

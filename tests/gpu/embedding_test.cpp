@@ -74,6 +74,60 @@ TEST_P(EmbeddingTest, Backward) {
   }
 }
 
+// Positions count from the start of each document.
+TEST_P(EmbeddingTest, Documents) {
+  for (const EmbedCase& size : embed_cases) {
+    const std::string what = "embed documents " + text_of(size);
+    Cells<std::int32_t> tokens(pair(), tokens_of(size));
+    std::vector<std::int32_t> each(index(size.batch * size.sequence));
+    for (Size t = 0; t < size.batch * size.sequence; ++t) {
+      each[index(t)] = static_cast<std::int32_t>(t % size.sequence / 5 * 5);
+    }
+    Cells<std::int32_t> starts(pair(), each);
+    Twin table(pair(), normal_matrix(size.vocab, size.width, 1), Kept::f32);
+    Twin positions(pair(), normal_matrix(size.sequence, size.width, 2), Kept::f32);
+    Twin out(pair(), size.batch * size.sequence, size.width, 99);
+    pair().run([&](On on) {
+      return Embed{.tokens = tokens.span(on),
+                   .document_starts = starts.span(on),
+                   .sequence = size.sequence,
+                   .table = table.on(on),
+                   .positions = positions.on(on),
+                   .out = out.on(on)};
+    });
+    expect_near(what, out, high_precision_bound(pair()));
+    Twin table_gradient(pair(), size.vocab, size.width, 0.5F, Kept::f32);
+    Twin positions_gradient(pair(), size.sequence, size.width, 0.25F, Kept::f32);
+    Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 3));
+    pair().run([&](On on) {
+      return EmbedBackward{.tokens = tokens.span(on),
+                           .document_starts = starts.span(on),
+                           .sequence = size.sequence,
+                           .gradient = gradient.on(on),
+                           .factor = 1.3F,
+                           .table_gradient = table_gradient.on(on),
+                           .positions_gradient = positions_gradient.on(on)};
+    });
+    expect_near(what + ", table", table_gradient, bound::f32);
+    expect_near(what + ", positions", positions_gradient, bound::f32);
+  }
+}
+
+TEST_P(EmbeddingTest, PositionsAloneWhereTheTableIsFrozen) {
+  const EmbedCase size{2, 7, 5, 3};
+  Cells<std::int32_t> tokens(pair(), tokens_of(size));
+  Twin gradient(pair(), normal_matrix(size.batch * size.sequence, size.width, 1));
+  Twin positions(pair(), size.sequence, size.width, 0.25F, Kept::f32);
+  pair().run([&](On on) {
+    return EmbedBackward{.tokens = tokens.span(on),
+                         .sequence = size.sequence,
+                         .gradient = gradient.on(on),
+                         .table_gradient = {},
+                         .positions_gradient = positions.on(on)};
+  });
+  expect_near("embed_backward of a frozen table", positions, bound::f32);
+}
+
 QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
 class HeadsTest : public HighPrecisionTest {

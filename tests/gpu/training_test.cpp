@@ -262,6 +262,40 @@ TEST_F(OtherModelsTest, UnitScaledModelsFollowTheCpu) {
   }
 }
 
+// Rows of several documents, targets without loss, and weights without gradients: the embedding's, the head's, a
+// layer's. Two runs give the same bytes.
+TEST_F(OtherModelsTest, FineTuningFollowsTheCpu) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += R"({"prompt": ")" + std::string(index(1 + i % 5), 'a') + R"(", "completion": ")" +
+             std::string(index(1 + i * i % 23), static_cast<char>('b' + i % 7)) + "\"}\n";
+  }
+  const auto file = folder.write("examples.jsonl", lines);
+  for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16"})) {
+    for (const bool frozen : {false, true}) {
+      Config config = llama_config(recipe);
+      config.data.kind = DataKind::examples;
+      config.data.path = file.string();
+      config.data.tokenizer = "bytes";
+      config.data.valid_share = 0.2;
+      if (frozen) config.optim.learning_rate_of = {{"embed.weight", 0}, {"head.weight", 0}, {"blocks.0.attn.qkv.*", 0}};
+      const auto session = gpu_session(config);
+      const End before = end_of(*session->trainer);
+      const std::string what = "fine-tuning " + recipe + (frozen ? ", partly frozen" : "");
+      expect_same_curve(what, cpu_run(config), run_of(*session), bound_of(recipe));
+      const auto again = gpu_session(config);
+      run_of(*again);
+      const End end = end_of(*session->trainer);
+      expect_same_end(what, end, end_of(*again->trainer));
+      for (std::size_t i = 0; i < end.weights.size(); ++i) {
+        const Parameter& parameter = session->trainer->model().parameters().find(end.weights[i].name);
+        EXPECT_EQ(end.weights[i].bytes == before.weights[i].bytes, parameter.frozen) << what << ", " << parameter.name;
+      }
+    }
+  }
+}
+
 TEST_F(OtherModelsTest, LowPrecisionOptimizerStateFollowsTheCpu) {
   for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::fp8}) {
     Config config = config_of("fp8-delayed");

@@ -1,6 +1,6 @@
 // Causal attention by blocks of query rows: the logits of a block against all keys it may see, never the whole sequence
-// × sequence matrix. Each (sequence, group of heads that share a key head) is one task, so that no two threads write
-// the same gradient.
+// × sequence matrix, nor keys before the documents of a block. Each (sequence, group of heads that share a key head) is
+// one task, so that no two threads write the same gradient.
 #include <algorithm>
 #include <cblas.h>
 #include <cmath>
@@ -76,24 +76,57 @@ QUAVER_SIMD void softmax_row_backward(const float* p, float* dp, Size visible, S
 
 // Offsets of the parts of one query head.
 struct Head {
-  Size row0;   // first token of the sequence
-  Size query;  // column of its queries in qkv
+  const std::int32_t* starts;  // of the sequence's documents, token by token; null: it is one document
+  Size row0;                   // first token of the sequence
+  Size query;                  // column of its queries in qkv
   Size key;
   Size value;
   Size index;  // batch · heads + head
   Size out;    // column in the result
 };
 
-Head locate(const HeadLayout& layout, Size sequence, Size head) {
+Head locate(const HeadLayout& layout, DocumentStarts starts, Size sequence, Size head) {
   const Size group = layout.heads / layout.kv_heads;
   const Size kv = head / group;
-  return {sequence * layout.sequence,
+  return {starts.empty() ? nullptr : starts.data() + sequence * layout.sequence,
+          sequence * layout.sequence,
           head * layout.head_size,
           (layout.heads + kv) * layout.head_size,
           (layout.heads + layout.kv_heads + kv) * layout.head_size,
           sequence * layout.heads + head,
           head * layout.head_size};
 }
+
+// A block of query rows, and the keys that one of them sees.
+struct Block {
+  Block(const Head& head, Size first_row, Size sequence)
+      : starts(head.starts),
+        first(first_row),
+        rows(std::min(query_rows, sequence - first_row)),
+        first_key(starts != nullptr ? starts[first_row] : 0),
+        keys(first_row + rows - first_key) {}
+
+  // The keys that row r sees, counted from first_key.
+  Size begin(Size r) const { return starts != nullptr ? starts[first + r] - first_key : 0; }
+  Size end(Size r) const { return first + r + 1 - first_key; }
+
+  // Calls work(row's keys that are seen, their number, the row's rest) for each row of a matrix [rows × keys]; what is
+  // before them becomes 0.
+  template <class Work>
+  void for_rows(float* matrix, const Work& work) const {
+    for (Size r = 0; r < rows; ++r) {
+      float* row = matrix + r * keys;
+      std::fill_n(row, begin(r), 0.0F);
+      work(r, row + begin(r), end(r) - begin(r), keys - begin(r));
+    }
+  }
+
+  const std::int32_t* starts;
+  Size first;
+  Size rows;
+  Size first_key;
+  Size keys;
+};
 
 void forward_head(const Attention& op, const Head& head, float* logits) {
   const Size t = op.layout.sequence;
@@ -103,14 +136,26 @@ void forward_head(const Attention& op, const Head& head, float* logits) {
   float* result = op.result.f32() + head.row0 * op.result.cols + head.out;
   float* log_sum = op.log_sum.f32() + head.index * t;
   for (Size first = 0; first < t; first += query_rows) {
-    const Size rows = std::min(query_rows, t - first);
-    const Size keys = first + rows;
+    const Block block(head, first, t);
+    const Size rows = block.rows;
+    const Size keys = block.keys;
+    const float* keys_base = base + block.first_key * stride;
     const Input query{base + first * stride + head.query, rows, e, stride};
-    const Input key{base + head.key, keys, e, stride};
-    const Input value{base + head.value, keys, e, stride};
+    const Input key{keys_base + head.key, keys, e, stride};
+    const Input value{keys_base + head.value, keys, e, stride};
     multiply({query}, {key, As::transposed}, op.scale, 0, {logits, rows, keys, keys});
-    for (Size r = 0; r < rows; ++r) log_sum[first + r] = softmax_row(logits + r * keys, first + r + 1, keys);
+    block.for_rows(logits, [&](Size r, float* row, Size visible, Size width) {
+      log_sum[first + r] = softmax_row(row, visible, width);
+    });
     multiply({{logits, rows, keys, keys}}, {value}, 1, 0, {result + first * op.result.cols, rows, e, op.result.cols});
+  }
+}
+
+void clear_keys(const AttentionBackward& op, const Head& head) {
+  for (Size t = 0; t < op.layout.sequence; ++t) {
+    float* row = op.qkv_gradient.f32() + (head.row0 + t) * op.qkv.cols;
+    std::fill_n(row + head.key, op.layout.head_size, 0.0F);
+    std::fill_n(row + head.value, op.layout.head_size, 0.0F);
   }
 }
 
@@ -122,24 +167,33 @@ void backward_head(const AttentionBackward& op, const Head& head, float beta_kv,
   float* gradient = op.qkv_gradient.f32() + head.row0 * stride;
   const float* d_result = op.result_gradient.f32() + head.row0 * op.result.cols + head.out;
   const float* log_sum = op.log_sum.f32() + head.index * t;
-  // From the last block of rows to the first: the last one sees every key, so it sets what the others add to.
+  // From the last block of rows to the first: the last one sees every key, so it sets what the others add to. Where
+  // there are documents it does not, and they are cleared first.
+  if (head.starts != nullptr && beta_kv == 0) clear_keys(op, head);
   for (Size first = (t - 1) / query_rows * query_rows; first >= 0; first -= query_rows) {
-    const Size rows = std::min(query_rows, t - first);
-    const Size keys = first + rows;
-    const float beta = keys == t ? beta_kv : 1.0F;
+    const Block block(head, first, t);
+    const Size rows = block.rows;
+    const Size keys = block.keys;
+    const float beta = first + rows == t && head.starts == nullptr ? beta_kv : 1.0F;
+    const float* keys_base = base + block.first_key * stride;
+    float* keys_gradient = gradient + block.first_key * stride;
     const Input query{base + first * stride + head.query, rows, e, stride};
-    const Input key{base + head.key, keys, e, stride};
-    const Input value{base + head.value, keys, e, stride};
+    const Input key{keys_base + head.key, keys, e, stride};
+    const Input value{keys_base + head.value, keys, e, stride};
     const Input dy{d_result + first * op.result.cols, rows, e, op.result.cols};
     const Input probabilities{p, rows, keys, keys};
     const Input dlogits{ds, rows, keys, keys};
     multiply({query}, {key, As::transposed}, op.scale, 0, {p, rows, keys, keys});
-    for (Size r = 0; r < rows; ++r) probabilities_row(p + r * keys, first + r + 1, keys, log_sum[first + r]);
-    multiply({probabilities, As::transposed}, {dy}, 1, beta, {gradient + head.value, keys, e, stride});
+    block.for_rows(p, [&](Size r, float* row, Size visible, Size width) {
+      probabilities_row(row, visible, width, log_sum[first + r]);
+    });
+    multiply({probabilities, As::transposed}, {dy}, 1, beta, {keys_gradient + head.value, keys, e, stride});
     multiply({dy}, {value, As::transposed}, 1, 0, {ds, rows, keys, keys});
-    for (Size r = 0; r < rows; ++r) softmax_row_backward(p + r * keys, ds + r * keys, first + r + 1, keys);
+    block.for_rows(ds, [&](Size r, float* row, Size visible, Size width) {
+      softmax_row_backward(p + r * keys + block.begin(r), row, visible, width);
+    });
     multiply({dlogits}, {key}, op.scale, 0, {gradient + first * stride + head.query, rows, e, stride});
-    multiply({dlogits, As::transposed}, {query}, op.scale, beta, {gradient + head.key, keys, e, stride});
+    multiply({dlogits, As::transposed}, {query}, op.scale, beta, {keys_gradient + head.key, keys, e, stride});
   }
 }
 
@@ -152,7 +206,7 @@ void CpuOperations::run(const Attention& op) {
 #pragma omp parallel for collapse(2) schedule(static)
   for (Size sequence = 0; sequence < layout.batch; ++sequence) {
     for (Size head = 0; head < layout.heads; ++head) {
-      forward_head(op, locate(layout, sequence, head), memory + block * omp_get_thread_num());
+      forward_head(op, locate(layout, op.document_starts, sequence, head), memory + block * omp_get_thread_num());
     }
   }
   if (op.max_logit == nullptr) return;
@@ -170,7 +224,8 @@ void CpuOperations::run(const AttentionBackward& op) {
     for (Size kv = 0; kv < layout.kv_heads; ++kv) {
       float* p = memory + 2 * block * omp_get_thread_num();
       for (Size member = 0; member < group; ++member) {
-        backward_head(op, locate(layout, sequence, kv * group + member), member == 0 ? 0.0F : 1.0F, p, p + block);
+        const Head head = locate(layout, op.document_starts, sequence, kv * group + member);
+        backward_head(op, head, member == 0 ? 0.0F : 1.0F, p, p + block);
       }
     }
   }

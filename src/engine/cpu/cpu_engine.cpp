@@ -86,7 +86,8 @@ void CpuOperations::run(const Embed& op) {
       if (op.positions.empty()) {
         for (Size c = 0; c < d; ++c) out[c] = op.factor * row[c];
       } else {
-        const float* position = rows_as_floats(op.positions, t % op.sequence, 1, buffer.data() + d);
+        const float* position =
+            rows_as_floats(op.positions, document_position(op.document_starts, t, op.sequence), 1, buffer.data() + d);
         for (Size c = 0; c < d; ++c) out[c] = op.factor * (row[c] + position[c]);
       }
     }
@@ -103,10 +104,12 @@ void CpuOperations::run(const EmbedBackward& op) {
     const Size last = std::min(d, first + share);
     for (Size t = 0; t < op.gradient.rows; ++t) {
       const float* gradient = op.gradient.f32() + t * d;
-      float* row = op.table_gradient.f32() + op.tokens[static_cast<std::size_t>(t)] * d;
-      for (Size c = first; c < last; ++c) row[c] += op.factor * gradient[c];
+      if (!op.table_gradient.empty()) {
+        float* row = op.table_gradient.f32() + op.tokens[static_cast<std::size_t>(t)] * d;
+        for (Size c = first; c < last; ++c) row[c] += op.factor * gradient[c];
+      }
       if (op.positions_gradient.empty()) continue;
-      float* position = op.positions_gradient.f32() + t % op.sequence * d;
+      float* position = op.positions_gradient.f32() + document_position(op.document_starts, t, op.sequence) * d;
       for (Size c = first; c < last; ++c) position[c] += op.factor * gradient[c];
     }
   }

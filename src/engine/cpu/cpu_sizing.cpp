@@ -86,6 +86,7 @@ void CpuSizing::workspace(const CrossEntropy& op) {
                  .b = op.w.columns(),
                  .out = op.x_gradient.row_range(0, chunk),
                  .accumulator = op.accumulators.head_dgrad});
+  if (op.weight_gradient.empty()) return;
   workspace(Gemm{.a = gradient.columns(),
                  .b = op.x.has_own_columns() ? op.x.columns() : Operand{x_rows, true},
                  .out = op.weight_gradient,

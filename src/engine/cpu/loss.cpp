@@ -92,6 +92,7 @@ void chunk_backward(CpuOperations& engine, Workspace& workspace, const CrossEntr
                   .out = op.x_gradient.row_range(first, rows),
                   .alpha = op.input_factor,
                   .accumulator = op.accumulators.head_dgrad});
+  if (op.weight_gradient.empty()) return;
   engine.run(Gemm{.pass = GemmPass::wgrad,
                   .a = gradient.columns(),
                   .b = chunk.x_columns,

@@ -236,6 +236,7 @@ void CudaEngine::chunk_backward(const CrossEntropy& op, Size first, View logits,
            .out = op.x_gradient.row_range(first, logits.rows),
            .alpha = op.input_factor,
            .accumulator = op.accumulators.head_dgrad});
+  if (op.weight_gradient.empty()) return;
   run(Gemm{.pass = GemmPass::wgrad,
            .a = gradient.columns(),
            .b = x_columns,

@@ -122,6 +122,41 @@ TEST_P(AttentionCases, BackwardIsTheDerivative) {
 INSTANTIATE_TEST_SUITE_P(Layouts, AttentionCases, testing::ValuesIn(attention_cases),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
+// Each document by itself, in matrices of its own.
+TEST(Attention, DocumentsOfARowDoNotSeeEachOther) {
+  const HeadLayout layout{2, 140, 4, 2, 5};
+  const Size width = layout.width();
+  const Size out = layout.heads * layout.head_size;
+  std::vector<std::int32_t> starts(index(layout.tokens()), 0);
+  for (Size t = 0; t < 140; ++t) starts[index(140 + t)] = static_cast<std::int32_t>(t < 63 ? 0 : t < 64 ? 63 : 64);
+  Matrix qkv = random_matrix(layout.tokens(), width, 1);
+  Matrix dy = random_matrix(layout.tokens(), out, 2);
+  const auto engine = make_cpu_engine(2);
+  struct Part {
+    Size first;
+    HeadLayout layout;
+  };
+  const auto run = [&](const Part& part, DocumentStarts documents) {
+    const Size rows = part.layout.tokens();
+    Matrix result(rows, out, 99);
+    Matrix log_sum(part.layout.batch * layout.heads, part.layout.sequence, 99);
+    Matrix gradient(rows, width, 99);
+    const View x = qkv.view().row_range(part.first, rows);
+    engine->run(Attention{part.layout, x, 0.7F, result.view(), log_sum.view(), nullptr, documents});
+    engine->run(AttentionBackward{part.layout, x, result.view(), log_sum.view(), dy.view().row_range(part.first, rows),
+                                  0.7F, gradient.view(), documents});
+    return std::pair(result, gradient);
+  };
+  const auto [result, gradient] = run({0, layout}, starts);
+  for (const auto& [first, length] : std::vector<std::pair<Size, Size>>{{0, 140}, {140, 63}, {203, 1}, {204, 76}}) {
+    const auto [part, part_gradient] = run({first, {1, length, 4, 2, 5}}, {});
+    for (Size r = 0; r < length; ++r) {
+      for (Size c = 0; c < out; ++c) ASSERT_NEAR(result(first + r, c), part(r, c), 1e-5) << first + r;
+      for (Size c = 0; c < width; ++c) ASSERT_NEAR(gradient(first + r, c), part_gradient(r, c), 2e-5) << first + r;
+    }
+  }
+}
+
 TEST(Attention, LaterTokensChangeNothingBefore) {
   const HeadLayout layout{1, 70, 2, 1, 4};
   Matrix qkv = random_matrix(70, layout.width(), 1);

@@ -39,6 +39,15 @@ bool AttentionLibrary::hopper_takes(const HeadLayout& layout, Format format) con
   return format == Format::bf16 && layout.tokens() > 0 && hopper_attention_supports(gpu_.architecture(), layout);
 }
 
+template <class Operation>
+bool AttentionLibrary::runs_packed(const Operation& op) {
+  if (op.document_starts.empty()) return false;
+  if (cudnn_ && op.qkv.format == Format::bf16) {
+    gpu_.notice("attention runs on kernels slower than cuDNN's: rows hold several documents (data.pack)");
+  }
+  return true;
+}
+
 bool AttentionLibrary::cudnn_takes(Pass pass, const HeadLayout& layout, Format format) {
   return cudnn_ && format == Format::bf16 && cudnn_->obstacle(pass, layout).empty();
 }
@@ -49,7 +58,9 @@ void AttentionLibrary::tell_what_is_slower(Pass pass, const HeadLayout& layout, 
 }
 
 void AttentionLibrary::forward(const Attention& op) {
-  if (cudnn_takes(Pass::forward, op.layout, op.qkv.format)) {
+  if (runs_packed(op)) {
+    own_attention(gpu_, op);
+  } else if (cudnn_takes(Pass::forward, op.layout, op.qkv.format)) {
     cudnn_->forward(op);
   } else {
     tell_what_is_slower(Pass::forward, op.layout, op.qkv.format);
@@ -59,6 +70,7 @@ void AttentionLibrary::forward(const Attention& op) {
 }
 
 void AttentionLibrary::backward(const AttentionBackward& op) {
+  if (runs_packed(op)) return own_attention_backward(gpu_, op);
   const bool hopper = hopper_takes(op.layout, op.qkv.format);
   const bool faster = hopper && wish_ == Wish::fastest && hopper_attention_is_faster(op.layout);
   if (!faster && cudnn_takes(Pass::backward, op.layout, op.qkv.format)) {

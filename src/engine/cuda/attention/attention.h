@@ -1,6 +1,7 @@
 // Attention on the GPU. In BF16 by cuDNN where it is installed and has a plan for the shape, but for the backward pass
-// of many heads of 64 on Hopper, where a kernel of ours is faster; all else by our own kernels. QUAVER_ATTENTION=own
-// does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same bits for the same input.
+// of many heads of 64 on Hopper, where a kernel of ours is faster; all else, and packed rows, by our own kernels.
+// QUAVER_ATTENTION=own does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same bits for
+// the same input.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ class AttentionLibrary {
 
   bool hopper_takes(const HeadLayout& layout, Format format) const;
   bool cudnn_takes(Pass pass, const HeadLayout& layout, Format format);
+  template <class Operation>
+  bool runs_packed(const Operation& op);  // by our own kernels, which alone know documents
   void tell_what_is_slower(Pass pass, const HeadLayout& layout, Format format);
 
   Gpu& gpu_;

@@ -180,21 +180,26 @@ struct Softmax {
     }
   }
 
-  // Returns in `keep` what earlier weights must be multiplied by.
-  __device__ void add(float (&logits)[R][R], float scale, int first_row, int first_column, float (&keep)[R]) {
+  // Returns in `keep` what earlier weights must be multiplied by. first_keys of the rows: see first_key().
+  template <Packing P>
+  __device__ void add(float (&logits)[R][R], float scale, int first_row, int first_column, const int (&first_keys)[R],
+                      float (&keep)[R]) {
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const int row = first_row + lane_row() + side * i;
+      const float before = top[i];
       float largest = -INFINITY;
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const int column = first_column + lane_column() + side * j;
-        logits[i][j] = column <= row ? logits[i][j] * scale : -INFINITY;
+        const bool seen = column <= row && (P == Packing::none || column >= first_keys[i]);
+        logits[i][j] = seen ? logits[i][j] * scale : -INFINITY;
         largest = fmaxf(largest, logits[i][j]);
       }
-      const float next = fmaxf(top[i], row_max(largest));  // finite: the first tile holds column 0, which all rows see
-      keep[i] = expf(top[i] - next);
+      float next = fmaxf(top[i], row_max(largest));  // finite: the first tile holds column 0, which all rows see
       top[i] = next;
+      if (P == Packing::documents && next == -INFINITY) next = 0;  // unless their document begins later
+      keep[i] = expf(before - next);
       sum[i] *= keep[i];
 #pragma unroll
       for (int j = 0; j < R; ++j) {
@@ -205,7 +210,7 @@ struct Softmax {
   }
 };
 
-template <class T, int E, int R>
+template <class T, int E, int R, Packing P>
 __global__ void __launch_bounds__(threads) forward_kernel(AttentionArguments<T> a) {
   using Tile = Tiles<E, R>;
   extern __shared__ float4 memory[];
@@ -220,14 +225,18 @@ __global__ void __launch_bounds__(threads) forward_kernel(AttentionArguments<T> 
   load_tile<T, E, R>(queries, a.qkv + place.query, place.qkv_stride, first, a);
   Softmax<R> softmax;
   float sums[R][E / side] = {};
-  for (int column = 0; column <= first; column += Tile::rows) {
+  int first_keys[R];
+#pragma unroll
+  for (int i = 0; i < R; ++i) first_keys[i] = first_key<P>(a, share.sequence_index, first + lane_row() + side * i);
+  const int begin = first_key<P>(a, share.sequence_index, first) / Tile::rows * Tile::rows;
+  for (int column = begin; column <= first; column += Tile::rows) {
     __syncthreads();
     load_tile<T, E, R>(others, a.qkv + place.key, place.qkv_stride, column, a);
     __syncthreads();
     float logits[R][R];
     float keep[R];
     multiply_rows<E, R>(queries, others, logits);
-    softmax.add(logits, a.scale, first, column, keep);
+    softmax.template add<P>(logits, a.scale, first, column, first_keys, keep);
     put_weights<E, R>(weights, logits);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -254,7 +263,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(AttentionArguments<T> 
 // Rows are keys or queries, columns the other. Resident: keys and values, or queries and result gradients; streamed:
 // the other two. With P the probabilities and dP = result_gradient · valuesᵀ, the gradient of the logits is P · (dP −
 // row_dots); keys sum over all heads of their group.
-template <class T, int E, int R, Side S>
+template <class T, int E, int R, Side S, Packing P>
 __global__ void __launch_bounds__(threads) backward_kernel(AttentionArguments<T> a) {
   using Tile = Tiles<E, R>;
   constexpr bool keys = S == Side::keys;
@@ -276,12 +285,20 @@ __global__ void __launch_bounds__(threads) backward_kernel(AttentionArguments<T>
   } else {
     load_tile<T, E, R>(own_other, a.result_gradient + own.result, own.result_stride, first, a);
   }
+  // Where the columns begin or end that a row belongs to: queries end behind a key, keys begin before a query.
+  int bounds[R];
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    const int row = first + lane_row() + side * i;
+    bounds[i] = keys ? end_of_queries<P>(a, share.sequence_index, row) : first_key<P>(a, share.sequence_index, row);
+  }
+  const int begin = keys ? first : first_key<P>(a, share.sequence_index, first) / Tile::rows * Tile::rows;
+  const int last = keys ? end_of_queries<P>(a, share.sequence_index, first + Tile::rows - 1) - 1 : first;
   float value_sums[R][E / side] = {};
   float sums[R][E / side] = {};
   for (int member = 0; member < group; ++member) {
     const HeadPlace place = locate_head(a, share.sequence_index, share.head * group + member);
-    const int last = keys ? a.sequence - 1 : first;
-    for (int column = keys ? first : 0; column <= last; column += Tile::rows) {
+    for (int column = begin; column <= last; column += Tile::rows) {
       __syncthreads();
       load_tile<T, E, R>(passing_logits, a.qkv + (keys ? place.query : place.key), place.qkv_stride, column, a);
       if constexpr (keys) {
@@ -309,7 +326,8 @@ __global__ void __launch_bounds__(threads) backward_kernel(AttentionArguments<T>
           const int other = column + lane_column() + side * j;
           const int query = keys ? other : row;
           const int key = keys ? row : other;
-          const bool seen = key <= query && query < a.sequence;
+          bool seen = key <= query && query < a.sequence;
+          if constexpr (P == Packing::documents) seen = seen && (keys ? query < bounds[i] : key >= bounds[i]);
           p[i][j] = seen ? expf(p[i][j] * a.scale - log_sums[keys ? j : i]) : 0.0F;
         }
       }
@@ -357,35 +375,48 @@ void launch(Gpu& gpu, Kernel kernel, const AttentionArguments<T>& a, int heads, 
 }
 
 // Tiles as large as 99 KB of shared memory allow, which every GPU has.
-template <class T, int E>
+template <class T, int E, Packing P>
 void forward_of_size(Gpu& gpu, const AttentionArguments<T>& a) {
   constexpr int rows = E <= 128 ? 4 : 2;
-  launch<T, E, rows>(gpu, forward_kernel<T, E, rows>, a, a.heads, 2, "attention");
+  launch<T, E, rows>(gpu, forward_kernel<T, E, rows, P>, a, a.heads, 2, "attention");
 }
 
-template <class T, int E>
+template <class T, int E, Packing P>
 void backward_of_size(Gpu& gpu, const AttentionArguments<T>& a) {
   constexpr int rows = E <= 64 ? 4 : E <= 128 ? 2 : 1;
-  launch<T, E, rows>(gpu, backward_kernel<T, E, rows, Side::keys>, a, a.kv_heads, 4, "attention, gradient of keys");
-  launch<T, E, rows>(gpu, backward_kernel<T, E, rows, Side::queries>, a, a.heads, 4, "attention, gradient of queries");
+  launch<T, E, rows>(gpu, backward_kernel<T, E, rows, Side::keys, P>, a, a.kv_heads, 4, "attention, gradient of keys");
+  launch<T, E, rows>(gpu, backward_kernel<T, E, rows, Side::queries, P>, a, a.heads, 4,
+                     "attention, gradient of queries");
+}
+
+template <class T, Packing P>
+void forward_packed(Gpu& gpu, const AttentionArguments<T>& a) {
+  if (a.head_size <= 32) return forward_of_size<T, 32, P>(gpu, a);
+  if (a.head_size <= 64) return forward_of_size<T, 64, P>(gpu, a);
+  if (a.head_size <= 128) return forward_of_size<T, 128, P>(gpu, a);
+  forward_of_size<T, 256, P>(gpu, a);
+}
+
+template <class T, Packing P>
+void backward_packed(Gpu& gpu, const AttentionArguments<T>& a) {
+  if (a.head_size <= 32) return backward_of_size<T, 32, P>(gpu, a);
+  if (a.head_size <= 64) return backward_of_size<T, 64, P>(gpu, a);
+  if (a.head_size <= 128) return backward_of_size<T, 128, P>(gpu, a);
+  backward_of_size<T, 256, P>(gpu, a);
 }
 
 }  // namespace
 
 template <class T>
 void plain_forward(Gpu& gpu, const AttentionArguments<T>& a) {
-  if (a.head_size <= 32) return forward_of_size<T, 32>(gpu, a);
-  if (a.head_size <= 64) return forward_of_size<T, 64>(gpu, a);
-  if (a.head_size <= 128) return forward_of_size<T, 128>(gpu, a);
-  forward_of_size<T, 256>(gpu, a);
+  a.document_starts == nullptr ? forward_packed<T, Packing::none>(gpu, a)
+                               : forward_packed<T, Packing::documents>(gpu, a);
 }
 
 template <class T>
 void plain_backward(Gpu& gpu, const AttentionArguments<T>& a) {
-  if (a.head_size <= 32) return backward_of_size<T, 32>(gpu, a);
-  if (a.head_size <= 64) return backward_of_size<T, 64>(gpu, a);
-  if (a.head_size <= 128) return backward_of_size<T, 128>(gpu, a);
-  backward_of_size<T, 256>(gpu, a);
+  a.document_starts == nullptr ? backward_packed<T, Packing::none>(gpu, a)
+                               : backward_packed<T, Packing::documents>(gpu, a);
 }
 
 template void plain_forward(Gpu& gpu, const AttentionArguments<float>& arguments);

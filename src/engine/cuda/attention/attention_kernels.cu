@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(threads) largest_kernel(const float* x, Size c
 }
 
 template <class T>
-AttentionArguments<T> arguments_of(const HeadLayout& layout, float scale, View qkv, View log_sum) {
+AttentionArguments<T> arguments_of(const HeadLayout& layout, float scale, View qkv, View log_sum,
+                                   DocumentStarts document_starts) {
   if (layout.head_size > 256) {
     throw Error("attention: heads of " + std::to_string(layout.head_size) + " elements are more than the GPU's 256",
                 "choose more heads");
@@ -65,6 +66,7 @@ AttentionArguments<T> arguments_of(const HeadLayout& layout, float scale, View q
   AttentionArguments<T> a;
   a.qkv = static_cast<const T*>(qkv.data);
   a.log_sum = static_cast<float*>(log_sum.data);
+  a.document_starts = document_starts.empty() ? nullptr : document_starts.data();
   a.batch = static_cast<int>(layout.batch);
   a.sequence = static_cast<int>(layout.sequence);
   a.heads = static_cast<int>(layout.heads);
@@ -76,7 +78,7 @@ AttentionArguments<T> arguments_of(const HeadLayout& layout, float scale, View q
 
 template <class T>
 void run_forward(Gpu& gpu, const Attention& op) {
-  auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum);
+  auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum, op.document_starts);
   a.result = static_cast<T*>(op.result.data);
   if constexpr (std::is_same_v<T, bf16>) {
     if (tensor_cores_support(a.head_size)) return tensor_core_forward(gpu, a);
@@ -86,7 +88,7 @@ void run_forward(Gpu& gpu, const Attention& op) {
 
 template <class T>
 void run_backward(Gpu& gpu, const AttentionBackward& op) {
-  auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum);
+  auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum, op.document_starts);
   a.result_gradient = static_cast<const T*>(op.result_gradient.data);
   a.qkv_gradient = static_cast<T*>(op.qkv_gradient.data);
   const Size rows = op.layout.tokens() * op.layout.heads;

@@ -25,6 +25,7 @@ struct AttentionArguments {
   const T* result_gradient = nullptr;  // and these backward only
   const float* row_dots = nullptr;     // Σ result · result_gradient of each row, laid out as log_sum
   T* qkv_gradient = nullptr;
+  const std::int32_t* document_starts = nullptr;  // null: a row is one document
   int batch = 0;
   int sequence = 0;
   int heads = 0;
@@ -68,6 +69,30 @@ __host__ __device__ HeadPlace locate_head(const AttentionArguments<T>& a, int se
           a.heads * e,
           first * a.heads * e + head * e,
           (Size{sequence_index} * a.heads + head) * a.sequence};
+}
+
+// Whether rows hold several documents, which do not see each other. Kernels for one document have no trace of it.
+enum class Packing : std::uint8_t { none, documents };
+
+// The first key that a query sees; the last query's for those past the sequence.
+template <Packing P, class T>
+__device__ int first_key(const AttentionArguments<T>& a, int sequence_index, int query) {
+  if constexpr (P == Packing::none) return 0;
+  return a.document_starts[Size{sequence_index} * a.sequence + min(query, a.sequence - 1)];
+}
+
+// One past the last query that sees a key. Starts ascend, so it is found by bisection.
+template <Packing P, class T>
+__device__ int end_of_queries(const AttentionArguments<T>& a, int sequence_index, int key) {
+  if constexpr (P == Packing::none) return a.sequence;
+  const std::int32_t* starts = a.document_starts + Size{sequence_index} * a.sequence;
+  int inside = min(key, a.sequence - 1);
+  int behind = a.sequence;
+  while (behind - inside > 1) {
+    const int middle = inside + (behind - inside) / 2;
+    (starts[middle] <= key ? inside : behind) = middle;
+  }
+  return behind;
 }
 
 // Which gradient a kernel computes, and so what its rows are: keys (with values) or queries. The columns are the other.

@@ -9,6 +9,25 @@ namespace {
 
 using namespace mma;
 
+// ---- documents ----------------------------------------------------------------------------------------------------
+
+// Where the columns begin or end that this thread's two rows belong to: queries end behind a key, keys begin before a
+// query. Columns within `all` belong to each of the warp's rows.
+struct DocumentBounds {
+  int row[2];
+  int all;
+};
+
+template <Packing P, Side S>
+__device__ DocumentBounds document_bounds(const Arguments& a, int sequence_index, int first_row) {
+  if constexpr (P == Packing::none) return {};
+  const auto bound = [&](int row) {
+    return S == Side::keys ? end_of_queries<P>(a, sequence_index, row) : first_key<P>(a, sequence_index, row);
+  };
+  return {{bound(first_row + lane_row()), bound(first_row + lane_row() + 8)},
+          bound(S == Side::keys ? first_row : first_row + rows_of_warp - 1)};
+}
+
 // ---- forward ------------------------------------------------------------------------------------------------------
 
 constexpr int forward_warps = 8;
@@ -25,16 +44,18 @@ struct Softmax {
   float sum[2] = {0, 0};  // of this thread's columns
 
   // Logits become weights relative to the maximum; `keep` is what earlier ones must be multiplied by.
-  template <int Blocks>
+  template <Packing P, int Blocks>
   __device__ void add(float (&logits)[Blocks][4], float (&keep)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float largest = -INFINITY;
 #pragma unroll
       for (int n = 0; n < Blocks; ++n) largest = fmaxf(largest, fmaxf(logits[n][2 * half], logits[n][2 * half + 1]));
-      const float next = fmaxf(top[half], row_max(largest));  // finite: every row sees column 0, in the first tile
-      keep[half] = exp2_fast(top[half] - next);
+      const float before = top[half];
+      float next = fmaxf(before, row_max(largest));  // finite: every row sees column 0, in the first tile
       top[half] = next;
+      if (P == Packing::documents && next == -INFINITY) next = 0;  // unless its document begins later
+      keep[half] = exp2_fast(before - next);
       sum[half] *= keep[half];
 #pragma unroll
       for (int n = 0; n < Blocks; ++n) {
@@ -48,22 +69,26 @@ struct Softmax {
   }
 };
 
-// Scales logits, and hides from each row the columns behind it.
-template <int Columns>
-__device__ void scale_and_mask(float (&logits)[Columns / 8][4], float scale, int first_row, int first_column) {
-  const bool whole = first_column + Columns - 1 <= first_row;
+// Scales logits, and hides from each row the columns behind it and before its document.
+template <int Columns, Packing P>
+__device__ void scale_and_mask(float (&logits)[Columns / 8][4], float scale, int first_row, int first_column,
+                               const DocumentBounds& bounds) {
+  bool whole = first_column + Columns - 1 <= first_row;
+  if constexpr (P == Packing::documents) whole = whole && first_column >= bounds.all;
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = first_row + lane_row() + i / 2 * 8;
       const int column = first_column + n * 8 + lane_column() + i % 2;
-      logits[n][i] = whole || column <= row ? logits[n][i] * scale : -INFINITY;
+      bool seen = whole || column <= row;
+      if constexpr (P == Packing::documents) seen = seen && (whole || column >= bounds.row[i / 2]);
+      logits[n][i] = seen ? logits[n][i] * scale : -INFINITY;
     }
   }
 }
 
-template <int E>
+template <int E, Packing P>
 __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kernel(Arguments a) {
   constexpr int tile = forward_columns * tile_stride<E>;
   extern __shared__ uint4 memory[];
@@ -74,12 +99,13 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
   const int first = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * forward_rows;  // the longest first
   const HeadPlace place = locate_head(a, sequence_index, head);
   const int seen = min(a.sequence, first + forward_rows);
-  const int count = (seen + forward_columns - 1) / forward_columns;
+  const int begin = first_key<P>(a, sequence_index, first) / forward_columns * forward_columns;
+  const int count = (seen - begin + forward_columns - 1) / forward_columns;
   const auto copy_stage = [&](int n) {
     bf16* keys = stages + n % 2 * 2 * tile;
-    copy_tile<E, forward_columns, forward_threads>(keys, a.qkv + place.key, place.qkv_stride, n * forward_columns, a);
-    copy_tile<E, forward_columns, forward_threads>(keys + tile, a.qkv + place.value, place.qkv_stride,
-                                                   n * forward_columns, a);
+    const int column = begin + n * forward_columns;
+    copy_tile<E, forward_columns, forward_threads>(keys, a.qkv + place.key, place.qkv_stride, column, a);
+    copy_tile<E, forward_columns, forward_threads>(keys + tile, a.qkv + place.value, place.qkv_stride, column, a);
   };
 
   // Queries pass through the memory of the second stage into registers.
@@ -96,6 +122,7 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
   __syncthreads();
 
   const int first_row = first + warp() * rows_of_warp;
+  const DocumentBounds bounds = document_bounds<P, Side::queries>(a, sequence_index, first_row);
   Softmax softmax;
   float sums[E / 8][4] = {};
   for (int n = 0; n < count; ++n) {
@@ -107,9 +134,9 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
     float logits[forward_columns / 8][4] = {};
 #pragma unroll
     for (int k = 0; k < E / 16; ++k) multiply_rows<E, forward_columns>(logits, query[k], keys, k);
-    scale_and_mask<forward_columns>(logits, a.scale * log2_e, first_row, n * forward_columns);
+    scale_and_mask<forward_columns, P>(logits, a.scale * log2_e, first_row, begin + n * forward_columns, bounds);
     float keep[2];
-    softmax.add(logits, keep);
+    softmax.add<P>(logits, keep);
 #pragma unroll
     for (auto& block : sums) {
 #pragma unroll
@@ -150,10 +177,17 @@ template <int E>
 constexpr int backward_bytes = (2 * backward_rows * tile_stride<E> +
                                 2 * stage_elements<E>)*static_cast<int>(sizeof(bf16));
 
-// log_sum and row_dots of the queries that this thread's logits belong to.
+// log_sum and row_dots of the queries that this thread's logits belong to, where rows are queries.
 struct RowStatistics {
   float log_sum[2];
   float dot[2];
+};
+
+// A warp's rows of logits and the columns of a tile.
+struct LogitPlace {
+  int first_row;
+  int first_column;
+  DocumentBounds bounds;
 };
 
 __device__ RowStatistics row_row_statistics(const Arguments& a, const HeadPlace& place, int first_row) {
@@ -168,15 +202,20 @@ __device__ RowStatistics row_row_statistics(const Arguments& a, const HeadPlace&
 }
 
 // As in attention_fp32.cu: rows are keys or queries, columns the other. Logits become probabilities.
-template <int Columns, Side S>
-__device__ void probabilities(float (&p)[Columns / 8][4], const Arguments& a, int first_row, int first_column,
+template <int Columns, Side S, Packing P>
+__device__ void probabilities(float (&p)[Columns / 8][4], const Arguments& a, const LogitPlace& place,
                               const RowStatistics& rows, const float* column_log_sums) {
   constexpr bool keys = S == Side::keys;
+  const int first_row = place.first_row;
+  const int first_column = place.first_column;
   const float scale = a.scale * log2_e;
   const int last_row = first_row + rows_of_warp - 1;
   const int last_column = first_column + Columns - 1;
-  const bool whole =
+  bool whole =
       keys ? last_row <= first_column && last_column < a.sequence : last_column <= first_row && last_row < a.sequence;
+  if constexpr (P == Packing::documents) {
+    whole = whole && (keys ? last_column < place.bounds.all : first_column >= place.bounds.all);
+  }
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n) {
 #pragma unroll
@@ -186,7 +225,11 @@ __device__ void probabilities(float (&p)[Columns / 8][4], const Arguments& a, in
       const int query = keys ? first_column + column : row;
       const int key = keys ? row : first_column + column;
       const float log_sum = keys ? column_log_sums[column] * log2_e : rows.log_sum[i / 2];
-      const bool seen = whole || (key <= query && query < a.sequence);
+      bool seen = whole || (key <= query && query < a.sequence);
+      if constexpr (P == Packing::documents) {
+        const int bound = place.bounds.row[i / 2];
+        seen = seen && (whole || (keys ? query < bound : key >= bound));
+      }
       p[n][i] = seen ? exp2_fast(p[n][i] * scale - log_sum) : 0.0F;
     }
   }
@@ -206,7 +249,7 @@ __device__ void logit_gradients(float (&gradient)[Columns / 8][4], const float (
   }
 }
 
-template <int E, Side S>
+template <int E, Side S, Packing P>
 __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments a) {
   constexpr bool keys = S == Side::keys;
   constexpr int columns = backward_columns<E>;
@@ -225,8 +268,9 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
   const HeadPlace own = locate_head(a, sequence_index, head);
 
   // Columns that see these rows, or are seen by them: all in turn for each head of the group.
-  const int begin = keys ? first : 0;
-  const int end = keys ? a.sequence : min(a.sequence, first + backward_rows);
+  const int begin = keys ? first : first_key<P>(a, sequence_index, first) / columns * columns;
+  const int end =
+      keys ? end_of_queries<P>(a, sequence_index, first + backward_rows - 1) : min(a.sequence, first + backward_rows);
   const int steps = (end - begin + columns - 1) / columns;
   const int count = steps * group;
   const auto copy_stage = [&](int n) {
@@ -262,6 +306,7 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
 
   const int first_row = first + warp() * rows_of_warp;
   const RowStatistics rows = keys ? RowStatistics{} : row_row_statistics(a, own, first_row);
+  const DocumentBounds bounds = document_bounds<P, S>(a, sequence_index, first_row);
   float value_sums[keys ? E / 8 : 1][4] = {};
   float sums[E / 8][4] = {};
   for (int n = 0; n < count; ++n) {
@@ -274,7 +319,8 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
     const auto* row_statistics = reinterpret_cast<const float*>(passing_logits + 2 * tile);
     float p[columns / 8][4];
     multiply_tiles<E, columns>(p, own_logits, passing_logits);
-    probabilities<columns, S>(p, a, first_row, begin + n % steps * columns, rows, row_statistics);
+    const LogitPlace place{first_row, begin + n % steps * columns, bounds};
+    probabilities<columns, S, P>(p, a, place, rows, row_statistics);
     if constexpr (keys) accumulate<E, columns>(value_sums, p, passing_other);
     float gradient[columns / 8][4];
     multiply_tiles<E, columns>(gradient, own_other, passing_other);
@@ -305,17 +351,27 @@ void launch(Gpu& gpu, Kernel kernel, const Arguments& a, const LaunchShape& shap
   check_launch(name);
 }
 
-template <int E>
+template <int E, Packing P>
 void forward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, forward_kernel<E>, a, {forward_rows, a.heads, forward_threads, forward_bytes<E>}, "attention");
+  launch(gpu, forward_kernel<E, P>, a, {forward_rows, a.heads, forward_threads, forward_bytes<E>}, "attention");
 }
 
-template <int E>
+template <int E, Packing P>
 void backward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, backward_kernel<E, Side::keys>, a, {backward_rows, a.kv_heads, backward_threads, backward_bytes<E>},
+  launch(gpu, backward_kernel<E, Side::keys, P>, a, {backward_rows, a.kv_heads, backward_threads, backward_bytes<E>},
          "attention, gradient of keys");
-  launch(gpu, backward_kernel<E, Side::queries>, a, {backward_rows, a.heads, backward_threads, backward_bytes<E>},
+  launch(gpu, backward_kernel<E, Side::queries, P>, a, {backward_rows, a.heads, backward_threads, backward_bytes<E>},
          "attention, gradient of queries");
+}
+
+template <Packing P>
+void forward_packed(Gpu& gpu, const Arguments& a) {
+  a.head_size <= 64 ? forward<64, P>(gpu, a) : forward<128, P>(gpu, a);
+}
+
+template <Packing P>
+void backward_packed(Gpu& gpu, const Arguments& a) {
+  a.head_size <= 64 ? backward<64, P>(gpu, a) : backward<128, P>(gpu, a);
 }
 
 }  // namespace
@@ -323,11 +379,13 @@ void backward(Gpu& gpu, const Arguments& a) {
 bool tensor_cores_support(int head_size) { return head_size % 8 == 0 && head_size <= 128; }
 
 void tensor_core_forward(Gpu& gpu, const Arguments& arguments) {
-  arguments.head_size <= 64 ? forward<64>(gpu, arguments) : forward<128>(gpu, arguments);
+  arguments.document_starts == nullptr ? forward_packed<Packing::none>(gpu, arguments)
+                                       : forward_packed<Packing::documents>(gpu, arguments);
 }
 
 void tensor_core_backward(Gpu& gpu, const Arguments& arguments) {
-  arguments.head_size <= 64 ? backward<64>(gpu, arguments) : backward<128>(gpu, arguments);
+  arguments.document_starts == nullptr ? backward_packed<Packing::none>(gpu, arguments)
+                                       : backward_packed<Packing::documents>(gpu, arguments);
 }
 
 }  // namespace quaver::cuda

@@ -13,7 +13,8 @@ constexpr int embed_warps = 8;
 constexpr int embed_threads = embed_warps * warp_size;
 
 struct EmbedShape {
-  Size count;  // tokens
+  const std::int32_t* document_starts;  // null: a row is one document
+  Size count;                           // tokens
   Size sequence;
   Size cols;
   float factor;
@@ -25,11 +26,12 @@ template <class Table, class Position, class Out>
 __global__ void __launch_bounds__(embed_threads)
     embed_kernel(const std::int32_t* tokens, EmbedShape shape, const Table* __restrict__ table,
                  const Position* __restrict__ positions, Out* __restrict__ out) {
-  const auto [count, sequence, cols, factor, aligned] = shape;
+  const auto [starts, count, sequence, cols, factor, aligned] = shape;
   const Size t = static_cast<Size>(blockIdx.x) * embed_warps + threadIdx.x / warp_size;
   if (t >= count) return;
   const Table* row = table + tokens[t] * cols;
-  const Position* position = positions == nullptr ? nullptr : positions + t % sequence * cols;
+  const Size start = starts == nullptr ? 0 : starts[t];
+  const Position* position = positions == nullptr ? nullptr : positions + (t % sequence - start) * cols;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
 #pragma unroll 4
   for (Size c = lane * group_size; c < cols; c += warp_size * group_size) {
@@ -201,6 +203,28 @@ __global__ void __launch_bounds__(backward_threads)
   add_to_row(positions_gradient + position * cols + c, valid, table_aligned, factor, sum);
 }
 
+// The same where rows hold documents: each that is long enough has one token at the position.
+template <class T>
+__global__ void __launch_bounds__(backward_threads)
+    sum_document_positions_kernel(const T* __restrict__ gradient, DocumentStarts starts, Size sequence, SumShape shape,
+                                  float* __restrict__ positions_gradient) {
+  const auto [cols, factor, gradient_aligned, table_aligned] = shape;
+  const Size position = blockIdx.x;
+  const Size c = static_cast<Size>(blockIdx.y) * columns_per_block + threadIdx.x * group_size;
+  if (c >= cols) return;
+  const int valid = static_cast<int>(min(cols - c, static_cast<Size>(group_size)));
+  float sum[group_size] = {};
+  const auto count = static_cast<Size>(starts.size());
+  for (Size row = 0; row < count; row += sequence) {
+    const Size end = min(row + sequence, count);
+    for (Size t = row + position; t < end; ++t) {
+      if (t - row - starts.data()[t] != position) continue;
+      add_group(load_group(gradient + t * cols + c, valid, gradient_aligned), sum);
+    }
+  }
+  add_to_row(positions_gradient + position * cols + c, valid, table_aligned, factor, sum);
+}
+
 __global__ void count_up_kernel(std::int32_t* out, Size count) {
   const Size i = static_cast<Size>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) out[i] = static_cast<std::int32_t>(i);
@@ -258,6 +282,11 @@ void add_positions_gradient(Gpu& gpu, const EmbedBackward& op) {
   const dim3 grid(static_cast<unsigned>(std::min(op.sequence, count)),
                   static_cast<unsigned>(ceil_div(cols, columns_per_block)));
   const SumShape shape{cols, op.factor, rows_aligned(op.gradient), rows_aligned(op.positions_gradient)};
+  if (!op.document_starts.empty()) {
+    sum_document_positions_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(
+        static_cast<const T*>(op.gradient.data), op.document_starts, op.sequence, shape, op.positions_gradient.f32());
+    return check_launch("embed_backward, positions in documents");
+  }
   sum_positions_kernel<<<grid, backward_threads, 0, gpu.stream()>>>(static_cast<const T*>(op.gradient.data), count,
                                                                     op.sequence, shape, op.positions_gradient.f32());
   check_launch("embed_backward, positions");
@@ -268,8 +297,9 @@ void launch_embed(Gpu& gpu, const Embed& op) {
   const auto count = static_cast<Size>(op.tokens.size());
   const bool aligned =
       rows_aligned(op.table) && rows_aligned(op.out) && (op.positions.empty() || rows_aligned(op.positions));
+  const std::int32_t* starts = op.document_starts.empty() ? nullptr : op.document_starts.data();
   embed_kernel<<<static_cast<unsigned>(ceil_div(count, embed_warps)), embed_threads, 0, gpu.stream()>>>(
-      op.tokens.data(), EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned},
+      op.tokens.data(), EmbedShape{starts, count, op.sequence, op.out.cols, op.factor, aligned},
       static_cast<const Table*>(op.table.data), static_cast<const Position*>(op.positions.data),
       static_cast<Out*>(op.out.data));
   check_launch("embed");
@@ -290,7 +320,7 @@ void embed(Gpu& gpu, const Embed& op) {
 void embed_backward(Gpu& gpu, const EmbedBackward& op) {
   if (op.tokens.empty()) return;
   with_high_precision(op.gradient.format, [&]<class T>(T) {
-    add_table_gradient<T>(gpu, op);
+    if (!op.table_gradient.empty()) add_table_gradient<T>(gpu, op);
     if (!op.positions_gradient.empty()) add_positions_gradient<T>(gpu, op);
   });
 }

@@ -1,0 +1,155 @@
+// Frozen parameters: their weights stay bit for bit, they cost no gradients and no optimizer state, and the others
+// train as if nothing were frozen.
+#include <gmock/gmock.h>
+#include <map>
+
+#include "support/thread_ranks.h"
+
+#include "quaver/error.h"
+#include "train/own_text.h"
+
+namespace quaver::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Weights = std::map<std::string, std::vector<std::byte>>;
+
+Config frozen_config(const std::string& recipe, const std::map<std::string, double>& learning_rate_of) {
+  Config config = miniature_config(recipe);
+  config.optim.learning_rate_of = learning_rate_of;
+  config.optim.clip = ClipMode::none;
+  config.optim.warmup = 0;
+  config.train.accumulation = 2;
+  return config;
+}
+
+Weights weights_of(Trainer& trainer) {
+  Weights weights;
+  for (const Parameter& parameter : trainer.model().parameters().all()) {
+    const auto* data = static_cast<const std::byte*>(parameter.master.data);
+    weights[parameter.name].assign(data, data + parameter.master.bytes());
+  }
+  return weights;
+}
+
+const std::map<std::string, double> most_frozen = {
+    {"embed.weight", 0}, {"positions.weight", 0}, {"blocks.0.*", 0}, {"blocks.*.mlp.down.*", 0}, {"norm.*", 0}};
+
+TEST(Frozen, WeightsStayBitForBitAndTheOthersMove) {
+  for (const char* recipe : {"fp32", "fp8-delayed", "nvfp4"}) {
+    Config config = frozen_config(recipe, most_frozen);
+    config.optim.master = MasterWeights::bf16_stochastic;
+    OwnTrainer run(config);
+    const Weights before = weights_of(run.trainer);
+    for (int i = 0; i < 3; ++i) run.trainer.step();
+    const Weights after = weights_of(run.trainer);
+    for (const Parameter& parameter : run.trainer.model().parameters().all()) {
+      EXPECT_EQ(before.at(parameter.name) == after.at(parameter.name), parameter.frozen) << parameter.name;
+    }
+  }
+}
+
+// One update, without clipping: what the gradient of a parameter is does not depend on which others are frozen.
+TEST(Frozen, OthersTrainAsIfNothingWere) {
+  for (const std::map<std::string, double>& frozen :
+       {most_frozen, std::map<std::string, double>{{"embed.weight", 0}}, {{"positions.weight", 0}}, {{"*.qkv.*", 0}}}) {
+    OwnTrainer whole(frozen_config("fp8-current", {}));
+    OwnTrainer part(frozen_config("fp8-current", frozen));
+    EXPECT_EQ(part.trainer.step().loss, whole.trainer.step().loss);
+    const Weights want = weights_of(whole.trainer);
+    const Weights got = weights_of(part.trainer);
+    for (const Parameter& parameter : part.trainer.model().parameters().all()) {
+      EXPECT_EQ(got.at(parameter.name) == want.at(parameter.name), !parameter.frozen) << parameter.name;
+    }
+  }
+}
+
+TEST(Frozen, CostsNoGradientsAndNoOptimizerStateAsPlanned) {
+  OwnTrainer whole(frozen_config("fp8-delayed", {}));
+  OwnTrainer part(frozen_config("fp8-delayed", most_frozen));
+  const MemoryUse all = whole.trainer.memory();
+  const MemoryUse use = part.trainer.memory();
+  EXPECT_EQ(use.weights, all.weights);
+  EXPECT_LT(use.gradients, all.gradients / 2);
+  EXPECT_LT(use.optimizer, all.optimizer / 2);
+  const MemoryPlan plan = plan_memory(part.trainer.config(), make_cpu_engine(1)->device().hardware());
+  EXPECT_EQ(use.weights, plan.weights);
+  EXPECT_NEAR(static_cast<double>(use.gradients), static_cast<double>(plan.gradients), 16384);
+  EXPECT_NEAR(static_cast<double>(use.optimizer), static_cast<double>(plan.optimizer), 8192) << "with statistics";
+}
+
+TEST(Frozen, RanksEndInTheBitsOfOneProcess) {
+  for (const ShardMode mode : {ShardMode::none, ShardMode::optimizer, ShardMode::gradients, ShardMode::weights}) {
+    Config config = frozen_config("fp8-delayed", most_frozen);
+    config.train.accumulation = config.train.reduction_groups = 3;
+    config.train.statistics_every = 2;
+    config.train.shard = mode;
+    OwnTrainer alone(config);
+    std::vector<StepReport> want;
+    for (int i = 0; i < 3; ++i) want.push_back(alone.trainer.step());
+    ThreadRanks(3).run([&](Communicator& ranks) {
+      const auto engine = make_cpu_engine(1);
+      const TrainingData data = OwnTrainer::text(0);
+      Trainer trainer(
+          config, data, *engine, [](const std::string&) {}, ranks);
+      for (const StepReport& step : want) {
+        const StepReport report = trainer.step();
+        EXPECT_EQ(report.loss, step.loss);
+        EXPECT_EQ(report.gradient_norm, step.gradient_norm);
+        EXPECT_EQ(report.update_ratio, step.update_ratio);
+      }
+    });
+  }
+}
+
+TEST(Frozen, SomethingMustBeTrained) {
+  try {
+    const OwnTrainer run(frozen_config("fp32", {{"*", 0}}));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("freezes every parameter"));
+  }
+}
+
+class FrozenRun : public testing::Test {
+ protected:
+  RunResult run(const std::string& name, const std::map<std::string, double>& frozen, RunStart start, Size steps) {
+    Config config = frozen_config("fp8-delayed", frozen);
+    config.run.dir = (folder_.path() / name).string();
+    std::atomic<bool> stop{false};
+    RunOptions options;
+    options.start = start;
+    options.stop = &stop;
+    options.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step >= steps; };
+    return run_training(config, options);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(FrozenRun, ResumesInTheSameBytes) {
+  run("straight", most_frozen, RunStart::fresh, 100);
+  run("halted", most_frozen, RunStart::fresh, 2);
+  run("halted", most_frozen, RunStart::resume, 100);
+  for (const char* part : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::filesystem::path file = std::filesystem::path("checkpoints") / "step-000006" / part;
+    EXPECT_EQ(contents(folder_.path() / "straight" / file), contents(folder_.path() / "halted" / file)) << part;
+  }
+}
+
+// Freezing on resume is a change of settings; what was frozen has no state to go on with.
+TEST_F(FrozenRun, MayBeFrozenOnResumeButNotThawed) {
+  run("more", {}, RunStart::fresh, 2);
+  EXPECT_EQ(run("more", most_frozen, RunStart::resume, 100).end, RunEnd::finished);
+  run("less", most_frozen, RunStart::fresh, 2);
+  try {
+    run("less", {}, RunStart::resume, 100);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no optimizer state of "));
+    EXPECT_THAT(error.remedy(), HasSubstr("leave it frozen"));
+  }
+}
+
+}  // namespace
+}  // namespace quaver::test
