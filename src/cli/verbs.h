@@ -67,12 +67,16 @@ struct SampleArguments {
   std::string run;  // as above
   std::optional<Size> step;
   std::string prompt;
+  std::string prompts;  // a file of them, "-": standard input; empty: the one above
   Size tokens = 200;
   double temperature = 0.8;
   int top_k = 0;
+  double top_p = 1;
+  std::vector<std::string> stop;
   std::uint64_t seed = 1;
-  Size count = 1;
+  Size count = 1;  // of each prompt
   std::vector<std::string> settings;
+  Output output = Output::human;
 };
 int sample_verb(const SampleArguments& arguments);
 

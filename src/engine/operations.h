@@ -87,6 +87,10 @@ struct SumColumns {
 // Which of a layer's GEMMs: y = x·wᵀ, dx = dy·w, dw = dyᵀ·x.
 enum class GemmPass : std::uint8_t { fprop, dgrad, wgrad };
 
+// apart: a row's bits do not depend on how many others there are, and few of them are fast. What decoding asks for, so
+// that a sequence does not depend on its batch; the CPU engine alone promises it.
+enum class GemmRows : std::uint8_t { together, apart };
+
 // out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out). Dequantization is part of it: a and b carry their scales.
 struct Gemm {
   GemmPass pass = GemmPass::fprop;
@@ -97,6 +101,7 @@ struct Gemm {
   float alpha = 1;
   bool accumulate = false;
   Accumulator accumulator = Accumulator::fp32;
+  GemmRows rows = GemmRows::together;
 };
 
 // out[t] = factor · (table[tokens[t]] + positions[t mod sequence])
@@ -108,6 +113,7 @@ struct Embed {
   View positions = {};  // empty with rotary embeddings
   float factor = 1;
   View out;
+  std::span<const std::int32_t> first = {};  // in device memory: each sequence's first position; empty: 0
 };
 struct EmbedBackward {
   static constexpr OperationKind operation_kind = OperationKind::embedding;
@@ -231,6 +237,8 @@ struct PrepareHeads {
   View in;
   View out;
   RotaryScaling scaling = {};
+  std::span<const std::int32_t> first = {};  // in device memory: each sequence's first position; empty: 0
+  Size positions = 0;                        // with `first`: all positions are below it
 
   bool is_in_place() const { return in.data == out.data; }  // values are not touched then
 };
@@ -264,6 +272,40 @@ struct AttentionBackward {
   View result_gradient;
   float scale = 1;
   View qkv_gradient;
+};
+
+// The keys and values of a layer's earlier tokens, which decoding reads in place of computing them again:
+// [sequences · kv_heads · capacity × head_size] each.
+struct KeyValues {
+  View keys;
+  View values;
+  Size capacity = 0;  // tokens of a sequence
+};
+
+// Where the sequences of a batch are stored, one of each per sequence, in device memory.
+struct CachedSequences {
+  std::span<const std::int32_t> slots;  // the sequence's number in the cache
+  std::span<const std::int32_t> first;  // the position of its first token in this batch
+};
+
+// The keys and values of qkv go into the cache, each token's at its position.
+struct StoreKeyValues {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;
+  View qkv;
+  KeyValues cache;
+  CachedSequences at;
+};
+
+// Attention of one new token per sequence, whose own key and value are in the cache already, to all up to itself.
+struct AttentionDecode {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;  // sequence is 1
+  View qkv;           // of which the queries are read
+  KeyValues cache;
+  CachedSequences at;
+  float scale = 1;
+  View result;  // [batch × heads·head_size]
 };
 
 enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
@@ -406,7 +448,7 @@ struct OperationList {};
 using Operations =
     OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward,
                   NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
-                  Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
+                  StoreKeyValues, AttentionDecode, Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "nn/key_value_cache.h"
 #include "nn/pass_operand.h"
 
 namespace quaver {
@@ -49,8 +50,11 @@ struct Step {
   std::uint32_t micro_step = 0;      // of the random streams
   std::uint64_t generation = 0;      // changes when a site's format does
   SectionWork* sections = nullptr;   // null: there is one rank
+  const Decoding* decoding = nullptr;  // null: every sequence is whole
 
   Size tokens() const { return batch * sequence; }
+  // One new token per sequence, which attends to what a cache has of those before it.
+  bool decodes_one() const { return decoding != nullptr && sequence == 1; }
 
   void use(Size section) const {
     if (sections != nullptr) sections->use(section);

@@ -119,6 +119,10 @@ class Trainer {
   // The statistics of every site at the step just finished, after one that was sampled.
   NumericsSample numerics() const;
 
+  // For passes beside training (train/decoder.h): nothing about the run changes.
+  Step evaluation_step();
+  LanguageModel& language_model();  // throws Error where it is none
+
   // Logits of the token after `tokens` (the last `context` of them). Throws Error where the model is no language model.
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
 

@@ -70,18 +70,27 @@ void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
   tally_.end_group();
 }
 
-std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+Step Trainer::evaluation_step() {
+  settle_weights();
+  return context_.make_step(Pass::evaluate);
+}
+
+LanguageModel& Trainer::language_model() {
   auto* language = dynamic_cast<LanguageModel*>(model_.get());
   if (language == nullptr) throw Error("this model predicts no tokens", "sample from a language model");
-  settle_weights();
+  return *language;
+}
+
+std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+  LanguageModel& language = language_model();
   const auto context = static_cast<std::size_t>(config_.train.context);
   if (tokens.size() > context) tokens = tokens.last(context);
-  std::vector<float> logits(static_cast<std::size_t>(language->vocab()));
-  Step step = context_.make_step(Pass::evaluate);
+  std::vector<float> logits(static_cast<std::size_t>(language.vocab()));
+  Step step = evaluation_step();
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
   const auto memory = engine_.device().allocate(logits.size() * sizeof(float));
-  language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
+  language.next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language.vocab()});
   engine_.device().download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }

@@ -86,7 +86,8 @@ void CpuOperations::run(const Embed& op) {
       if (op.positions.empty()) {
         for (Size c = 0; c < d; ++c) out[c] = op.factor * row[c];
       } else {
-        const float* position = rows_as_floats(op.positions, t % op.sequence, 1, buffer.data() + d);
+        const Size first = op.first.empty() ? 0 : op.first[static_cast<std::size_t>(t / op.sequence)];
+        const float* position = rows_as_floats(op.positions, first + t % op.sequence, 1, buffer.data() + d);
         for (Size c = 0; c < d; ++c) out[c] = op.factor * (row[c] + position[c]);
       }
     }

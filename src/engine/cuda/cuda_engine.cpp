@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/cuda/attention/attention_decode.h"
 #include "engine/cuda/cast/transpose_codes.h"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/combine.h"
@@ -190,6 +191,10 @@ void CudaEngine::run(const PrepareHeadsBackward& op) { cuda::prepare_heads_backw
 void CudaEngine::run(const Attention& op) { attention_.forward(op); }
 
 void CudaEngine::run(const AttentionBackward& op) { attention_.backward(op); }
+
+void CudaEngine::run(const StoreKeyValues& op) { cuda::store_key_values(gpu_, op); }
+
+void CudaEngine::run(const AttentionDecode& op) { cuda::attention_decode(gpu_, op); }
 
 void CudaEngine::run(const Activation& op) {
   const CastTarget tiles = cast_target(op.out, op.casting);

@@ -18,6 +18,7 @@ struct EmbedShape {
   Size cols;
   float factor;
   bool aligned;
+  const std::int32_t* first;  // position of each sequence's first token; null: 0
 };
 
 // One warp per token.
@@ -25,11 +26,12 @@ template <class Table, class Position, class Out>
 __global__ void __launch_bounds__(embed_threads)
     embed_kernel(const std::int32_t* tokens, EmbedShape shape, const Table* __restrict__ table,
                  const Position* __restrict__ positions, Out* __restrict__ out) {
-  const auto [count, sequence, cols, factor, aligned] = shape;
+  const auto [count, sequence, cols, factor, aligned, first] = shape;
   const Size t = static_cast<Size>(blockIdx.x) * embed_warps + threadIdx.x / warp_size;
   if (t >= count) return;
   const Table* row = table + tokens[t] * cols;
-  const Position* position = positions == nullptr ? nullptr : positions + t % sequence * cols;
+  const Size place = t % sequence + (first == nullptr ? 0 : first[t / sequence]);
+  const Position* position = positions == nullptr ? nullptr : positions + place * cols;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
 #pragma unroll 4
   for (Size c = lane * group_size; c < cols; c += warp_size * group_size) {
@@ -269,7 +271,7 @@ void launch_embed(Gpu& gpu, const Embed& op) {
   const bool aligned =
       rows_aligned(op.table) && rows_aligned(op.out) && (op.positions.empty() || rows_aligned(op.positions));
   embed_kernel<<<static_cast<unsigned>(ceil_div(count, embed_warps)), embed_threads, 0, gpu.stream()>>>(
-      op.tokens.data(), EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned},
+      op.tokens.data(), EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned, op.first.empty() ? nullptr : op.first.data()},
       static_cast<const Table*>(op.table.data), static_cast<const Position*>(op.positions.data),
       static_cast<Out*>(op.out.data));
   check_launch("embed");
