@@ -154,13 +154,16 @@ void add_eval(VerbParser& parser) {
   CLI::App& verb = parser.add_verb(
       "eval", "loss of a trained model on its validation data or on other text, in its own precision or another");
   verb.add_option("run", eval.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
-  verb.add_option("--text", eval.text, "a file or folder of text to evaluate on, not the validation data");
+  verb.add_option("--text", eval.text, "a file or folder of text or JSONL to evaluate on, not the validation data");
+  verb.add_option("--documents", eval.documents, "JSON file to write: loss, tokens and bytes of each document");
   add_step(verb, eval.step);
   verb.add_option("--batches", eval.batches, "at most; all by default, train.eval_batches of generated text")
       ->check(within(Size{1}, largest_count));
   options.output.add_to(verb);
   add_settings(verb);
-  add_example(verb, "quaver eval runs/first --recipe bf16");
+  add_example(verb,
+              "quaver eval runs/first --recipe bf16\n"
+              "  quaver eval --model.from=models/Qwen2.5-0.5B --text my-text/ --recipe fp8-current --documents loss.json");
   parser.on(verb, [&] {
     eval.settings = settings_from(verb.remaining());
     eval.output = options.output.output();

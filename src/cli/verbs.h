@@ -58,6 +58,7 @@ struct RunArguments {  // eval
   std::optional<Size> step;
   std::string text;  // a file or folder to evaluate on; empty: the run's validation data
   Size batches = 0;  // at most; 0: all there are
+  std::string documents;  // JSON file to write, one entry per document; empty: none
   std::vector<std::string> settings;
   Output output = Output::human;
 };

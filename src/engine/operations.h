@@ -357,6 +357,7 @@ struct CrossEntropy {
   float weight_factor = 1;
   float z_loss = 0;  // weight of (log Σ exp logits)²
   double* loss_sum = nullptr;
+  double* row_losses = nullptr;      // each row's loss, 0 of an ignored one; null: not wanted
   std::uint64_t* correct = nullptr;  // += the rows whose target has the largest logit, the first of equal ones
   View x_gradient = {};
   View weight_gradient = {};

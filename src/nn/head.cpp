@@ -39,6 +39,7 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
                                .weight_factor = factor.weight_gradient,
                                .z_loss = step.z_loss,
                                .loss_sum = loss_sum,
+                               .row_losses = step.row_losses,
                                .correct = step.correct,
                                .x_gradient = dx,
                                .weight_gradient = train ? layer_.weight().gradient : View{},

@@ -45,6 +45,7 @@ struct Step {
   Accumulators accumulators = {};
   float z_loss = 0;  // weight of the head's z-loss
   float* max_logit = nullptr;
+  double* row_losses = nullptr;      // in engine memory: the loss of each row; null: not wanted
   std::uint64_t* correct = nullptr;  // in engine memory: += the rows whose target is the likeliest; null: not counted
   float* one = nullptr;              // in engine memory: the scale of tensors that are their own codes
   std::uint32_t micro_step = 0;      // of the random streams

@@ -104,9 +104,9 @@ class Trainer {
   std::optional<Validation> validate(Size batches, Communicator& among);
   std::optional<double> evaluate(Size batches);  // the loss alone
 
-  // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an
-  // evaluation. Nothing about the run changes.
-  double loss_sum(const Batch& batch, Size index);
+  // The loss of each row of a micro-batch, which may be smaller than the run's; targets below 0 have none. `index`
+  // numbers it among those of an evaluation. Nothing about the run changes.
+  std::vector<double> row_losses(const Batch& batch, const BatchShape& shape, Size index);
 
   // As Probes: nothing about the run changes.
   ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what) {
@@ -175,7 +175,7 @@ class Trainer {
   Casting weight_casting(Detail detail = Detail::counts) const { return context_.weight_casting(detail); }
   bool is_sampled(Size step) const;
   void gather_weight_statistics();
-  void enqueue_evaluation(const Batch& batch, Size index);
+  void enqueue_evaluation(Step step, const Batch& batch, Size index);
   void join_last_pass(Size batches);
   void micro_steps(StepReport& report);
   void run_group(Size round, StepReport& report);
@@ -225,6 +225,7 @@ class Trainer {
   PrecisionControl precision_;
   Probes probes_;
   CheckpointTensors tensors_;
+  std::shared_ptr<std::byte> row_losses_;  // in engine memory, once they were asked for
 };
 
 }  // namespace quaver

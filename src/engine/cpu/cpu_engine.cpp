@@ -76,7 +76,7 @@ void CpuOperations::run(const Gemm& op) { cpu_gemm(workspace_, op); }
 
 void CpuOperations::run(const Embed& op) {
   const Size d = op.out.cols;
-#pragma omp parallel
+#pragma omp parallel if (op.out.count() > worth_waking)
   {
     std::vector<float> buffer(static_cast<std::size_t>(2 * d));
 #pragma omp for schedule(static)

@@ -4,6 +4,7 @@
 
 #include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/vector_math.h"
+#include "engine/cpu/workspace_sizes.h"
 #include "formats/simd.h"
 
 namespace quaver {
@@ -61,7 +62,7 @@ void attend(const Query& q, float* logits, float* result) {
 void CpuOperations::run(const StoreKeyValues& op) {
   const HeadLayout& layout = op.layout;
   const Size e = layout.head_size;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (op.qkv.count() > worth_waking)
   for (Size token = 0; token < layout.tokens(); ++token) {
     const auto sequence = static_cast<std::size_t>(token / layout.sequence);
     const Size position = op.at.first[sequence] + token % layout.sequence;
@@ -80,7 +81,8 @@ void CpuOperations::run(const AttentionDecode& op) {
   const Size e = layout.head_size;
   const Size group = layout.heads / layout.kv_heads;
   float* memory = workspace_.floats(Workspace::Slot::heads, op.cache.capacity * omp_get_max_threads());
-#pragma omp parallel for collapse(2) schedule(static)
+  const Size longest = 1 + *std::max_element(op.at.first.begin(), op.at.first.end());
+#pragma omp parallel for collapse(2) schedule(static) if (longest * op.result.count() > worth_waking)
   for (Size sequence = 0; sequence < layout.batch; ++sequence) {
     for (Size head = 0; head < layout.heads; ++head) {
       const auto index = static_cast<std::size_t>(sequence);

@@ -22,7 +22,7 @@ const float* decoded(Workspace& workspace, Workspace::Slot slot, const CodeMatri
   if (floats == 0) return reinterpret_cast<const float*>(matrix.codes);
   float* values = workspace.floats(slot, floats);
   constexpr Size rows_at_once = 64;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (floats > worth_waking)
   for (Size first = 0; first < matrix.rows; first += rows_at_once) {
     const Size count = std::min(rows_at_once, matrix.rows - first);
     decode_rows(matrix, first, count, values + first * matrix.cols, matrix.cols);
@@ -111,7 +111,7 @@ void gemm_of_rows_apart(Workspace& workspace, const Gemm& op, const float* a, fl
   const CodeMatrix& matrix = op.b.matrix;
   const Size tile = decoded_tile_floats(op);
   float* memory = workspace.floats(Workspace::Slot::operand_b, tile * omp_get_max_threads());
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (matrix.rows * matrix.cols > worth_waking)
   for (Size first = 0; first < matrix.rows; first += decoded_tile_rows) {
     const Size count = std::min(decoded_tile_rows, matrix.rows - first);
     const float* b = reinterpret_cast<const float*>(matrix.codes) + first * matrix.cols;

@@ -77,7 +77,7 @@ void CpuOperations::run(const PrepareHeads& op) {
   const Size e = op.layout.head_size;
   const Size rotated = op.layout.heads + op.layout.kv_heads;
   const RotaryTable table(op);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (op.in.count() > worth_waking)
   for (Size row = 0; row < op.in.rows; ++row) {
     const float* in = op.in.f32() + row * op.in.cols;
     float* out = op.out.f32() + row * op.in.cols;

@@ -8,6 +8,9 @@
 
 namespace quaver {
 
+// Fewer elements than this are done before other threads have woken up.
+inline constexpr Size worth_waking = Size{1} << 14;
+
 // An operand decoded to FP32; nothing where it is stored so.
 inline Size decoded_floats(const CodeMatrix& matrix) {
   const Format format = matrix.spec.format;

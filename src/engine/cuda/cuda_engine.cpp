@@ -293,6 +293,7 @@ void CudaEngine::run(const CrossEntropy& op) {
                         .gradient_scale = op.gradient_scale,
                         .z_loss = op.z_loss,
                         .loss_sum = op.loss_sum,
+                        .row_losses = op.row_losses != nullptr ? op.row_losses + first : nullptr,
                         .correct = op.correct});
     if (!train) continue;
     const bool apart = op.x.has_own_columns();
