@@ -161,9 +161,10 @@ void add_eval(VerbParser& parser) {
       ->check(within(Size{1}, largest_count));
   options.output.add_to(verb);
   add_settings(verb);
-  add_example(verb,
-              "quaver eval runs/first --recipe bf16\n"
-              "  quaver eval --model.from=models/Qwen2.5-0.5B --text my-text/ --recipe fp8-current --documents loss.json");
+  add_example(
+      verb,
+      "quaver eval runs/first --recipe bf16\n"
+      "  quaver eval --model.from=models/Qwen2.5-0.5B --text my-text/ --recipe fp8-current --documents loss.json");
   parser.on(verb, [&] {
     eval.settings = settings_from(verb.remaining());
     eval.output = options.output.output();

@@ -42,8 +42,8 @@ void require_text(const OpenedRun& run) {
 
 // --count of each prompt, with seeds one after the other.
 std::vector<SampleOptions> texts_of(const SampleArguments& arguments) {
-  const auto prompts = arguments.prompts.empty() ? std::vector<std::string>{arguments.prompt}
-                                                 : read_prompts(arguments.prompts);
+  const auto prompts =
+      arguments.prompts.empty() ? std::vector<std::string>{arguments.prompt} : read_prompts(arguments.prompts);
   const auto count = static_cast<std::size_t>(arguments.count);
   if (count > most_texts / prompts.size()) {
     throw Error(fmt::format("{} prompts × {} are more than {} texts", prompts.size(), count, most_texts),

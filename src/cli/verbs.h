@@ -56,8 +56,8 @@ int compare_verb(const CompareArguments& arguments);
 struct RunArguments {  // eval
   std::string run;     // folder; empty: the model that --model.from names
   std::optional<Size> step;
-  std::string text;  // a file or folder to evaluate on; empty: the run's validation data
-  Size batches = 0;  // at most; 0: all there are
+  std::string text;       // a file or folder to evaluate on; empty: the run's validation data
+  Size batches = 0;       // at most; 0: all there are
   std::string documents;  // JSON file to write, one entry per document; empty: none
   std::vector<std::string> settings;
   Output output = Output::human;

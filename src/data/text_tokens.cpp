@@ -46,7 +46,8 @@ TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const T
                                        left_out == 1 ? "1 document" : fmt::format("{} documents", left_out),
                                        left_out == 1 ? "is" : "are", example));
   }
-  if (tokens.documents.empty()) throw Error(file_or_folder.string() + ": no text", "name a file or folder of UTF-8 text");
+  if (tokens.documents.empty())
+    throw Error(file_or_folder.string() + ": no text", "name a file or folder of UTF-8 text");
   return tokens;
 }
 

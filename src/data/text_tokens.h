@@ -11,8 +11,9 @@
 namespace quaver {
 
 struct TokenizedDocument {
-  std::string name;               // its file; of a JSON line with the line's number
-  std::vector<std::int32_t> ids;  // behind what a document follows in training: the tokenizer's prefix or an end-of-text
+  std::string name;  // its file; of a JSON line with the line's number
+  std::vector<std::int32_t>
+      ids;  // behind what a document follows in training: the tokenizer's prefix or an end-of-text
 };
 
 struct TextTokens {

@@ -446,10 +446,10 @@ template <class... Each>
 struct OperationList {};
 
 // All of them. Engine::run, timing and memory planning follow from this list.
-using Operations =
-    OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward,
-                  NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
-                  StoreKeyValues, AttentionDecode, Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
+using Operations = OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm,
+                                 AddNormBackward, NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward,
+                                 Attention, AttentionBackward, StoreKeyValues, AttentionDecode, Activation,
+                                 ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

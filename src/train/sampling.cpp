@@ -73,10 +73,11 @@ class TextSampler {
         results_(each.size()) {}
 
   std::vector<SampledText> run() {
-    do {
+    const auto grows = [](const std::optional<Growing>& slot) { return slot.has_value(); };
+    while (next_ < each_.size() || std::any_of(slots_.begin(), slots_.end(), grows)) {
       for (std::size_t slot = 0; slot < slots_.size(); ++slot) fill(slot);
       extend_all();
-    } while (std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot.has_value(); }));
+    }
     return std::move(results_);
   }
 

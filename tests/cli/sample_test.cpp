@@ -43,7 +43,8 @@ TEST_F(SampledRun, PromptsOfAFileAreContinuedInTheirOrder) {
   }
   EXPECT_EQ(together, apart);
   EXPECT_EQ(sample(greedy + Words{"--prompts", "prompts.txt", "--batch", "1"}).out, together);
-  folder_.write("prompts.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"the second\", \"n\": 1}\n{\"prompt\": \"three\"}\n");
+  folder_.write("prompts.jsonl",
+                "{\"prompt\": \"one\"}\n{\"prompt\": \"the second\", \"n\": 1}\n{\"prompt\": \"three\"}\n");
   EXPECT_EQ(sample(greedy + Words{"--prompts", "prompts.jsonl"}).out, together);
 }
 
@@ -62,11 +63,11 @@ TEST_F(SampledRun, OutputForProgramsHasALineForEachText) {
 }
 
 TEST_F(SampledRun, AStopStringEndsTheText) {
-  const json whole = lines({"--prompt", "a", "--temperature", "0", "--tokens", "40"}).at(0);
+  const json whole = lines({"--prompt", "a", "--temperature", "0"}).at(0);
   EXPECT_EQ(whole.at("end"), "length");
   const auto text = whole.at("text").get<std::string>();
-  const std::string stop = text.substr(5, 3);
-  const json cut = lines({"--prompt", "a", "--temperature", "0", "--tokens", "40", "--stop", "@@", "--stop", stop}).at(0);
+  const std::string stop = text.substr(4, 3);
+  const json cut = lines({"--prompt", "a", "--temperature", "0", "--stop", "@@", "--stop", stop}).at(0);
   EXPECT_EQ(cut.at("text"), text.substr(0, text.find(stop)));
   EXPECT_EQ(cut.at("end"), "stop");
 }
@@ -100,7 +101,8 @@ TEST_F(SampledRun, WhatIsNoPromptIsRefused) {
 TEST_F(SampledRun, APromptLongerThanTheContextIsRefusedWithTheNumbers) {
   const Outcome outcome = sample({"--prompt", std::string(5000, 'x')});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.error, AllOf(HasSubstr("prompt 1 of 1 has 5000 tokens"), HasSubstr("at a time"), HasSubstr("shorten it")));
+  EXPECT_THAT(outcome.error,
+              AllOf(HasSubstr("prompt 1 of 1 has 5000 tokens"), HasSubstr("at a time"), HasSubstr("shorten it")));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ class CpuSizing final : public SizesEach<CpuSizing> {
 
   void workspace(const Gemm& op) {
     floats(Slot::operand_a, decoded_floats(op.a.matrix));
-    floats(Slot::operand_b, multiplies_rows_apart(op) ? decoded_tile_floats(op) * threads_ : decoded_floats(op.b.matrix));
+    floats(Slot::operand_b,
+           multiplies_rows_apart(op) ? decoded_tile_floats(op) * threads_ : decoded_floats(op.b.matrix));
     if (accumulator_of(op) != Accumulator::fp32) device().take_transient(4 * emulated_gemm_floats(op));
   }
 

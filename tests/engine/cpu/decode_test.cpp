@@ -67,7 +67,8 @@ TEST(StoreKeyValues, WritesItsTokensAlone) {
   }
   EXPECT_EQ(together.keys.values, apart.keys.values);
   EXPECT_EQ(together.values.values, apart.values.values);
-  const auto written = std::count_if(apart.keys.values.begin(), apart.keys.values.end(), [](float x) { return x != 99; });
+  const auto written =
+      std::count_if(apart.keys.values.begin(), apart.keys.values.end(), [](float x) { return x != 99; });
   EXPECT_EQ(written, layout.tokens() * layout.kv_heads * layout.head_size);
 }
 
@@ -81,13 +82,15 @@ TEST(FirstPositions, MoveTheRotationAndTheLearnedPositions) {
   Matrix positions = random_matrix(11, 4, 3);
   const std::vector<std::int32_t> tokens(22, 5);
   Matrix embedded(22, 4);
-  engine->run(Embed{.tokens = tokens, .sequence = 11, .table = table.view(), .positions = positions.view(), .out = embedded.view()});
+  engine->run(Embed{
+      .tokens = tokens, .sequence = 11, .table = table.view(), .positions = positions.view(), .out = embedded.view()});
   for (const std::int32_t t : {0, 4, 10}) {
     const HeadLayout one{2, 1, 2, 1, 6};
     Matrix row = rows_at(qkv, layout, t);
     Matrix rotated(2, layout.width());
     const std::vector<std::int32_t> first{t, t};
-    engine->run(PrepareHeads{.layout = one, .theta = 100, .in = row.view(), .out = rotated.view(), .first = first, .positions = 11});
+    engine->run(PrepareHeads{
+        .layout = one, .theta = 100, .in = row.view(), .out = rotated.view(), .first = first, .positions = 11});
     EXPECT_EQ(rotated.values, rows_at(whole, layout, t).values);
     Matrix out(2, 4);
     engine->run(Embed{.tokens = std::span(tokens).first(2),

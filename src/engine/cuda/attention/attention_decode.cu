@@ -1,10 +1,9 @@
 // The keys of a sequence are cut into parts of fixed size: one block attends to one part, so that a long sequence has
 // many blocks, and a second kernel joins the parts in their order. Nothing depends on the length but which blocks have
 // work: a pass can be captured once and replayed while sequences grow.
-#include "engine/cuda/attention/attention_decode.h"
-
 #include <algorithm>
 
+#include "engine/cuda/attention/attention_decode.h"
 #include "engine/cuda/device/vectors.cuh"
 
 namespace quaver::cuda {
@@ -81,7 +80,8 @@ __device__ void logits_of(const float* query, const T* keys, int count, int size
 #pragma unroll 4
   for (int j = static_cast<int>(threadIdx.x) / warp_size; j < count; j += warps) {
     float sum = 0;
-    for (int i = lane; i < size; i += warp_size) sum = fmaf(query[i], to_float(keys[static_cast<Size>(j) * size + i]), sum);
+    for (int i = lane; i < size; i += warp_size)
+      sum = fmaf(query[i], to_float(keys[static_cast<Size>(j) * size + i]), sum);
     sum = warp_sum(sum);
     if (lane == 0) logits[j] = scale * sum;
   }
@@ -132,7 +132,8 @@ __global__ void __launch_bounds__(threads)
   const float weight = mine ? expf(logit - top) : 0.0F;
   weights[threadIdx.x] = weight;
   const float sum = block_sum<threads>(weight);
-  float* out = partial_of(partials, cache.size, static_cast<Size>(sequence) * cache.heads + head, gridDim.x, blockIdx.x);
+  float* out =
+      partial_of(partials, cache.size, static_cast<Size>(sequence) * cache.heads + head, gridDim.x, blockIdx.x);
   if (threadIdx.x == 0) {
     out[0] = top;
     out[1] = sum;
@@ -186,11 +187,12 @@ void attention_decode(Gpu& gpu, const AttentionDecode& op) {
   const Size floats = layout.head_size + threads + std::max<Size>(threads, layout.head_size);
   with_high_precision(op.qkv.format, [&]<class T>(T) {
     const auto cache = cache_view<T>(layout, op.cache, op.at);
-    part_kernel<T><<<dim3(static_cast<unsigned>(parts), heads, batch), threads, static_cast<std::size_t>(floats) * sizeof(float), gpu.stream()>>>(
-        cache, static_cast<const T*>(op.qkv.data), op.scale, partials);
+    part_kernel<T>
+        <<<dim3(static_cast<unsigned>(parts), heads, batch), threads, static_cast<std::size_t>(floats) * sizeof(float),
+           gpu.stream()>>>(cache, static_cast<const T*>(op.qkv.data), op.scale, partials);
     check_launch("attention_decode");
-    join_kernel<T><<<dim3(heads, batch), threads, 0, gpu.stream()>>>(cache, parts, partials,
-                                                                    static_cast<T*>(op.result.data));
+    join_kernel<T>
+        <<<dim3(heads, batch), threads, 0, gpu.stream()>>>(cache, parts, partials, static_cast<T*>(op.result.data));
     check_launch("attention_decode, joining parts");
   });
 }

@@ -30,7 +30,7 @@ struct HeadShape {
   Size width;  // of a row
   Size tokens;
   unsigned sequence;
-  const std::int32_t* first_positions;  // position of each sequence's first token; null: 0
+  const std::int32_t* first_positions;   // position of each sequence's first token; null: 0
   Size tokens_per_block = block_tokens;  // in the backward pass
 };
 

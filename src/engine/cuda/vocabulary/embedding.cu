@@ -271,7 +271,8 @@ void launch_embed(Gpu& gpu, const Embed& op) {
   const bool aligned =
       rows_aligned(op.table) && rows_aligned(op.out) && (op.positions.empty() || rows_aligned(op.positions));
   embed_kernel<<<static_cast<unsigned>(ceil_div(count, embed_warps)), embed_threads, 0, gpu.stream()>>>(
-      op.tokens.data(), EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned, op.first.empty() ? nullptr : op.first.data()},
+      op.tokens.data(),
+      EmbedShape{count, op.sequence, op.out.cols, op.factor, aligned, op.first.empty() ? nullptr : op.first.data()},
       static_cast<const Table*>(op.table.data), static_cast<const Position*>(op.positions.data),
       static_cast<Out*>(op.out.data));
   check_launch("embed");
