@@ -156,13 +156,17 @@ void add_eval(VerbParser& parser) {
   CLI::App& verb = parser.add_verb(
       "eval", "loss of a trained model on its validation data or on other text, in its own precision or another");
   verb.add_option("run", eval.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
-  verb.add_option("--text", eval.text, "a file or folder of text to evaluate on, not the validation data");
+  verb.add_option("--text", eval.text, "a file or folder of text or JSONL to evaluate on, not the validation data");
+  verb.add_option("--documents", eval.documents, "JSON file to write: loss, tokens and bytes of each document");
   add_step(verb, eval.step);
   verb.add_option("--batches", eval.batches, "at most; all by default, train.eval_batches of generated text")
       ->check(within(Size{1}, largest_count));
   options.output.add_to(verb);
   add_settings(verb);
-  add_example(verb, "quaver eval runs/first --recipe bf16");
+  add_example(
+      verb,
+      "quaver eval runs/first --recipe bf16\n"
+      "  quaver eval --model.from=models/Qwen2.5-0.5B --text my-text/ --recipe fp8-current --documents loss.json");
   parser.on(verb, [&] {
     eval.settings = settings_from(verb.remaining());
     eval.output = options.output.output();
@@ -171,11 +175,19 @@ void add_eval(VerbParser& parser) {
 }
 
 void add_sample(VerbParser& parser) {
-  SampleArguments& sample = parser.keep<SampleArguments>();
-  CLI::App& verb = parser.add_verb("sample", "text from a trained model");
+  struct Options {
+    SampleArguments sample;
+    OutputOption output;
+  };
+  Options& options = parser.keep<Options>();
+  SampleArguments& sample = options.sample;
+  CLI::App& verb = parser.add_verb("sample", "text from a trained model, in its own precision or another");
   verb.add_option("run", sample.run, "folder of the run; or --model.from=FOLDER, a Hugging Face model");
   add_step(verb, sample.step);
-  verb.add_option("--prompt", sample.prompt, "text to continue");
+  CLI::Option* const prompt = verb.add_option("--prompt", sample.prompt, "text to continue");
+  verb.add_option("--prompts", sample.prompts,
+                  "a file of them, one per line; .jsonl: the field \"prompt\" of each line; -: lines of standard input")
+      ->excludes(prompt);
   verb.add_option("--tokens", sample.tokens, "at most this many")
       ->capture_default_str()
       ->check(within(Size{1}, largest_count));
@@ -185,16 +197,26 @@ void add_sample(VerbParser& parser) {
   verb.add_option("--top-k", sample.top_k, "only among the k likeliest; 0: all")
       ->capture_default_str()
       ->check(within(0, std::numeric_limits<int>::max()));
-  verb.add_option("--seed", sample.seed, "of the draw")
+  verb.add_option("--top-p", sample.top_p, "only among the likeliest that have this probability together; 1: all")
+      ->capture_default_str()
+      ->check(within(0.0, 1.0));
+  verb.add_option("--stop", sample.stop, "end the text before this string; may be given several times")
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) { return text.empty() ? "a stop string is empty" : std::string(); });
+  verb.add_option("--seed", sample.seed, "of the draw; each text after the first has the next one")
       ->capture_default_str()
       ->check(within<std::uint64_t>(0, largest_seed));
-  verb.add_option("--count", sample.count, "how many samples")
+  verb.add_option("--count", sample.count, "how many samples of each prompt")
       ->capture_default_str()
       ->check(within(Size{1}, Size{1000000}));
-  verb.allow_extras();
-  add_example(verb, R"(quaver sample runs/first --prompt "Once upon a time" --tokens 100)");
+  options.output.add_to(verb);
+  add_settings(verb);
+  add_example(verb,
+              "quaver sample runs/first --prompt \"Once upon a time\" --tokens 100\n"
+              "  quaver sample runs/first --prompts prompts.txt --batch 8 --top-p 0.9 --stop . --json");
   parser.on(verb, [&] {
     sample.settings = settings_from(verb.remaining());
+    sample.output = options.output.output();
     return sample_verb(sample);
   });
 }

@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "comm/agreement.h"
 #include "data/text_tokens.h"
+#include "io/file_io.h"
 #include "quaver/error.h"
 #include "train/evaluation.h"
 #include "train/rank_agreement.h"
@@ -35,6 +36,9 @@ void show_progress(Size done, Size total) {
 // What the arguments name, where it can be evaluated: the text of --text, or nothing where it is the validation data.
 std::optional<TextTokens> text_to_evaluate(const OpenedRun& run, const RunArguments& arguments) {
   const bool images = run.data.train_images != nullptr;
+  if (!arguments.documents.empty() && images) {
+    throw Error(name_of(run) + ": it was trained on images, which are no documents", "leave out --documents");
+  }
   if (!arguments.text.empty() && images) {
     throw Error(name_of(run) + ": it was trained on images, so text has no meaning to it",
                 "leave out --text, or evaluate a run that was trained on text");
@@ -53,19 +57,30 @@ std::optional<TextTokens> text_to_evaluate(const OpenedRun& run, const RunArgume
   return read_text_tokens(arguments.text, *run.data.tokenizer);
 }
 
-Evaluation evaluate_text(OpenedRun& run, const TextTokens& text, const EvaluationOptions& options) {
-  if (options.ranks.is_first()) {
-    for (const std::string& note : text.notes) fmt::print(stderr, "quaver: {}\n", note);
+// What is evaluated by itself: a document, or a shard of the validation data.
+struct NamedRows {
+  std::vector<TokenRow> rows;
+  std::vector<std::string> names;
+};
+
+NamedRows rows_to_evaluate(const OpenedRun& run, const std::optional<TextTokens>& text) {
+  NamedRows named;
+  if (!text) {
+    named.rows = rows_of(*run.data.valid);
+    for (const Shard& shard : run.data.valid->shards()) named.names.push_back(shard.path().string());
+    return named;
   }
-  const TokenRow row = row_of(text.ids);
-  return evaluate_rows(*run.trainer, std::span(&row, 1), options);
+  for (const TokenizedDocument& document : text->documents) {
+    named.rows.push_back(row_of(document.ids));
+    named.names.push_back(document.name);
+  }
+  return named;
 }
 
-Evaluation evaluate_validation_data(OpenedRun& run, const EvaluationOptions& options) {
-  const std::vector<TokenRow> rows = rows_of(*run.data.valid);
-  if (!rows.empty()) return evaluate_rows(*run.trainer, rows, options);
+// Examples, all of them, or of text without an end as much as a run validates with.
+Evaluation evaluate_batches(OpenedRun& run, const EvaluationOptions& options) {
   const TrainConfig& train = run.trainer->config().train;
-  const bool ends = run.data.valid->windows(train.context) > 0;  // examples do: all of them
+  const bool ends = run.data.valid->windows(train.context) > 0;
   const Size batches = options.batches.value_or(ends ? std::numeric_limits<Size>::max() : train.eval_batches);
   const Validation result = run.trainer->validate(batches, options.ranks).value();
   return {result.loss * static_cast<double>(result.rows), static_cast<std::uint64_t>(result.rows), std::nullopt};
@@ -95,16 +110,33 @@ int evaluate_images(OpenedRun& run, const RunArguments& arguments, Communicator&
   return 0;
 }
 
-void print_json(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
-  const PrecisionConfig& precision = run.config.precision;
-  nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
-  if (!precision.layers.empty()) metrics["layers"] = precision.layers;
-  metrics[arguments.text.empty() ? "validation_loss" : "loss"] = evaluation.loss();
+void add_metrics(const Evaluation& evaluation, const char* loss_name, nlohmann::ordered_json& metrics) {
+  metrics[loss_name] = evaluation.loss();
   metrics["perplexity"] = evaluation.perplexity();
   if (const auto bits = evaluation.bits_per_byte()) metrics["bits_per_byte"] = *bits;
   metrics["tokens"] = evaluation.tokens;
   if (evaluation.bytes) metrics["bytes"] = *evaluation.bytes;
-  fmt::print("{}\n", metrics.dump());
+}
+
+nlohmann::ordered_json metrics_of(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
+  const PrecisionConfig& precision = run.config.precision;
+  nlohmann::ordered_json metrics{{"step", run.trainer->steps_done()}, {"recipe", precision.recipe}};
+  if (!precision.layers.empty()) metrics["layers"] = precision.layers;
+  add_metrics(evaluation, arguments.text.empty() ? "validation_loss" : "loss", metrics);
+  return metrics;
+}
+
+// Documents of which --batches has left nothing have no entry.
+void write_documents(const std::string& file, nlohmann::ordered_json metrics, const NamedRows& named,
+                     const std::vector<Evaluation>& evaluations) {
+  nlohmann::ordered_json& documents = metrics["documents"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < evaluations.size(); ++i) {
+    if (evaluations[i].tokens == 0) continue;
+    nlohmann::ordered_json document{{"name", named.names[i]}};
+    add_metrics(evaluations[i], "loss", document);
+    documents.push_back(std::move(document));
+  }
+  write_file_atomically(file, metrics.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 void print_text(const OpenedRun& run, const RunArguments& arguments, const Evaluation& evaluation) {
@@ -130,9 +162,20 @@ int eval_as(Communicator& ranks, const Launch& launch, const RunArguments& argum
   if (arguments.batches > 0) options.batches = arguments.batches;
   options.tokenizer = run->data.tokenizer.get();
   if (ranks.is_first()) options.progress = show_progress;
-  const Evaluation evaluation = text ? evaluate_text(*run, *text, options) : evaluate_validation_data(*run, options);
+  if (text && ranks.is_first()) {
+    for (const std::string& note : text->notes) fmt::print(stderr, "quaver: {}\n", note);
+  }
+  const NamedRows named = rows_to_evaluate(*run, text);
+  const std::vector<Evaluation> each = evaluate_rows(*run->trainer, named.rows, options);
+  const Evaluation evaluation = each.empty() ? evaluate_batches(*run, options) : total_of(each);
   if (!ranks.is_first()) return 0;
-  arguments.output == Output::json ? print_json(*run, arguments, evaluation) : print_text(*run, arguments, evaluation);
+  const nlohmann::ordered_json metrics = metrics_of(*run, arguments, evaluation);
+  if (!arguments.documents.empty()) write_documents(arguments.documents, metrics, named, each);
+  if (arguments.output == Output::json) {
+    fmt::print("{}\n", metrics.dump());
+  } else {
+    print_text(*run, arguments, evaluation);
+  }
   return 0;
 }
 

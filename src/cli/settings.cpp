@@ -38,10 +38,9 @@ bool takes_config(const std::vector<std::string>& words) {
 // looked at in another precision, on other data or elsewhere, and stays the model it is.
 bool is_known(const Shortcut& shortcut, const std::string& verb) {
   const std::string_view option = shortcut.option;
-  if (verb == "sample") return false;
-  if (verb == "eval") {
-    return option == "--recipe" || option == "--data" || option == "--batch" || option == "--device";
-  }
+  const bool looks = option == "--recipe" || option == "--batch" || option == "--device";
+  if (verb == "sample") return looks;
+  if (verb == "eval") return looks || option == "--data";
   return verb != "bench" || (option != "--steps" && option != "--data" && option != "--name" && option != "--dir");
 }
 

@@ -56,8 +56,9 @@ int compare_verb(const CompareArguments& arguments);
 struct RunArguments {  // eval
   std::string run;     // folder; empty: the model that --model.from names
   std::optional<Size> step;
-  std::string text;  // a file or folder to evaluate on; empty: the run's validation data
-  Size batches = 0;  // at most; 0: all there are
+  std::string text;       // a file or folder to evaluate on; empty: the run's validation data
+  Size batches = 0;       // at most; 0: all there are
+  std::string documents;  // JSON file to write, one entry per document; empty: none
   std::vector<std::string> settings;
   Output output = Output::human;
 };
@@ -67,12 +68,16 @@ struct SampleArguments {
   std::string run;  // as above
   std::optional<Size> step;
   std::string prompt;
+  std::string prompts;  // a file of them, "-": standard input; empty: the one above
   Size tokens = 200;
   double temperature = 0.8;
   int top_k = 0;
+  double top_p = 1;
+  std::vector<std::string> stop;
   std::uint64_t seed = 1;
-  Size count = 1;
+  Size count = 1;  // of each prompt
   std::vector<std::string> settings;
+  Output output = Output::human;
 };
 int sample_verb(const SampleArguments& arguments);
 

@@ -31,9 +31,12 @@ TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const T
       if (left_out++ == 0) example = fmt::format("{}:{}", document.source, document.line);
       return;
     }
-    tokens.ids.push_back(tokenizer.end_of_text());
-    tokens.ids.insert(tokens.ids.end(), tokenizer.prefix().begin(), tokenizer.prefix().end());
-    tokenizer.encode(document.text, tokens.ids);
+    TokenizedDocument& taken = tokens.documents.emplace_back();
+    taken.name = document.source;
+    if (document.line > 1 || is_json_lines(document.source)) taken.name += fmt::format(":{}", document.line);
+    taken.ids.assign(tokenizer.prefix().begin(), tokenizer.prefix().end());
+    if (taken.ids.empty()) taken.ids.push_back(tokenizer.end_of_text());
+    tokenizer.encode(document.text, taken.ids);
   };
   TextReading reading;
   reading.piece_bytes = longest_document;
@@ -43,7 +46,8 @@ TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const T
                                        left_out == 1 ? "1 document" : fmt::format("{} documents", left_out),
                                        left_out == 1 ? "is" : "are", example));
   }
-  if (tokens.ids.empty()) throw Error(file_or_folder.string() + ": no text", "name a file or folder of UTF-8 text");
+  if (tokens.documents.empty())
+    throw Error(file_or_folder.string() + ": no text", "name a file or folder of UTF-8 text");
   return tokens;
 }
 

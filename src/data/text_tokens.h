@@ -10,13 +10,18 @@
 
 namespace quaver {
 
+struct TokenizedDocument {
+  std::string name;  // its file; of a JSON line with the line's number
+  std::vector<std::int32_t>
+      ids;  // behind what a document follows in training: the tokenizer's prefix or an end-of-text
+};
+
 struct TextTokens {
-  std::vector<std::int32_t> ids;   // every document follows an end-of-text, as it does in training
+  std::vector<TokenizedDocument> documents;
   std::vector<std::string> notes;  // what was left out
 };
 
-// Plain text and JSON lines, as `quaver data` reads them but for long files, which stay whole. Error where nothing is
-// left.
+// Plain text, a document per file, and JSON lines, one per line. Error where nothing is left.
 TextTokens read_text_tokens(const std::filesystem::path& file_or_folder, const Tokenizer& tokenizer);
 
 }  // namespace quaver

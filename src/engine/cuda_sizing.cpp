@@ -40,6 +40,9 @@ class CudaSizing final : public SizesEach<CudaSizing> {
     take(Slot::large, packed ? cuda::row_dots_bytes(op.layout)
                              : cuda::attention_backward_bytes(op.layout, high_precision(), architecture_));
   }
+  void workspace(const AttentionDecode& op) {
+    take(Slot::large, cuda::attention_decode_bytes(op.layout, op.cache.capacity));
+  }
   void workspace(const CrossEntropy& op);
 
   void workspace(const AddNorm& op) { write(op.out, op.casting); }

@@ -87,6 +87,10 @@ struct SumColumns {
 // Which of a layer's GEMMs: y = x·wᵀ, dx = dy·w, dw = dyᵀ·x.
 enum class GemmPass : std::uint8_t { fprop, dgrad, wgrad };
 
+// apart: a row's bits do not depend on how many others there are, and few of them are fast. What decoding asks for, so
+// that a sequence does not depend on its batch; the CPU engine alone promises it.
+enum class GemmRows : std::uint8_t { together, apart };
+
 // out[M × N] = alpha · a[M × K] · b[N × K]ᵀ (+ bias) (+ out). Dequantization is part of it: a and b carry their scales.
 struct Gemm {
   GemmPass pass = GemmPass::fprop;
@@ -97,6 +101,7 @@ struct Gemm {
   float alpha = 1;
   bool accumulate = false;
   Accumulator accumulator = Accumulator::fp32;
+  GemmRows rows = GemmRows::together;
 };
 
 // Packed rows: for each token the position, within its row, at which its document begins; in device memory. Empty: a
@@ -118,6 +123,7 @@ struct Embed {
   View positions = {};  // empty with rotary embeddings
   float factor = 1;
   View out;
+  std::span<const std::int32_t> first = {};  // in device memory: each sequence's first position; empty: 0
 };
 struct EmbedBackward {
   static constexpr OperationKind operation_kind = OperationKind::embedding;
@@ -242,6 +248,8 @@ struct PrepareHeads {
   View in;
   View out;
   RotaryScaling scaling = {};
+  std::span<const std::int32_t> first = {};  // in device memory: each sequence's first position; empty: 0
+  Size positions = 0;                        // with `first`: all positions are below it
 
   bool is_in_place() const { return in.data == out.data; }  // values are not touched then
 };
@@ -277,6 +285,40 @@ struct AttentionBackward {
   float scale = 1;
   View qkv_gradient;
   DocumentStarts document_starts = {};
+};
+
+// The keys and values of a layer's earlier tokens, which decoding reads in place of computing them again:
+// [sequences · kv_heads · capacity × head_size] each.
+struct KeyValues {
+  View keys;
+  View values;
+  Size capacity = 0;  // tokens of a sequence
+};
+
+// Where the sequences of a batch are stored, one of each per sequence, in device memory.
+struct CachedSequences {
+  std::span<const std::int32_t> slots;  // the sequence's number in the cache
+  std::span<const std::int32_t> first;  // the position of its first token in this batch
+};
+
+// The keys and values of qkv go into the cache, each token's at its position.
+struct StoreKeyValues {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;
+  View qkv;
+  KeyValues cache;
+  CachedSequences at;
+};
+
+// Attention of one new token per sequence, whose own key and value are in the cache already, to all up to itself.
+struct AttentionDecode {
+  static constexpr OperationKind operation_kind = OperationKind::attention;
+  HeadLayout layout;  // sequence is 1
+  View qkv;           // of which the queries are read
+  KeyValues cache;
+  CachedSequences at;
+  float scale = 1;
+  View result;  // [batch × heads·head_size]
 };
 
 enum class ActivationKind : std::uint8_t { gelu, relu, swiglu };  // swiglu reads [gate | up], twice as wide
@@ -328,6 +370,7 @@ struct CrossEntropy {
   float weight_factor = 1;
   float z_loss = 0;  // weight of (log Σ exp logits)²
   double* loss_sum = nullptr;
+  double* row_losses = nullptr;      // each row's loss, 0 of an ignored one; null: not wanted
   std::uint64_t* correct = nullptr;  // += the rows whose target has the largest logit, the first of equal ones
   View x_gradient = {};
   View weight_gradient = {};  // empty: the weight is frozen
@@ -416,10 +459,10 @@ template <class... Each>
 struct OperationList {};
 
 // All of them. Engine::run, timing and memory planning follow from this list.
-using Operations =
-    OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm, AddNormBackward,
-                  NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention, AttentionBackward,
-                  Activation, ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
+using Operations = OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm,
+                                 AddNormBackward, NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward,
+                                 Attention, AttentionBackward, StoreKeyValues, AttentionDecode, Activation,
+                                 ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

@@ -1,5 +1,7 @@
 #include "io/utf8.h"
 
+#include <algorithm>
+
 namespace quaver {
 
 CodePoint decode_utf8(std::string_view text, std::size_t position) {
@@ -39,6 +41,16 @@ void append_utf8(std::uint32_t c, std::string& out) {
     put(0x80 | ((c >> 6) & 0x3F));
     put(0x80 | (c & 0x3F));
   }
+}
+
+std::size_t whole_characters(std::string_view text) {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0U) == 0x80) continue;  // it continues a character that begins before it
+    const std::size_t length = byte < 0xC2 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : byte < 0xF5 ? 4 : 1;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
 }
 
 std::size_t find_invalid_utf8(std::string_view text) {

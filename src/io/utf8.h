@@ -19,6 +19,9 @@ CodePoint decode_utf8(std::string_view text, std::size_t position);
 
 void append_utf8(std::uint32_t code_point, std::string& out);
 
+// How much of the text does not end within a character: all of it, but for a last one whose bytes are still to come.
+std::size_t whole_characters(std::string_view text);
+
 // The position of the first invalid byte, or npos where the whole text is well-formed.
 std::size_t find_invalid_utf8(std::string_view text);
 

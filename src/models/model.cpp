@@ -30,6 +30,7 @@ std::uint64_t replay_key(const Step& step, const Batch& batch) {
   mix(static_cast<std::uint64_t>(step.pass));
   mix(static_cast<std::uint64_t>(step.casting.detail));
   mix(step.casting.observe ? 1 : 0);
+  mix(reinterpret_cast<std::uintptr_t>(step.row_losses));
   mix(step.sections != nullptr ? step.sections->key() : 0);
   const auto* tokens = std::get_if<TokenBatch>(&batch);
   if (tokens != nullptr && !tokens->document_starts.empty()) mix(2);

@@ -88,12 +88,25 @@ class Model {
   Registry registry_;
 };
 
+// What sequences of a cache are continued by: step.sequence tokens each. Several of them begin a sequence, and one
+// follows what the cache has of it.
+struct NewTokens {
+  std::span<const std::int32_t> tokens;  // [batch × sequence]
+  std::span<const std::int32_t> slots;   // of the cache, one per sequence
+  std::span<const std::int32_t> first;   // the position of each sequence's first token
+};
+
 // A model that continues a sequence of tokens: what sampling needs.
 class LanguageModel : public Model {
  public:
   virtual Size vocab() const = 0;
   // Logits of the token that follows the sequence, [1 × vocab]. step.batch must be 1.
   virtual void next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) = 0;
+
+  // Memory for decode(): `sequences` of at most `capacity` tokens.
+  virtual KeyValueCache make_cache(Engine& engine, Size sequences, Size capacity) const = 0;
+  // Logits of the token that follows each sequence, [step.batch × vocab]; their keys and values go into the cache.
+  virtual void decode(Step& step, const KeyValueCache& cache, const NewTokens& next, View logits) = 0;
 
  protected:
   using Model::Model;

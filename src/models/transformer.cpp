@@ -223,7 +223,8 @@ void Transformer::forward(Step& step, std::span<const std::int32_t> tokens) {
                         .table = table_.weight,
                         .positions = positions_ != nullptr ? positions_->weight : View{},
                         .factor = embedding_factor(),
-                        .out = streams_[0]});
+                        .out = streams_[0],
+                        .first = step.decoding != nullptr ? step.decoding->at.first : std::span<const std::int32_t>()});
   if (norms_after_branches()) {
     forward_norms_after(step);
   } else {
@@ -364,19 +365,6 @@ void Transformer::set_unit_factors(std::span<const float> factors) {
   }
   if (is_unit_scaled())
     std::copy(factors.begin() + static_cast<std::ptrdiff_t>(next), factors.end(), entry_factors_.begin());
-}
-
-void Transformer::next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) {
-  check_length(step.sequence);
-  check_tokens(tokens);
-  step.arena.reset();
-  step.begin({step.micro_step, 1});
-  step.document_starts = {};
-  if (step.sections != nullptr) step.sections->begin_pass();
-  forward(step, step.uploaded(tokens));
-  step.use(head_section());
-  head_->last_logits(step, logits);
-  if (step.sections != nullptr) step.sections->end_pass();
 }
 
 }  // namespace quaver

@@ -24,6 +24,8 @@ class Transformer final : public LanguageModel {
   Batch blank_batch(const Step& step, BatchStorage& storage) const override;
   double flops_per_token(Size sequence) const override;
   void next_token_logits(Step& step, std::span<const std::int32_t> tokens, View logits) override;
+  KeyValueCache make_cache(Engine& engine, Size sequences, Size capacity) const override;
+  void decode(Step& step, const KeyValueCache& cache, const NewTokens& next, View logits) override;
 
   // Measured on random tokens: the constants that give attention's tensors, and gradients behind a norm, unit variance.
   bool is_unit_scaled() const override { return config_.parametrization != Parametrization::standard; }
@@ -48,8 +50,10 @@ class Transformer final : public LanguageModel {
   void check_length(Size sequence) const;
   void check_tokens(std::span<const std::int32_t> tokens) const;
   void check_documents(const Step& step, std::span<const std::int32_t> starts) const;
+  void check_new_tokens(const Step& step, const KeyValueCache& cache, const NewTokens& next) const;
   Size count_targets(std::span<const std::int32_t> targets) const;
   void forward(Step& step, std::span<const std::int32_t> tokens);
+  void forward_to_logits(Step& step, std::span<const std::int32_t> tokens, View logits);
   void forward_norms_before(Step& step);
   void forward_norms_after(Step& step);
   // Sections of the parameters: the embedding, each branch with its norm, the head with the final norm.

@@ -41,7 +41,32 @@ PrepareHeads AttentionBranch::preparation(const Step& step) const {
           .eps = shape_.norm_eps,
           .in = raw_,
           .out = ready_,
-          .scaling = shape_.rope_scaling};
+          .scaling = shape_.rope_scaling,
+          .first = step.decoding != nullptr ? step.decoding->at.first : std::span<const std::int32_t>(),
+          .positions = step.decoding != nullptr ? step.decoding->cache.shape().capacity : 0};
+}
+
+void AttentionBranch::attend(Step& step) const {
+  const HeadLayout heads = layout(step);
+  if (step.decoding != nullptr) {
+    const KeyValues cache = step.decoding->cache.layer(shape_.block);
+    step.engine.run(StoreKeyValues{heads, ready_, cache, step.decoding->at});
+    if (step.decodes_one()) {
+      return step.engine.run(AttentionDecode{.layout = heads,
+                                             .qkv = ready_,
+                                             .cache = cache,
+                                             .at = step.decoding->at,
+                                             .scale = shape_.logit_scale,
+                                             .result = result_});
+    }
+  }
+  step.engine.run(Attention{.layout = heads,
+                            .qkv = ready_,
+                            .scale = shape_.logit_scale,
+                            .result = result_,
+                            .log_sum = log_sum_,
+                            .max_logit = step.max_logit,
+                            .document_starts = step.document_starts});
 }
 
 void AttentionBranch::forward(Step& step, View out) {
@@ -52,13 +77,7 @@ void AttentionBranch::forward(Step& step, View out) {
   log_sum_ = step.arena.saved(step.batch * shape_.heads, step.sequence, Format::f32);
   qkv_.forward(step, raw_);
   if (prepares_heads()) step.engine.run(preparation(step));
-  step.engine.run(Attention{.layout = heads,
-                            .qkv = ready_,
-                            .scale = shape_.logit_scale,
-                            .result = result_,
-                            .log_sum = log_sum_,
-                            .max_logit = step.max_logit,
-                            .document_starts = step.document_starts});
+  attend(step);
   QuantizedTensor& input = out_.input_from(step, result_, factors_[0]);
   if (step.pass == Pass::calibrate && shape_.unit_scaled) {
     factors_[0] = factor_to_unit(factors_[0], input.site(), step.engine);

@@ -68,6 +68,7 @@ class AttentionBranch final : public Branch {
   HeadLayout layout(const Step& step) const;
   bool prepares_heads() const { return shape_.rope_theta > 0 || shape_.qk_norm; }
   PrepareHeads preparation(const Step& step) const;
+  void attend(Step& step) const;
 
   AttentionShape shape_;
   std::array<float, 2> factors_{1, 1};  // on the result, and on the gradient of qkv

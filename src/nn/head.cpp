@@ -39,6 +39,7 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
                                .weight_factor = factor.weight_gradient,
                                .z_loss = step.z_loss,
                                .loss_sum = loss_sum,
+                               .row_losses = step.row_losses,
                                .correct = step.correct,
                                .x_gradient = dx,
                                .weight_gradient = train ? layer_.weight().gradient : View{},
@@ -48,11 +49,12 @@ void Head::loss(Step& step, std::span<const std::int32_t> targets, const float* 
 }
 
 void Head::last_logits(Step& step, View logits) {
-  step.engine.run(Gemm{.a = {slice_rows(x_.rows().matrix, step.tokens() - 1, 1), false},
+  step.engine.run(Gemm{.a = {slice_rows(x_.rows().matrix, step.tokens() - logits.rows, logits.rows), false},
                        .b = layer_.weight().quantized.rows(),
                        .out = logits,
                        .alpha = factors(step.tokens()).output,
-                       .accumulator = step.accumulators.fprop});
+                       .accumulator = step.accumulators.fprop,
+                       .rows = step.decodes_one() ? GemmRows::apart : GemmRows::together});
 }
 
 double Head::propagate_ratio(Size tokens) {

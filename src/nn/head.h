@@ -25,7 +25,7 @@ class Head {
   // weight's are added up, x's are written to dx. Targets and both pointers lie in engine memory.
   void loss(Step& step, std::span<const std::int32_t> targets, const float* gradient_scale, double* loss_sum, View dx);
 
-  // Logits of the last row alone, [1 × classes].
+  // Logits of the last rows alone, as many as there is room for: [rows × classes].
   void last_logits(Step& step, View logits);
 
   // Notes stored over true gradient for the weight; returns it at x.

@@ -85,7 +85,8 @@ void Linear::forward(Step& step, View y) {
                        .out = y,
                        .bias = bias_ != nullptr ? bias_->weight : View{},
                        .alpha = factors(step.tokens()).output,
-                       .accumulator = step.accumulators.fprop});
+                       .accumulator = step.accumulators.fprop,
+                       .rows = step.decodes_one() ? GemmRows::apart : GemmRows::together});
   if (!recomputes(step)) x_.drop_rows();
 }
 

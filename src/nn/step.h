@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "nn/key_value_cache.h"
 #include "nn/pass_operand.h"
 
 namespace quaver {
@@ -52,13 +53,17 @@ struct Step {
   Accumulators accumulators = {};
   float z_loss = 0;  // weight of the head's z-loss
   float* max_logit = nullptr;
-  std::uint64_t* correct = nullptr;  // in engine memory: += the rows whose target is the likeliest; null: not counted
-  float* one = nullptr;              // in engine memory: the scale of tensors that are their own codes
-  std::uint32_t micro_step = 0;      // of the random streams
-  std::uint64_t generation = 0;      // changes when a site's format does
-  SectionWork* sections = nullptr;   // null: there is one rank
+  double* row_losses = nullptr;        // in engine memory: the loss of each row; null: not wanted
+  std::uint64_t* correct = nullptr;    // in engine memory: += the rows whose target is the likeliest; null: not counted
+  float* one = nullptr;                // in engine memory: the scale of tensors that are their own codes
+  std::uint32_t micro_step = 0;        // of the random streams
+  std::uint64_t generation = 0;        // changes when a site's format does
+  SectionWork* sections = nullptr;     // null: there is one rank
+  const Decoding* decoding = nullptr;  // null: every sequence is whole
 
   Size tokens() const { return batch * sequence; }
+  // One new token per sequence, which attends to what a cache has of those before it.
+  bool decodes_one() const { return decoding != nullptr && sequence == 1; }
 
   void use(Size section) const {
     if (sections != nullptr) sections->use(section);

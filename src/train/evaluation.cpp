@@ -23,46 +23,73 @@ std::vector<std::uint64_t> bytes_of_tokens(const Tokenizer& tokenizer) {
   return bytes;
 }
 
-// Batches of windows in order, each beginning with the last token of the one before. The last window of a row may be
-// short, and the last batch may have fewer windows: what is left of them is padding that nothing is predicted from.
-class Windows {
- public:
-  Windows(std::span<const TokenRow> rows, Size batch, Size context)
-      : rows_(rows), batch_(static_cast<std::uint64_t>(batch)), context_(static_cast<std::uint64_t>(context)) {
-    for (const TokenRow& row : rows) windows_ += windows_in(row);
+// A part of a row that is read at once.
+struct Window {
+  std::size_t row = 0;
+  std::uint64_t begin = 0;   // of its inputs in the row
+  std::uint64_t tokens = 0;  // that are predicted
+};
+
+// All windows in order, each beginning with the last token of the one before. The last one of a row may be short.
+std::vector<Window> windows_of(std::span<const TokenRow> rows, std::uint64_t context) {
+  std::vector<Window> windows;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (std::uint64_t begin = 0; begin + 1 < rows[row].tokens; begin += context) {
+      windows.push_back({row, begin, std::min(context, rows[row].tokens - 1 - begin)});
+    }
   }
+  return windows;
+}
 
-  Size batches() const { return static_cast<Size>((windows_ + batch_ - 1) / batch_); }
-
-  void fill(Size index, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-    std::ranges::fill(inputs, 0);
-    std::ranges::fill(targets, not_predicted);
-    const std::uint64_t first = static_cast<std::uint64_t>(index) * batch_;
-    for (std::uint64_t i = 0; i < batch_ && first + i < windows_; ++i) {
-      fill_window(first + i, inputs.subspan(i * context_, context_), targets.subspan(i * context_, context_));
+// Windows side by side. What is left of a short one is padding that nothing is predicted from.
+class WindowBatch {
+ public:
+  WindowBatch(std::span<const TokenRow> rows, std::span<const Window> windows, const BatchShape& most)
+      : windows_(windows), shape_{most.batch, sequence_for(windows, most.sequence)} {
+    const auto sequence = static_cast<std::size_t>(shape_.sequence);
+    inputs_.assign(static_cast<std::size_t>(shape_.batch) * sequence, 0);
+    targets_.assign(inputs_.size(), not_predicted);
+    std::vector<std::int32_t> ids;
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      ids.resize(windows[i].tokens + 1);
+      rows[windows[i].row].read(windows[i].begin, ids);
+      const auto at = static_cast<std::ptrdiff_t>(i * sequence);
+      std::copy(ids.begin(), ids.end() - 1, inputs_.begin() + at);
+      std::copy(ids.begin() + 1, ids.end(), targets_.begin() + at);
     }
   }
 
+  const BatchShape& shape() const { return shape_; }
+  TokenBatch tokens() const { return {inputs_, targets_}; }
+
+  // For each window, with those that a full batch would have: nats and bytes of the text that was predicted.
+  static constexpr Size values_per_window = 2;
+  std::vector<double> sums(std::span<const double> losses, std::span<const std::uint64_t> token_bytes) const {
+    std::vector<double> all(static_cast<std::size_t>(shape_.batch * values_per_window));
+    for (std::size_t i = 0; i < windows_.size(); ++i) {
+      const std::size_t first = i * static_cast<std::size_t>(shape_.sequence);
+      for (std::size_t t = first; t < first + windows_[i].tokens; ++t) {
+        all[2 * i] += losses[t];
+        const auto target = static_cast<std::size_t>(targets_[t]);
+        if (target < token_bytes.size()) all[2 * i + 1] += static_cast<double>(token_bytes[target]);
+      }
+    }
+    return all;
+  }
+
  private:
-  std::uint64_t windows_in(const TokenRow& row) const {
-    return row.tokens < 2 ? 0 : (row.tokens - 1 + context_ - 1) / context_;
+  // No longer than the windows are; few lengths, because each is compiled for, measured or captured once.
+  static Size sequence_for(std::span<const Window> windows, Size most) {
+    std::uint64_t longest = 1;
+    for (const Window& window : windows) longest = std::max(longest, window.tokens);
+    constexpr Size step = 64;
+    return std::min(most, (static_cast<Size>(longest) + step - 1) / step * step);
   }
 
-  void fill_window(std::uint64_t window, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-    const TokenRow* row = rows_.data();
-    for (; window >= windows_in(*row); ++row) window -= windows_in(*row);
-    const std::uint64_t begin = window * context_;
-    tokens_.resize(std::min(context_ + 1, row->tokens - begin));
-    row->read(begin, tokens_);
-    std::copy(tokens_.begin(), tokens_.end() - 1, inputs.begin());
-    std::copy(tokens_.begin() + 1, tokens_.end(), targets.begin());
-  }
-
-  std::span<const TokenRow> rows_;
-  std::uint64_t batch_;
-  std::uint64_t context_;
-  std::uint64_t windows_ = 0;
-  std::vector<std::int32_t> tokens_;
+  std::span<const Window> windows_;
+  BatchShape shape_;
+  std::vector<std::int32_t> inputs_;
+  std::vector<std::int32_t> targets_;
 };
 
 }  // namespace
@@ -89,37 +116,47 @@ std::optional<double> Evaluation::bits_per_byte() const {
   return nats / std::numbers::ln2 / static_cast<double>(*bytes);
 }
 
-Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const EvaluationOptions& options) {
-  const Size batch = trainer.config().train.batch;
-  const Size context = trainer.config().train.context;
-  Windows windows(rows, batch, context);
-  const Size batches = std::min(windows.batches(), options.batches.value_or(windows.batches()));
-  std::vector<std::int32_t> inputs(static_cast<std::size_t>(batch * context));
-  std::vector<std::int32_t> targets(inputs.size());
+std::vector<Evaluation> evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows,
+                                      const EvaluationOptions& options) {
+  const BatchShape most{trainer.config().train.batch, trainer.config().train.context};
+  const std::vector<Window> all = windows_of(rows, static_cast<std::uint64_t>(most.sequence));
+  const auto in_batch = static_cast<std::size_t>(most.batch);
+  const auto full = static_cast<Size>((all.size() + in_batch - 1) / in_batch);
+  const Size batches = std::min(full, options.batches.value_or(full));
+  const std::span windows = std::span(all).first(std::min(all.size(), static_cast<std::size_t>(batches) * in_batch));
   std::vector<std::uint64_t> token_bytes;
-  Evaluation result;
-  if (options.tokenizer != nullptr) {
-    token_bytes = bytes_of_tokens(*options.tokenizer);
-    result.bytes = 0;
-  }
-  std::vector<double> nats;
+  if (options.tokenizer != nullptr) token_bytes = bytes_of_tokens(*options.tokenizer);
+  std::vector<double> mine;
   for (Size i = options.ranks.rank(); i < batches; i += options.ranks.size()) {
-    windows.fill(i, inputs, targets);
-    nats.push_back(trainer.loss_sum(TokenBatch{inputs, targets}, i));
-    for (const std::int32_t target : targets) {
-      if (target == not_predicted) continue;
-      ++result.tokens;
-      if (result.bytes) *result.bytes += token_bytes.at(static_cast<std::size_t>(target));
-    }
+    const std::size_t first = static_cast<std::size_t>(i) * in_batch;
+    const WindowBatch batch(rows, windows.subspan(first, std::min(in_batch, windows.size() - first)), most);
+    const std::vector<double> sums = batch.sums(trainer.row_losses(batch.tokens(), batch.shape(), i), token_bytes);
+    mine.insert(mine.end(), sums.begin(), sums.end());
     if (options.progress) options.progress(i + 1, batches);
   }
-  const auto total = [&](std::uint64_t mine) {
-    return static_cast<std::uint64_t>(sum_of_ranks(options.ranks, static_cast<Size>(mine)));
-  };
-  for (const double sum : interleaved(options.ranks, std::move(nats), batches)) result.nats += sum;  // in their order
-  result.tokens = total(result.tokens);
-  if (result.bytes) result.bytes = total(*result.bytes);
-  return result;
+  const std::vector<double> sums =
+      interleaved(options.ranks, std::move(mine), batches, most.batch * WindowBatch::values_per_window);
+  std::vector<Evaluation> results(rows.size());
+  for (Evaluation& result : results) {
+    if (options.tokenizer != nullptr) result.bytes = 0;
+  }
+  for (std::size_t i = 0; i < windows.size(); ++i) {  // in their order, whichever rank computed them
+    Evaluation& result = results[windows[i].row];
+    result.nats += sums[2 * i];
+    result.tokens += windows[i].tokens;
+    if (result.bytes) *result.bytes += static_cast<std::uint64_t>(sums[2 * i + 1]);
+  }
+  return results;
+}
+
+Evaluation total_of(std::span<const Evaluation> rows) {
+  Evaluation total;
+  for (const Evaluation& row : rows) {
+    total.nats += row.nats;
+    total.tokens += row.tokens;
+    if (row.bytes) total.bytes = total.bytes.value_or(0) + *row.bytes;
+  }
+  return total;
 }
 
 }  // namespace quaver

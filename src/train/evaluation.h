@@ -38,7 +38,10 @@ struct EvaluationOptions {
   Communicator& ranks = single_process();  // which divide the batches, each with a trainer by itself
 };
 
-// Nothing about the run changes. The same on every rank.
-Evaluation evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows, const EvaluationOptions& options);
+// Of each row by itself. Nothing about the run changes. The same on every rank.
+std::vector<Evaluation> evaluate_rows(Trainer& trainer, std::span<const TokenRow> rows,
+                                      const EvaluationOptions& options);
+
+Evaluation total_of(std::span<const Evaluation> rows);
 
 }  // namespace quaver

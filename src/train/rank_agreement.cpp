@@ -40,13 +40,17 @@ void require_same_program(Communicator& ranks, const Config& config) {
   require_same(ranks, {"config", to_toml(config), "give every rank the same files and flags"});
 }
 
-std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total) {
+std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total, Size width) {
   const auto size = static_cast<std::size_t>(ranks.size());
   const std::size_t each = (static_cast<std::size_t>(total) + size - 1) / size;
-  mine.resize(each);
+  const auto at_a_time = static_cast<std::ptrdiff_t>(width);
+  mine.resize(each * static_cast<std::size_t>(width));
   const std::vector<double> all = gathered(ranks, mine);
   std::vector<double> values;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(total); ++i) values.push_back(all[i % size * each + i / size]);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(total); ++i) {
+    const auto from = all.begin() + static_cast<std::ptrdiff_t>(i % size * each + i / size) * at_a_time;
+    values.insert(values.end(), from, from + at_a_time);
+  }
   return values;
 }
 

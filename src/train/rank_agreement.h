@@ -16,8 +16,9 @@ namespace quaver {
 // AgreedError, naming the rank, where one runs another version of quaver or another config.
 void require_same_program(Communicator& ranks, const Config& config);
 
-// Values that the ranks computed in turn, value i by rank i mod ranks: all `total` of them.
-std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total);
+// Values that the ranks computed in turn, `width` of them at a time, the i-th time by rank i mod ranks: those of all
+// `total` times.
+std::vector<double> interleaved(Communicator& ranks, std::vector<double> mine, Size total, Size width = 1);
 
 Size sum_of_ranks(Communicator& ranks, Size mine);
 

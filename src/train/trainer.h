@@ -114,9 +114,9 @@ class Trainer {
   std::optional<Validation> validate(Size batches, Communicator& among);
   std::optional<double> evaluate(Size batches);  // the loss alone
 
-  // Sum of the losses of a micro-batch's rows; targets below 0 have none. `index` numbers it among those of an
-  // evaluation. Nothing about the run changes.
-  double loss_sum(const Batch& batch, Size index);
+  // The loss of each row of a micro-batch, which may be smaller than the run's; targets below 0 have none. `index`
+  // numbers it among those of an evaluation. Nothing about the run changes.
+  std::vector<double> row_losses(const Batch& batch, const BatchShape& shape, Size index);
 
   // As Probes: nothing about the run changes.
   ProbeResult probe(std::span<const SiteSpec> specs, Size batch, ProbeWhat what) {
@@ -128,6 +128,10 @@ class Trainer {
 
   // The statistics of every site at the step just finished, after one that was sampled.
   NumericsSample numerics() const;
+
+  // For passes beside training (train/decoder.h): nothing about the run changes.
+  Step evaluation_step();
+  LanguageModel& language_model();  // throws Error where it is none
 
   // Logits of the token after `tokens` (the last `context` of them). Throws Error where the model is no language model.
   std::vector<float> next_token_logits(std::span<const std::int32_t> tokens);
@@ -181,7 +185,7 @@ class Trainer {
   Casting weight_casting(Detail detail = Detail::counts) const { return context_.weight_casting(detail); }
   bool is_sampled(Size step) const;
   void gather_weight_statistics();
-  void enqueue_evaluation(const Batch& batch, Size index);
+  void enqueue_evaluation(Step step, const Batch& batch, Size index);
   void join_last_pass(Size batches);
   void micro_steps(StepReport& report);
   void run_group(Size round, StepReport& report);
@@ -234,6 +238,7 @@ class Trainer {
   PrecisionControl precision_;
   Probes probes_;
   CheckpointTensors tensors_;
+  std::shared_ptr<std::byte> row_losses_;  // in engine memory, once they were asked for
 };
 
 }  // namespace quaver

@@ -14,7 +14,8 @@ void Trainer::join_last_pass(Size batches) {
   const bool fewer = batches % ranks_.size() != 0 && ranks_.rank() >= batches % ranks_.size();
   if (!fewer || !model_->parameters().place().has(ShardMode::weights)) return;
   BatchStorage storage;
-  enqueue_evaluation(model_->blank_batch(make_step(Pass::evaluate), storage), 0);
+  const Step step = make_step(Pass::evaluate);
+  enqueue_evaluation(step, model_->blank_batch(step, storage), 0);
   engine_.device().synchronize();
 }
 
@@ -30,7 +31,7 @@ std::optional<Validation> Trainer::validate(Size batches, Communicator& among) {
   for (Size i = among.rank(); i < batches; i += among.size()) {
     const Batch batch = read_or_blank(
         [&] { return batches_->validation_batch(static_cast<std::uint64_t>(i), shape, storage); }, storage);
-    enqueue_evaluation(batch, i);
+    enqueue_evaluation(make_step(Pass::evaluate), batch, i);
     result.rows += rows_with_loss(batch);
   }
   engine_.device().synchronize();
@@ -53,16 +54,23 @@ std::optional<double> Trainer::evaluate(Size batches) {
   return result ? std::optional(result->loss) : std::nullopt;
 }
 
-double Trainer::loss_sum(const Batch& batch, Size index) {
-  settle_weights();
+std::vector<double> Trainer::row_losses(const Batch& batch, const BatchShape& shape, Size index) {
+  Step step = evaluation_step();
+  step.batch = shape.batch;
+  step.sequence = shape.sequence;
+  if (row_losses_ == nullptr) {
+    const auto most = static_cast<std::size_t>(config_.train.batch * config_.train.context);
+    row_losses_ = engine_.device().allocate(most * sizeof(double));
+  }
+  step.row_losses = reinterpret_cast<double*>(row_losses_.get());
   tally_.reset();
-  enqueue_evaluation(batch, index);
-  engine_.device().synchronize();
-  return tally_.loss_sum();
+  enqueue_evaluation(step, batch, index);
+  std::vector<double> losses(static_cast<std::size_t>(step.tokens()));
+  engine_.device().download(row_losses_.get(), losses.data(), losses.size() * sizeof(double));
+  return losses;
 }
 
-void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
-  Step step = context_.make_step(Pass::evaluate);
+void Trainer::enqueue_evaluation(Step step, const Batch& batch, Size index) {
   step.micro_step = static_cast<std::uint32_t>(step_ * config_.train.accumulation + index);
   step.correct = tally_.device_correct();
   tally_.begin_group();
@@ -70,18 +78,27 @@ void Trainer::enqueue_evaluation(const Batch& batch, Size index) {
   tally_.end_group();
 }
 
-std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+Step Trainer::evaluation_step() {
+  settle_weights();
+  return context_.make_step(Pass::evaluate);
+}
+
+LanguageModel& Trainer::language_model() {
   auto* language = dynamic_cast<LanguageModel*>(model_.get());
   if (language == nullptr) throw Error("this model predicts no tokens", "sample from a language model");
-  settle_weights();
+  return *language;
+}
+
+std::vector<float> Trainer::next_token_logits(std::span<const std::int32_t> tokens) {
+  LanguageModel& language = language_model();
   const auto context = static_cast<std::size_t>(config_.train.context);
   if (tokens.size() > context) tokens = tokens.last(context);
-  std::vector<float> logits(static_cast<std::size_t>(language->vocab()));
-  Step step = context_.make_step(Pass::evaluate);
+  std::vector<float> logits(static_cast<std::size_t>(language.vocab()));
+  Step step = evaluation_step();
   step.batch = 1;
   step.sequence = static_cast<Size>(tokens.size());
   const auto memory = engine_.device().allocate(logits.size() * sizeof(float));
-  language->next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language->vocab()});
+  language.next_token_logits(step, tokens, {memory.get(), Format::f32, 1, language.vocab()});
   engine_.device().download(memory.get(), logits.data(), logits.size() * sizeof(float));
   return logits;
 }

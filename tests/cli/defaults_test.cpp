@@ -33,6 +33,7 @@ TEST(Defaults, AreAsDocumented) {
   expect_defaults({"sample"}, {{"--tokens INT:from 1 to 1099511627776", "200"},
                                {"--temperature FLOAT:from 0 to 1000", "0.8"},
                                {"--top-k INT:from 0 to 2147483647", "0"},
+                               {"--top-p FLOAT:from 0 to 1", "1"},
                                {"--seed UINT:from 0 to 9223372036854775807", "1"},
                                {"--count INT:from 1 to 1000000", "1"}});
   expect_defaults({"data"}, {{"--tokenizer TEXT", "bytes"},

@@ -55,13 +55,39 @@ TEST_F(EvaluatedRun, TakesAFileOrAFolderOfText) {
   folder_.write("other/b.jsonl", "{\"text\": \"more words\"}\n");
   folder_.write("other/c.bin", std::string("\0\1\2", 3));
   const json both = evaluated({"--text", "other"});
-  EXPECT_EQ(both.at("tokens"), text.size() + 1 + 10) << "and the end of the first document";
+  EXPECT_EQ(both.at("tokens"), text.size() + 10) << "each document by itself";
   EXPECT_EQ(both.at("bytes"), text.size() + 10);
 
   const Outcome told = quaver(folder_, {"eval", "run", "--text", "other"});
   EXPECT_THAT(told.out, HasSubstr("nats per token, perplexity "));
   EXPECT_THAT(told.out, HasSubstr(" bits per byte ("));
   EXPECT_THAT(told.error, HasSubstr("left out: 1 document that is not UTF-8 text (other/c.bin:1)"));
+}
+
+// Every document is as if it were alone, and the whole is their sum.
+TEST_F(EvaluatedRun, WritesTheLossOfEachDocument) {
+  folder_.write("docs/a.txt", "some words and more of them, longer than a window of the model is");
+  folder_.write("docs/b.jsonl", "{\"text\": \"more words\"}\n\n{\"text\": \"the last of them\"}\n");
+  const json total = evaluated({"--text", "docs", "--documents", "each.json"});
+  const json each = json::parse(contents(folder_ / "each.json"));
+  EXPECT_EQ(each.at("loss"), total.at("loss"));
+  EXPECT_EQ(each.at("tokens"), total.at("tokens"));
+  std::vector<std::string> names;
+  double nats = 0;
+  std::uint64_t bytes = 0;
+  for (const json& document : each.at("documents")) {
+    names.push_back(document.at("name"));
+    nats += document.at("loss").get<double>() * document.at("tokens").get<double>();
+    bytes += document.at("bytes").get<std::uint64_t>();
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"docs/a.txt", "docs/b.jsonl:1", "docs/b.jsonl:3"}));
+  EXPECT_NEAR(nats / total.at("tokens").get<double>(), total.at("loss").get<double>(), 1e-12);
+  EXPECT_EQ(bytes, total.at("bytes"));
+  folder_.write("alone.jsonl", "{\"text\": \"the last of them\"}\n");
+  EXPECT_NEAR(evaluated({"--text", "alone.jsonl"}).at("loss").get<double>(),
+              each.at("documents").at(2).at("loss").get<double>(), 1e-6);
+  evaluated({"--documents", "shards.json"});
+  EXPECT_EQ(json::parse(contents(folder_ / "shards.json")).at("documents").size(), 1U) << "the validation shard";
 }
 
 TEST_F(EvaluatedRun, TextThatIsNotThereIsNamed) {

@@ -30,6 +30,7 @@ TEST(Nonsense, OptionsOutOfRangeAreRefused) {
   const std::pair<Words, std::vector<std::string>> verbs[] = {
       {{"sample", "run", "--temperature"}, {"nan", "-1", "inf", "-0.001", "1e300", "warm"}},
       {{"sample", "run", "--top-k"}, {"-1", "3000000000", "nan"}},
+      {{"sample", "run", "--top-p"}, {"-0.1", "1.1", "nan", "much"}},
       {{"sample", "run", "--tokens"}, {"0", "-5", "9223372036854775807"}},
       {{"sample", "run", "--count"}, {"0", "-1", "9223372036854775807"}},
       {{"sample", "run", "--seed"}, {"-1", "x"}},

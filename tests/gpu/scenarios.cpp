@@ -170,6 +170,20 @@ Run heads_and_attention(Workbench& bench) {
   };
 }
 
+// Replayed with other contents, the sequence has another length.
+Run decoding(Workbench& bench) {
+  constexpr Size capacity = 400;
+  const HeadLayout layout{1, 1, 4, 2, 64};
+  const View qkv = bench.input(1, layout.width());
+  const KeyValues cache{bench.input(2 * capacity, 64), bench.input(2 * capacity, 64), capacity};
+  const CachedSequences at{bench.tokens(1, 1), bench.tokens(1, capacity)};
+  const View result = bench.output(1, 256);
+  return [=, &bench] {
+    bench.engine().run(StoreKeyValues{layout, qkv, cache, at});
+    bench.engine().run(AttentionDecode{layout, qkv, cache, at, 0.125F, result});
+  };
+}
+
 // The three GEMMs of a layer and its head with the loss, for what a recipe stores.
 Run products(Workbench& bench, const Recipe& recipe) {
   constexpr Size tokens = 96;
@@ -287,6 +301,7 @@ std::vector<Scenario> scenarios() {
   all.push_back({"norms behind branches", norms_behind});
   all.push_back({"embedding", embedding});
   all.push_back({"heads and attention", heads_and_attention});
+  all.push_back({"decoding", decoding});
   const QuantSpec bf16{.format = Format::bf16, .rounding = Rounding::stochastic};
   const QuantSpec fp8{
       .format = Format::e4m3, .block = block::b1x128, .policy = ScalePolicy::current, .rounding = Rounding::stochastic};

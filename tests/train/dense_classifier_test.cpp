@@ -5,6 +5,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <numeric>
 
 #include "train/trainer.h"
 
@@ -134,7 +135,8 @@ TEST(DenseClassifierRun, ItsGradientsAreThoseOfItsLoss) {
     const float before = weight;
     const auto loss_at = [&](float offset) {
       weight = before + offset;
-      const double loss = own.trainer->loss_sum(batch, 0) / static_cast<double>(batch_rows);
+      const std::vector<double> losses = own.trainer->row_losses(batch, {batch_rows, 1}, 0);
+      const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(batch_rows);
       weight = before;
       return loss;
     };
@@ -152,7 +154,7 @@ TEST(DenseClassifierRun, ItsMemoryIsPlannedAndItHasNoTokens) {
   EXPECT_GT(use.activations, 0);
   const std::vector<std::int32_t> tokens{1, 2, 3};
   EXPECT_THROW(own.trainer->next_token_logits(tokens), Error);
-  EXPECT_THROW(own.trainer->loss_sum(TokenBatch{tokens, tokens}, 0), Error);
+  EXPECT_THROW(own.trainer->row_losses(TokenBatch{tokens, tokens}, {1, 3}, 0), Error);
   EXPECT_DOUBLE_EQ(own.trainer->model().flops_per_token(1), 6 * (16 * 32 + 32 * 32 + 32 * 3));
 }
 

@@ -63,6 +63,28 @@ TEST(DrawToken, OnlyTheLikeliestKAreInTheRunning) {
   EXPECT_EQ(draw_token(halves, options_of(1, 2), 0.667), 2);
 }
 
+// The likeliest until their probabilities reach top_p: 1/2, then 1/4, then the first of the two eighths.
+TEST(DrawToken, OnlyTheLikeliestOfAShareAreInTheRunning) {
+  const auto drawn = [](double top_p) {
+    SampleOptions options = options_of(1, 0);
+    options.top_p = top_p;
+    std::set<std::int32_t> tokens;
+    for (int i = 0; i < 1000; ++i) tokens.insert(draw_token(halves, options, i / 1000.0));
+    return tokens;
+  };
+  EXPECT_EQ(drawn(0), (std::set<std::int32_t>{0}));
+  EXPECT_EQ(drawn(0.49), (std::set<std::int32_t>{0}));
+  EXPECT_EQ(drawn(0.51), (std::set<std::int32_t>{0, 2}));
+  EXPECT_EQ(drawn(0.74), (std::set<std::int32_t>{0, 2}));
+  EXPECT_EQ(drawn(0.8), (std::set<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(drawn(1).size(), 4U);
+  SampleOptions both = options_of(1, 2);  // of 2/3 and 1/3
+  both.top_p = 0.6;
+  EXPECT_EQ(draw_token(halves, both, 0.999), 0);
+  both.top_p = 0.7;
+  EXPECT_EQ(draw_token(halves, both, 0.667), 2);
+}
+
 class Sampled : public testing::Test {
  protected:
   Sampled() {

@@ -76,7 +76,7 @@ void CpuOperations::run(const Gemm& op) { cpu_gemm(workspace_, op); }
 
 void CpuOperations::run(const Embed& op) {
   const Size d = op.out.cols;
-#pragma omp parallel
+#pragma omp parallel if (op.out.count() > worth_waking)
   {
     std::vector<float> buffer(static_cast<std::size_t>(2 * d));
 #pragma omp for schedule(static)
@@ -86,8 +86,9 @@ void CpuOperations::run(const Embed& op) {
       if (op.positions.empty()) {
         for (Size c = 0; c < d; ++c) out[c] = op.factor * row[c];
       } else {
-        const float* position =
-            rows_as_floats(op.positions, document_position(op.document_starts, t, op.sequence), 1, buffer.data() + d);
+        const Size first = op.first.empty() ? 0 : op.first[static_cast<std::size_t>(t / op.sequence)];
+        const Size place = first + document_position(op.document_starts, t, op.sequence);
+        const float* position = rows_as_floats(op.positions, place, 1, buffer.data() + d);
         for (Size c = 0; c < d; ++c) out[c] = op.factor * (row[c] + position[c]);
       }
     }

@@ -27,6 +27,8 @@ class CpuOperations final : public Runs<Operations> {
   void run(const PrepareHeadsBackward& op) override;
   void run(const Attention& op) override;
   void run(const AttentionBackward& op) override;
+  void run(const StoreKeyValues& op) override;
+  void run(const AttentionDecode& op) override;
   void run(const Activation& op) override;
   void run(const ActivationBackward& op) override;
   void run(const CrossEntropy& op) override;

@@ -23,7 +23,8 @@ class CpuSizing final : public SizesEach<CpuSizing> {
 
   void workspace(const Gemm& op) {
     floats(Slot::operand_a, decoded_floats(op.a.matrix));
-    floats(Slot::operand_b, decoded_floats(op.b.matrix));
+    floats(Slot::operand_b,
+           multiplies_rows_apart(op) ? decoded_tile_floats(op) * threads_ : decoded_floats(op.b.matrix));
     if (accumulator_of(op) != Accumulator::fp32) device().take_transient(4 * emulated_gemm_floats(op));
   }
 
@@ -45,6 +46,8 @@ class CpuSizing final : public SizesEach<CpuSizing> {
 
   void workspace(const Attention& op) { floats(Slot::heads, attention_block_floats(op.layout) * threads_); }
   void workspace(const AttentionBackward& op) { floats(Slot::heads, 2 * attention_block_floats(op.layout) * threads_); }
+
+  void workspace(const AttentionDecode& op) { floats(Slot::heads, op.cache.capacity * threads_); }
 
   void workspace(const PrepareHeads& op) { device().take_transient(4 * rotary_table_floats(op)); }
   void workspace(const PrepareHeadsBackward& op) { workspace(op.forward); }

@@ -12,6 +12,9 @@ void cpu_gemm(Workspace& workspace, const Gemm& op);
 // accumulation where blocks have scales of their own; all others accumulate in FP32.
 Accumulator accumulator_of(const Gemm& op);
 
+// Whether each row of the result is a row of a times b by itself, b decoded a few rows at a time.
+bool multiplies_rows_apart(const Gemm& op);
+
 struct DecodedOperand {
   const float* values;
   int least_exponent;  // of the format, which its subnormal values have too

@@ -5,35 +5,39 @@
 #include <vector>
 
 #include "engine/cpu/cpu_engine.h"
+#include "engine/cpu/workspace_sizes.h"
 
 namespace quaver {
 
 namespace {
 
-// cos and sin of position · frequency, [sequence × head_size/2] each; empty where nothing is rotated.
+// cos and sin of position · frequency, [rows × head_size/2] each; empty where nothing is rotated. A row of the table is
+// a place in every sequence, or, where they begin at positions of their own, a token.
 struct RotaryTable {
-  explicit RotaryTable(const PrepareHeads& op) : half(op.layout.head_size / 2) {
-    const Size sequence = op.theta > 0 ? op.layout.sequence : 0;
-    cosine.resize(static_cast<std::size_t>(sequence * half));
+  explicit RotaryTable(const PrepareHeads& op) : half(op.layout.head_size / 2), rows(rotary_table_rows(op)) {
+    cosine.resize(static_cast<std::size_t>(rows * half));
     sine.resize(cosine.size());
-    for (Size t = 0; t < sequence; ++t) {
+    for (Size t = 0; t < rows; ++t) {
+      const Size first = op.first.empty() ? 0 : op.first[static_cast<std::size_t>(t / op.layout.sequence)];
+      const auto position = static_cast<double>(first + t % op.layout.sequence);
       for (Size i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(t) * rotary_frequency(op.theta, op.scaling, i, half);
+        const double angle = position * rotary_frequency(op.theta, op.scaling, i, half);
         cosine[static_cast<std::size_t>(t * half + i)] = static_cast<float>(std::cos(angle));
         sine[static_cast<std::size_t>(t * half + i)] = static_cast<float>(std::sin(angle));
       }
     }
   }
   Size half;
+  Size rows;
   std::vector<float> cosine;
   std::vector<float> sine;
 };
 
 enum class Direction : std::uint8_t { forward, backward };
 
-void rotate_head(const RotaryTable& table, Size position, Direction direction, float* head) {
-  const float* cosine = table.cosine.data() + position * table.half;
-  const float* sine = table.sine.data() + position * table.half;
+void rotate_head(const RotaryTable& table, Size token, Direction direction, float* head) {
+  const float* cosine = table.cosine.data() + token % table.rows * table.half;
+  const float* sine = table.sine.data() + token % table.rows * table.half;
   const float sign = direction == Direction::forward ? 1.0F : -1.0F;
   for (Size i = 0; i < table.half; ++i) {
     const float a = head[i];
@@ -73,7 +77,7 @@ void CpuOperations::run(const PrepareHeads& op) {
   const Size e = op.layout.head_size;
   const Size rotated = op.layout.heads + op.layout.kv_heads;
   const RotaryTable table(op);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (op.in.count() > worth_waking)
   for (Size row = 0; row < op.in.rows; ++row) {
     const float* in = op.in.f32() + row * op.in.cols;
     float* out = op.out.f32() + row * op.in.cols;
@@ -84,7 +88,7 @@ void CpuOperations::run(const PrepareHeads& op) {
         const float r = inverse_rms(x, e, op.eps);
         for (Size i = 0; i < e; ++i) x[i] *= r * gain[i];
       }
-      if (op.theta > 0) rotate_head(table, row % op.layout.sequence, Direction::forward, x);
+      if (op.theta > 0) rotate_head(table, row, Direction::forward, x);
     }
   }
 }
@@ -100,7 +104,7 @@ void CpuOperations::run(const PrepareHeadsBackward& op) {
   for (Size row = 0; row < op.gradient.rows; ++row) {
     for (Size head = 0; head < rotated; ++head) {
       float* dy = op.gradient.f32() + row * op.gradient.cols + head * e;
-      if (forward.theta > 0) rotate_head(table, row % forward.layout.sequence, Direction::backward, dy);
+      if (forward.theta > 0) rotate_head(table, row, Direction::backward, dy);
       if (const float* gain = gain_of(forward, head)) {
         float* of_thread = sums.data() + 2 * e * omp_get_thread_num() + (head < forward.layout.heads ? 0 : e);
         norm_head_backward(forward.in.f32() + row * forward.in.cols + head * e, gain, forward.eps, e, dy, of_thread);

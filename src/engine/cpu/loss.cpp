@@ -126,8 +126,10 @@ void CpuOperations::run(const CrossEntropy& op) {
       if (target < 0) continue;
       losses[static_cast<std::size_t>(r)] = row_loss(logits + r * vocab, vocab, target, op.z_loss);
     }
-    for (const RowLoss& row : losses) {
+    for (Size r = 0; r < rows; ++r) {
+      const RowLoss& row = losses[static_cast<std::size_t>(r)];
       *op.loss_sum += row.loss;
+      if (op.row_losses != nullptr) op.row_losses[first + r] = row.loss;
       if (op.correct != nullptr && row.correct) ++*op.correct;
     }
     if (!train) continue;

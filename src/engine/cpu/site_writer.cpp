@@ -77,7 +77,7 @@ void SiteWriter::cast_tile(Size first, Size count, const float* values, CastStat
 void SiteWriter::cast_staged() {
   prepare(memory_);
   const Size tiles = (rows_ + tile_rows - 1) / tile_rows;
-#pragma omp parallel
+#pragma omp parallel if (tiles > 1)
   {
     CastStatistics& stats = seen_[static_cast<std::size_t>(omp_get_thread_num())];
 #pragma omp for schedule(static)

@@ -29,7 +29,7 @@ class SiteWriter {
   template <class Body>
   void write(Body&& body) {
     const Size tiles = (rows_ + tile_rows - 1) / tile_rows;
-#pragma omp parallel
+#pragma omp parallel if (tiles > 1)
     {
       const int thread = omp_get_thread_num();
 #pragma omp for schedule(static)

@@ -8,10 +8,19 @@
 
 namespace quaver {
 
+// Fewer elements than this are done before other threads have woken up.
+inline constexpr Size worth_waking = Size{1} << 14;
+
 // An operand decoded to FP32; nothing where it is stored so.
 inline Size decoded_floats(const CodeMatrix& matrix) {
   const Format format = matrix.spec.format;
   return format == Format::f32 || format == Format::tf32 ? 0 : matrix.rows * matrix.cols;
+}
+
+// Rows of b that a GEMM of rows apart decodes at once, of one thread.
+inline constexpr Size decoded_tile_rows = 16;
+inline Size decoded_tile_floats(const Gemm& op) {
+  return decoded_floats(op.b.matrix) > 0 ? decoded_tile_rows * op.b.matrix.cols : 0;
 }
 
 // Copies that emulated accumulation multiplies, a as [M × K] and b as [K × N], and its result.
@@ -52,9 +61,11 @@ struct SiteWritePlan {
 inline constexpr Size query_rows = 64;
 inline Size attention_block_floats(const HeadLayout& layout) { return query_rows * layout.sequence; }
 
-inline Size rotary_table_floats(const PrepareHeads& op) {
-  return op.theta > 0 ? op.layout.sequence * op.layout.head_size : 0;
+inline Size rotary_table_rows(const PrepareHeads& op) {
+  if (!(op.theta > 0)) return 0;
+  return op.first.empty() ? op.layout.sequence : op.layout.tokens();
 }
+inline Size rotary_table_floats(const PrepareHeads& op) { return rotary_table_rows(op) * op.layout.head_size; }
 
 // Rows of logits that exist at once. A transposed copy of x cannot be cut along its columns: then it is all of them.
 inline Size logits_chunk(const CrossEntropy& op) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/cuda/attention/attention_decode.h"
 #include "engine/cuda/cast/transpose_codes.h"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/combine.h"
@@ -191,6 +192,10 @@ void CudaEngine::run(const Attention& op) { attention_.forward(op); }
 
 void CudaEngine::run(const AttentionBackward& op) { attention_.backward(op); }
 
+void CudaEngine::run(const StoreKeyValues& op) { cuda::store_key_values(gpu_, op); }
+
+void CudaEngine::run(const AttentionDecode& op) { cuda::attention_decode(gpu_, op); }
+
 void CudaEngine::run(const Activation& op) {
   const CastTarget tiles = cast_target(op.out, op.casting);
   if (!can_fuse(op.out, op.casting) && can_cast_activation(op.x, {}, tiles)) return cast_activation(gpu_, op, tiles);
@@ -289,6 +294,7 @@ void CudaEngine::run(const CrossEntropy& op) {
                         .gradient_scale = op.gradient_scale,
                         .z_loss = op.z_loss,
                         .loss_sum = op.loss_sum,
+                        .row_losses = op.row_losses != nullptr ? op.row_losses + first : nullptr,
                         .correct = op.correct});
     if (!train) continue;
     const bool apart = op.x.has_own_columns();

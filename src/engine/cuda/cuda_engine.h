@@ -61,6 +61,8 @@ class CudaEngine final : public Engine {
   void run(const PrepareHeadsBackward& op) override;
   void run(const Attention& op) override;
   void run(const AttentionBackward& op) override;
+  void run(const StoreKeyValues& op) override;
+  void run(const AttentionDecode& op) override;
   void run(const Activation& op) override;
   void run(const ActivationBackward& op) override;
   void run(const CrossEntropy& op) override;

@@ -155,6 +155,14 @@ inline Size attention_chunk(const HeadLayout& layout) {
   return (layout.batch + parts - 1) / parts;
 }
 
+// Decoding: a thread block reads a part of the keys and leaves its sums, [head_size + 2] floats, for every part that a
+// full cache would have.
+inline constexpr Size decode_keys = 128;
+inline Size decode_parts(Size capacity) { return ceil_div(capacity, decode_keys); }
+inline Size attention_decode_bytes(const HeadLayout& layout, Size capacity) {
+  return 4 * layout.batch * layout.heads * decode_parts(capacity) * (layout.head_size + 2);
+}
+
 // Our backward pass of attention for Hopper. A thread block owns a head, so there must be enough of them for half of
 // the multiprocessors, or cuDNN is faster; and cuDNN is as fast for heads of 128.
 inline constexpr Size hopper_multiprocessors = 132;  // 114 on PCIe cards

@@ -30,6 +30,7 @@ struct HeadShape {
   Size width;  // of a row
   Size tokens;
   unsigned sequence;
+  const std::int32_t* first_positions;   // position of each sequence's first token; null: 0
   Size tokens_per_block = block_tokens;  // in the backward pass
 };
 
@@ -53,10 +54,12 @@ __device__ Share share_of(const HeadShape& shape, Size token_base, unsigned item
   Share share;
   share.active = item < items;
   const unsigned token = item / static_cast<unsigned>(shape.heads);
+  const auto row = static_cast<unsigned>(token_base + token);
   share.head = static_cast<int>(item - token * static_cast<unsigned>(shape.heads));
   share.first = static_cast<int>(threadIdx.x) % shape.lanes * group_size;
   share.offset = (token_base + token) * shape.width + share.head * shape.size;
-  share.position = static_cast<unsigned>(token_base + token) % shape.sequence;
+  share.position = row % shape.sequence;
+  if (shape.first_positions != nullptr && share.active) share.position += shape.first_positions[row / shape.sequence];
   const int left = share.active ? group_size : 0;
   share.valid[0] = max(0, min(left, shape.first - share.first));
   share.valid[1] = max(0, min(left, shape.size - shape.first - share.first));
@@ -339,7 +342,7 @@ RotaryTables::~RotaryTables() {
 }
 
 const float2* RotaryTables::find(Gpu& gpu, const PrepareHeads& op) {
-  const Size sequence = op.layout.sequence;
+  const Size sequence = op.first.empty() ? op.layout.sequence : op.positions;
   const Size head_size = op.layout.head_size;
   const Key key{sequence, head_size, op.theta, op.scaling};
   if (const auto found = tables_.find(key); found != tables_.end()) return found->second;
@@ -375,6 +378,7 @@ void prepare_heads(Gpu& gpu, RotaryTables& tables, const PrepareHeads& op) {
   with_high_precision(op.out.format, [&]<class T>(T) {
     HeadShape shape = shape_of(op.layout, in_place ? Heads::rotated : Heads::all, op.out.format);
     shape.aligned = shape.aligned && aligned16(op.in.data) && aligned16(op.out.data);
+    shape.first_positions = op.first.empty() ? nullptr : op.first.data();
     const float2* table = table_of(gpu, tables, op);
     const auto blocks = static_cast<unsigned>(ceil_div(shape.tokens, block_tokens));
     const auto* in = static_cast<const T*>(op.in.data);

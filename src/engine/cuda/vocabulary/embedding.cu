@@ -19,6 +19,7 @@ struct EmbedShape {
   Size cols;
   float factor;
   bool aligned;
+  const std::int32_t* first;  // position of each sequence's first token; null: 0
 };
 
 // One warp per token.
@@ -26,12 +27,13 @@ template <class Table, class Position, class Out>
 __global__ void __launch_bounds__(embed_threads)
     embed_kernel(const std::int32_t* tokens, EmbedShape shape, const Table* __restrict__ table,
                  const Position* __restrict__ positions, Out* __restrict__ out) {
-  const auto [starts, count, sequence, cols, factor, aligned] = shape;
+  const auto [starts, count, sequence, cols, factor, aligned, first] = shape;
   const Size t = static_cast<Size>(blockIdx.x) * embed_warps + threadIdx.x / warp_size;
   if (t >= count) return;
   const Table* row = table + tokens[t] * cols;
   const Size start = starts == nullptr ? 0 : starts[t];
-  const Position* position = positions == nullptr ? nullptr : positions + (t % sequence - start) * cols;
+  const Size place = t % sequence - start + (first == nullptr ? 0 : first[t / sequence]);
+  const Position* position = positions == nullptr ? nullptr : positions + place * cols;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
 #pragma unroll 4
   for (Size c = lane * group_size; c < cols; c += warp_size * group_size) {
@@ -299,7 +301,9 @@ void launch_embed(Gpu& gpu, const Embed& op) {
       rows_aligned(op.table) && rows_aligned(op.out) && (op.positions.empty() || rows_aligned(op.positions));
   const std::int32_t* starts = op.document_starts.empty() ? nullptr : op.document_starts.data();
   embed_kernel<<<static_cast<unsigned>(ceil_div(count, embed_warps)), embed_threads, 0, gpu.stream()>>>(
-      op.tokens.data(), EmbedShape{starts, count, op.sequence, op.out.cols, op.factor, aligned},
+      op.tokens.data(),
+      EmbedShape{starts, count, op.sequence, op.out.cols, op.factor, aligned,
+                 op.first.empty() ? nullptr : op.first.data()},
       static_cast<const Table*>(op.table.data), static_cast<const Position*>(op.positions.data),
       static_cast<Out*>(op.out.data));
   check_launch("embed");

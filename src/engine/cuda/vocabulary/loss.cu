@@ -257,7 +257,7 @@ void launch_with_gradient(Gpu& gpu, const LossRows& rows, Size count, T* logits)
 void softmax_loss(Gpu& gpu, const LossChunk& chunk) {
   const Size count = chunk.logits.rows;
   if (count == 0) return;
-  auto* losses = gpu.workspace<double>(Slot::rows, count);
+  auto* losses = chunk.row_losses != nullptr ? chunk.row_losses : gpu.workspace<double>(Slot::rows, count);
   const LossRows rows{static_cast<int>(chunk.logits.cols),
                       chunk.targets,
                       chunk.gradient_factor,

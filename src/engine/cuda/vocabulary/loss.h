@@ -23,6 +23,7 @@ struct LossChunk {
   const float* gradient_scale = nullptr;  // on the device; null: 1
   float z_loss = 0;
   double* loss_sum = nullptr;        // on the device
+  double* row_losses = nullptr;      // on the device, one per row; null: not wanted
   std::uint64_t* correct = nullptr;  // on the device, += the rows whose target has the largest logit; null: not counted
 };
 

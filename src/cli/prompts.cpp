@@ -1,0 +1,90 @@
+#include "cli/prompts.h"
+
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+
+#include "data/documents.h"
+#include "io/utf8.h"
+#include "quaver/error.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr std::size_t most_bytes = 64 << 20;  // of a line, and of all of them
+
+class PromptList {
+ public:
+  explicit PromptList(std::string source) : source_(std::move(source)) {}
+
+  void add(std::string_view prompt, std::uint64_t line) {
+    if (prompt.find_first_not_of(" \t\r") == std::string_view::npos) return;
+    if (find_invalid_utf8(prompt) != std::string_view::npos) {
+      throw Error(fmt::format("{}:{}: the prompt is not UTF-8", source_, line), "convert it to UTF-8");
+    }
+    bytes_ += prompt.size();
+    if (bytes_ > most_bytes) too_large();
+    prompts_.emplace_back(prompt);
+  }
+
+  // A line that never ends is not kept.
+  void read_lines(std::istream& in) {
+    std::string line;
+    std::uint64_t number = 1;
+    for (char c = 0; in.get(c);) {
+      if (c != '\n') {
+        line.push_back(c);
+        if (line.size() > most_bytes) too_large();
+        continue;
+      }
+      end_line(line, number++);
+    }
+    end_line(line, number);
+    if (in.bad()) throw Error(source_ + ": cannot be read", "name a file of prompts, one per line");
+  }
+
+  std::vector<std::string> take() {
+    if (prompts_.empty()) throw Error(source_ + ": no prompts", "write one per line");
+    return std::move(prompts_);
+  }
+
+ private:
+  void end_line(std::string& line, std::uint64_t number) {
+    if (line.ends_with('\r')) line.pop_back();
+    add(line, number);
+    line.clear();
+  }
+
+  [[noreturn]] void too_large() const {
+    throw Error(source_ + ": more than 64 MiB of prompts", "cut it into several files");
+  }
+
+  std::string source_;
+  std::vector<std::string> prompts_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> read_prompts(const std::string& name) {
+  if (name == "-") {
+    PromptList prompts("standard input");
+    prompts.read_lines(std::cin);
+    return prompts.take();
+  }
+  PromptList prompts(name);
+  if (is_json_lines(name)) {
+    TextReading reading;
+    reading.text_field = "prompt";
+    read_documents(name, reading, [&](const Document& document) { prompts.add(document.text, document.line); });
+    return prompts.take();
+  }
+  std::ifstream in(name, std::ios::binary);
+  if (!in) throw Error(fmt::format("{}: {}", name, std::strerror(errno)), "name a file of prompts, one per line");
+  prompts.read_lines(in);
+  return prompts.take();
+}
+
+}  // namespace quaver
