@@ -45,10 +45,12 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   if (output_ == Output::json) return;
   const MemoryUse memory = trainer.memory();
   const auto parameters = static_cast<double>(trainer.model().parameters().count());
+  const auto frozen = static_cast<double>(trainer.model().parameters().frozen_count());
   const int ranks = trainer.model().parameters().place().ranks;
   progress_.message(fmt::format(
-      "{} · {} parameters · {} · {}{} {} per step · {} of memory", model_name(config), format_count(parameters),
-      config.precision.recipe, ranks > 1 ? fmt::format("{} ranks · ", ranks) : "",
+      "{} · {} parameters{} · {} · {}{} {} per step · {} of memory", model_name(config), format_count(parameters),
+      frozen > 0 ? fmt::format(", {} of them frozen", format_count(frozen)) : "", config.precision.recipe,
+      ranks > 1 ? fmt::format("{} ranks · ", ranks) : "",
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));
   if (first_step == 0) progress_.message(summary(trainer.plan()));

@@ -71,8 +71,8 @@ Config load_config(const ConfigSources& sources) {
   const Config below = config;
   for (const Setting& setting : settings) apply(setting, config);
   if (has_folder) check_against_folder(config, below);
-  if (config.data.kind == DataKind::examples && config.data.tokenizer.empty()) {
-    config.data.tokenizer = config.model.from;
+  if (config.data.kind == DataKind::examples && config.data.tokenizer.empty() && !config.model.from.empty()) {
+    config.data.tokenizer = config.model.from + "/tokenizer.json";
   }
   check(config, Purpose::inspection);
   return config;

@@ -60,7 +60,11 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
 double Model::flops_per_token(Size) const {
   double products = 0;
   for (const LayerShape& layer : layers()) products += static_cast<double>(layer.in * layer.out);
-  return 6 * products;
+  double without_wgrad = 0;
+  for (const Parameter& parameter : parameters().all()) {
+    if (parameter.frozen && parameter.site != nullptr) without_wgrad += static_cast<double>(parameter.count());
+  }
+  return 6 * products - 2 * without_wgrad;
 }
 
 void Model::set_unit_factors(std::span<const float> factors) {

@@ -309,7 +309,7 @@ Size Transformer::check(const Step& step, const Batch& batch) const {
 
 Batch Transformer::blank_batch(const Step& step, BatchStorage& storage) const {
   storage.inputs.assign(static_cast<std::size_t>(step.tokens()), 0);
-  if (step.documents == Documents::packed) storage.document_starts.assign(storage.inputs.size(), 0);
+  storage.document_starts.assign(step.documents == Documents::packed ? storage.inputs.size() : 0, 0);
   return TokenBatch{storage.inputs, storage.inputs, storage.document_starts};
 }
 

@@ -92,6 +92,12 @@ Size Parameters::count() const {
   return total;
 }
 
+Size Parameters::frozen_count() const {
+  Size total = 0;
+  for (const Parameter& parameter : list_) total += parameter.frozen ? parameter.count() : 0;
+  return total;
+}
+
 // The largest first, each to the rank that has the least so far.
 void Parameters::deal_out(const ShardPlace& place) {
   place_ = place;

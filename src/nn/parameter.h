@@ -84,6 +84,7 @@ class Parameters {
   const std::deque<Parameter>& all() const { return list_; }
   Parameter& find(const std::string& name);  // throws Error
   Size count() const;
+  Size frozen_count() const;
 
   // In their order: all sections. Where gradients are not sharded a bucket is about an eighth of them, so that most
   // owners have a part in it, else a section.

@@ -72,6 +72,9 @@ TEST(Frozen, CostsNoGradientsAndNoOptimizerStateAsPlanned) {
   EXPECT_EQ(use.weights, all.weights);
   EXPECT_LT(use.gradients, all.gradients / 2);
   EXPECT_LT(use.optimizer, all.optimizer / 2);
+  const Parameters& parameters = part.trainer.model().parameters();
+  EXPECT_GT(parameters.frozen_count(), parameters.count() / 2);
+  EXPECT_LT(part.trainer.model().flops_per_token(8), whole.trainer.model().flops_per_token(8));
   const MemoryPlan plan = plan_memory(part.trainer.config(), make_cpu_engine(1)->device().hardware());
   EXPECT_EQ(use.weights, plan.weights);
   EXPECT_NEAR(static_cast<double>(use.gradients), static_cast<double>(plan.gradients), 16384);
