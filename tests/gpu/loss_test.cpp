@@ -65,6 +65,7 @@ class LossTest : public HighPrecisionTest {
     Cells<std::int32_t> targets(pair(), targets_of(problem, f));
     Cells<float> scale(pair(), {f.scale});
     Cells<double> loss(pair(), {0.5});
+    Cells<double> rows(pair(), std::vector<double>(index(problem.tokens), 99));
     Twin x_gradient(pair(), problem.tokens, problem.width, 99);
     Twin w_gradient(pair(), problem.vocab, problem.width, 0.25F, Kept::f32);
     pair().run([&](On on) {
@@ -79,6 +80,7 @@ class LossTest : public HighPrecisionTest {
                           .weight_factor = f.weight,
                           .z_loss = f.z_loss,
                           .loss_sum = loss.on(on),
+                          .row_losses = train ? nullptr : rows.on(on),
                           .x_gradient = train ? x_gradient.on(on) : View{},
                           .weight_gradient = train ? w_gradient.on(on) : View{},
                           .casting = casting};
@@ -86,6 +88,11 @@ class LossTest : public HighPrecisionTest {
     // Errors of the logits average out over the tokens, and one token's logits are within 2^-9 of some units.
     const double loss_bound = exact() ? bound::f32_gemm : bound::bf16;
     expect_near(what + ", loss", loss.from_cpu()[0], loss.from_gpu()[0], loss_bound);
+    if (!train) {
+      double sum = 0.5;
+      for (const double row : rows.from_gpu()) sum += row;
+      expect_near(what + ", sum of the rows' losses", loss.from_gpu()[0], sum, 1e-9);
+    }
     const double typical = static_cast<double>(f.gradient * (f.scale != 0 ? f.scale : 1)) * 0.1;
     expect_near(what + ", x gradient", x_gradient, limit, typical * static_cast<double>(f.input));
     expect_near(what + ", weight gradient", w_gradient, limit, typical * static_cast<double>(f.weight));

@@ -74,6 +74,7 @@ Outcome compute(Engine& engine, const Problem& p, const Factors& f, HeadOperands
                 const Accumulators& accumulators = {}) {
   Outcome outcome{.x_gradient = Matrix(p.tokens, p.width, 99), .weight_gradient = Matrix(p.vocab, p.width, initial)};
   const bool train = gradient_site != nullptr;
+  std::vector<double> rows(index(p.tokens), 99);
   engine.run(CrossEntropy{.x = operands.x,
                           .w = operands.w,
                           .logits_gradient = gradient_site,
@@ -84,10 +85,17 @@ Outcome compute(Engine& engine, const Problem& p, const Factors& f, HeadOperands
                           .weight_factor = f.weight,
                           .z_loss = f.z_loss,
                           .loss_sum = &outcome.loss,
+                          .row_losses = rows.data(),
                           .x_gradient = train ? outcome.x_gradient.view() : View{},
                           .weight_gradient = train ? outcome.weight_gradient.view() : View{},
                           .accumulators = accumulators,
                           .casting = casting});
+  double sum = 0.5;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (p.targets[i] < 0) EXPECT_EQ(rows[i], 0);
+    sum += rows[i];
+  }
+  EXPECT_DOUBLE_EQ(outcome.loss, sum) << "of the rows' losses";
   return outcome;
 }
 
