@@ -162,7 +162,8 @@ class StageModel {
     for (const Size section : std::set<Size>{0, sections_ - 2, sections_ - 1}) {
       kept += section >= 0 ? sent_of_section(input_.parameters, section) : 0;
     }
-    const double moved = sent_of(input_.parameters) - sent_of_section(input_.parameters, ParameterSize::before_sections);
+    const double moved =
+        sent_of(input_.parameters) - sent_of_section(input_.parameters, ParameterSize::before_sections);
     return moved > 0 ? (sent_of(input_.parameters) - kept) / moved : 0;
   }
   double needed_first() const {

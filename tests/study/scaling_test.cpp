@@ -60,7 +60,8 @@ TEST(ScalingTest, BytesOfEveryStageAsWorkedOutByHand) {
   EXPECT_DOUBLE_EQ(weights.weights_sent, 6 * 120e6) << "backward finds two sections in place, and needs no table";
   input.parameters.push_back({.count = 4 * million, .codes_bytes = 4 * million, .section = 3, .code_section = 3});
   EXPECT_DOUBLE_EQ(scale(input, ShardMode::weights).weights_sent, 6 * (123e6 + 45e6)) << "but not a third one";
-  input.parameters.back() = {.count = 4 * million, .whole_bytes = 4 * million, .section = ParameterSize::before_sections};
+  input.parameters.back() = {
+      .count = 4 * million, .whole_bytes = 4 * million, .section = ParameterSize::before_sections};
   EXPECT_DOUBLE_EQ(scale(input, ShardMode::weights).weights_sent, 6 * 120e6 + 3e6) << "vectors stay";
   input.parameters.pop_back();
   input.equal_shares = 104 * million;
