@@ -111,7 +111,7 @@ class TextPrinter {
   void begin() {
     if (current_ == texts_.size()) return;
     if (current_ > 0) print("────\n");
-    print(tokenizer_.decode(tokenizer_.encode(texts_[current_].prompt, SpecialTokens::parsed)));
+    print(shown_prompt(tokenizer_, texts_[current_].prompt));
     print(waiting_[current_]);
     waiting_[current_] = {};
   }

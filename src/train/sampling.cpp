@@ -47,8 +47,8 @@ struct Growing {
       : options(wanted),
         number(place),
         ids(prompt_ids(tokenizer, wanted.prompt)),
-        stream(tokenizer, tokenizer.encode(wanted.prompt, SpecialTokens::parsed), wanted.stop) {
-    result.prompt = tokenizer.decode(tokenizer.encode(wanted.prompt, SpecialTokens::parsed));
+        stream(tokenizer, shown_prompt(tokenizer, wanted.prompt), wanted.stop) {
+    result.prompt = shown_prompt(tokenizer, wanted.prompt);
     result.prompt_tokens = static_cast<Size>(ids.size());
   }
 
@@ -136,7 +136,8 @@ class TextSampler {
   }
 
   void draw(Growing& text, std::span<const float> logits) {
-    const auto tokens = logits.first(static_cast<std::size_t>(tokenizer_.vocab_size()));  // the head may have more rows
+    // The head may have more rows than there are tokens.
+    const auto tokens = logits.first(std::min(logits.size(), static_cast<std::size_t>(tokenizer_.vocab_size())));
     const std::uint32_t word =
         random_word({text.options.seed, 0, stream_of("sample")}, static_cast<std::uint64_t>(text.result.tokens));
     const std::int32_t token =
@@ -194,6 +195,10 @@ std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& o
     if (left < 0) return static_cast<std::int32_t>(i);
   }
   return likeliest(logits);
+}
+
+std::string shown_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  return tokenizer.decode(tokenizer.encode(prompt, SpecialTokens::parsed));
 }
 
 std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {

@@ -25,6 +25,9 @@ struct SampleOptions {
 // The token at `uniform`, in [0, 1), of the distribution that temperature, top_k and then top_p make of the logits.
 std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& options, double uniform);
 
+// The prompt as its tokens spell it.
+std::string shown_prompt(const Tokenizer& tokenizer, const std::string& prompt);
+
 // The ids that a model reads before it writes the first token: what a text begins with, and the prompt's.
 std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt);
 

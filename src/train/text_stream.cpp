@@ -1,12 +1,13 @@
 #include "train/text_stream.h"
 
 #include <algorithm>
+#include <span>
 
 #include "io/utf8.h"
 
 namespace quaver {
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt, std::vector<std::string> stop)
+TextStream::TextStream(const Tokenizer& tokenizer, std::string_view prompt, std::vector<std::string> stop)
     : tokenizer_(tokenizer), stop_(std::move(stop)), begins_text_(prompt.empty()) {}
 
 std::string TextStream::add(std::int32_t token) {

@@ -1,8 +1,8 @@
 // Text as a model writes it, token by token: what can be shown of it already, and where it must stop.
 #pragma once
 
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/tokenizer.h"
@@ -11,8 +11,8 @@ namespace quaver {
 
 class TextStream {
  public:
-  // Begins behind the prompt's tokens. The text ends before the first of the stop strings, which may span tokens.
-  TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt, std::vector<std::string> stop);
+  // Begins behind the prompt. The text ends before the first of the stop strings, which may span tokens.
+  TextStream(const Tokenizer& tokenizer, std::string_view prompt, std::vector<std::string> stop);
 
   // What can be shown after one more token: whole characters that are not the beginning of a stop string.
   std::string add(std::int32_t token);
