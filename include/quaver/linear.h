@@ -49,6 +49,8 @@ class LinearLayer {
   std::vector<float> weight_gradient() const;  // [out × in]: the sum since the last end_step
   std::vector<float> bias_gradient() const;    // [out]
 
+  void clear_gradients();
+
   // Sets the next step's delayed scales from what this one's casts saw, and clears the gradients.
   void end_step();
 

@@ -174,6 +174,7 @@ quaver_status quaver_linear_forward(quaver_linear* layer, const float* x, int64_
 quaver_status quaver_linear_backward(quaver_linear* layer, const float* dy, int64_t tokens, float* dx);
 quaver_status quaver_linear_weight_gradient(const quaver_linear* layer, float* out, size_t count);
 quaver_status quaver_linear_bias_gradient(const quaver_linear* layer, float* out, size_t count);
+quaver_status quaver_linear_clear_gradients(quaver_linear* layer);
 quaver_status quaver_linear_collect(quaver_linear* layer, int32_t detail);
 quaver_status quaver_linear_end_step(quaver_linear* layer);
 /* Of the step that end_step ended last. */

@@ -281,6 +281,10 @@ quaver_status quaver_linear_bias_gradient(const quaver_linear* layer, float* out
   });
 }
 
+quaver_status quaver_linear_clear_gradients(quaver_linear* layer) {
+  return guarded([&] { require(layer, "layer")->layer.clear_gradients(); });
+}
+
 quaver_status quaver_linear_collect(quaver_linear* layer, int32_t detail) {
   return guarded([&] { require(layer, "layer")->layer.collect(enumerator<Detail>(detail, 2, "detail")); });
 }

@@ -205,13 +205,15 @@ std::vector<float> LinearLayer::bias_gradient() const {
   return out;
 }
 
+void LinearLayer::clear_gradients() { state_->registry.parameters().clear_gradients(*state_->engine); }
+
 void LinearLayer::end_step() {
   State& state = *state_;
   state.awaits_backward = false;
   state.engine->wait_for_statistics(state.sites);
   state.registry.book().end_step(++state.steps);
   state.engine->upload_scales(state.sites);
-  state.registry.parameters().clear_gradients(*state.engine);
+  clear_gradients();
 }
 
 CastStatistics LinearLayer::statistics(Role role) const {

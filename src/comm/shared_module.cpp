@@ -29,7 +29,7 @@ std::vector<fs::path> SharedModule::places() const {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   const fs::path library = library_folder(program);
-  if (!library.empty()) return {library / name, library / "quaver" / name};
+  if (!library.empty()) return {library / name, library.parent_path() / name};
   const fs::path folder = program.parent_path();
   return {folder / name, folder / "lib" / name, folder.parent_path() / "lib" / name, folder.parent_path() / name};
 }
