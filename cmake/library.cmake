@@ -22,6 +22,7 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/quaverConfigVersion.cmake C
 install(FILES ${CMAKE_BINARY_DIR}/quaverConfigVersion.cmake DESTINATION ${cmake_folder} COMPONENT development)
 
 # Relative to the file, so that an installed tree can be moved.
+file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/quaver.pc.in ${CMAKE_BINARY_DIR}/quaver.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/quaver.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 

@@ -15,7 +15,7 @@ width = 64
 heads = 2
 context = 32
 [train]
-steps = 60
+steps = 30
 batch = 8
 """
 
