@@ -12,6 +12,8 @@ target_compile_features(quaver_library INTERFACE cxx_std_20)
 set_target_properties(quaver_library PROPERTIES OUTPUT_NAME quaver EXPORT_NAME quaver LINK_DEPENDS ${map}
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 
+add_dependencies(program quaver_library)
+
 install(TARGETS quaver_library EXPORT quaver
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 install(DIRECTORY include/quaver DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)

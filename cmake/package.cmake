@@ -4,7 +4,7 @@ set(documentation ${CMAKE_INSTALL_DATAROOTDIR}/doc)
 set(notices ${CMAKE_BINARY_DIR}/third-party-notices.txt)
 execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/notices ${notices} COMMAND_ERROR_IS_FATAL ANY)
 
-# quaver_package(component package [description]): with the license and the licenses of others.
+# quaver_package(component package description): with the license and the licenses of others.
 function(quaver_package component package)
   string(TOUPPER ${component} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${package} PARENT_SCOPE)
@@ -30,11 +30,14 @@ endif()
 set(same "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libquaver${PROJECT_VERSION_MAJOR} ${same}")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "libquaver${PROJECT_VERSION_MAJOR} ${same}, python3 (>= 3.9), python3-numpy")
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "quaver ${same}")
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "quaver ${same} | libquaver${PROJECT_VERSION_MAJOR} ${same}")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)  # and has ldconfig run
 # CUDA's libraries come from NVIDIA, often without packages.
 set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
