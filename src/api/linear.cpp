@@ -76,8 +76,8 @@ struct LinearLayer::State {
     engine->device().synchronize();
   }
 
-  Step step_on(Engine& on, Arena& memory) const {
-    Step step{on, memory, 1, tokens, pass};
+  Step step_on(Engine& on, Arena& place) const {
+    Step step{on, place, 1, tokens, pass};
     step.memory = Memory::speed;
     step.casting = casting;
     step.casting.observe = pass != Pass::evaluate;
@@ -114,9 +114,9 @@ struct LinearLayer::State {
     run_forward(step, nullptr);
     run_backward(step, nullptr);
     pass = asked;
-    memory.reset();
-    memory = engine->device().allocate(measuring.peak());
-    arena = Arena(memory.get(), measuring.peak());
+    arena_memory.reset();
+    arena_memory = engine->device().allocate(measuring.peak());
+    arena = Arena(arena_memory.get(), measuring.peak());
     planned = tokens;
   }
 
@@ -131,12 +131,12 @@ struct LinearLayer::State {
   std::vector<Site*> sites;
   Casting casting;
   Accumulators accumulators;
-  std::shared_ptr<std::byte> memory;
+  std::shared_ptr<std::byte> arena_memory;
   Arena arena;
   Size planned = 0;  // tokens that the arena holds
   Size tokens = 0;   // of the latest pass
   Pass pass = Pass::train;
-  std::optional<Step> step;  // the latest pass, which backward continues
+  std::optional<Step> latest;  // the latest pass, which backward continues
   bool awaits_backward = false;
   std::uint32_t passes = 0;
   std::uint32_t weight_casts = 0;
@@ -173,8 +173,8 @@ void LinearLayer::forward(std::span<const float> x, std::span<float> y, LinearPa
   state.pass = pass == LinearPass::train ? Pass::train : Pass::evaluate;
   state.reserve();
   state.arena.reset();
-  state.step.emplace(state.step_on(*state.engine, state.arena));
-  state.download(state.run_forward(*state.step, x.data()), y);
+  state.latest.emplace(state.step_on(*state.engine, state.arena));
+  state.download(state.run_forward(*state.latest, x.data()), y);
   state.awaits_backward = pass == LinearPass::train;
 }
 
@@ -186,7 +186,7 @@ void LinearLayer::backward(std::span<const float> dy, std::span<float> dx) {
   checked_count(state.tokens, state.layer.shape().out, dy.size(), "dy");
   checked_count(state.tokens, state.layer.shape().in, dx.size(), "dx");
   state.awaits_backward = false;
-  state.download(state.run_backward(*state.step, dy.data()), dx);
+  state.download(state.run_backward(*state.latest, dy.data()), dx);
   ++state.passes;
 }
 
