@@ -17,10 +17,11 @@ namespace quaver {
 namespace {
 
 std::unique_ptr<Engine> engine_of(const LinearSettings& settings) {
-  const bool gpu =
-      settings.device == LinearDevice::cuda || (settings.device == LinearDevice::automatic && cuda_may_be_there());
-  if (!gpu) return make_cpu_engine(settings.threads);
-  return make_cuda_engine({.high_precision = Format::f32});  // what the caller's arrays are
+  // In FP32, as the caller's arrays are.
+  const auto on_gpu = [] { return make_cuda_engine({.high_precision = Format::f32, .notice = [](const auto&) {}}); };
+  if (settings.device == LinearDevice::cuda) return on_gpu();
+  if (settings.device == LinearDevice::automatic && inspect_cuda().state == CudaState::ready) return on_gpu();
+  return make_cpu_engine(settings.threads);
 }
 
 LinearShape shape_of(const LinearSettings& settings) {
@@ -49,6 +50,9 @@ struct LinearLayer::State {
         registry(rules_of(precision)),
         layer(registry, shape_of(settings)),
         engine(engine_of(settings)) {
+    if (!precision.scales.empty()) {
+      throw Error("a layer does not read precision.scales", "give the text of the file to load_scales");
+    }
     registry.book().apply(make_plan(precision, registry.layers()));
     for (const auto& entry : registry.book().entries()) sites.push_back(&entry->site);
     set_static_scales();

@@ -98,6 +98,8 @@ void add_train(VerbParser& parser) {
   verb.add_option("--restarts", options.train.restarts,
                   "with --gpus or --ranks: how often a run that lost a rank goes on from its last checkpoint")
       ->check(within(0, most_ranks));
+  verb.add_option("--log-to", options.train.log_to,
+                  "start this command and write every step's metrics to its standard input, as JSON lines");
   options.output.add_to(verb);
   add_example(verb,
               "quaver train --model.from=models/Qwen2.5-0.5B --data data/mine --train.context=1024\n"

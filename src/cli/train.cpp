@@ -1,11 +1,13 @@
 #include "cli/interrupt.h"
 #include "cli/launcher.h"
+#include "cli/log_command.h"
 #include "cli/narrator.h"
 #include "cli/ranks.h"
 #include "cli/verbs.h"
 #include "comm/agreement.h"
 #include "config/load.h"
 #include "quaver/error.h"
+#include "train/metrics.h"
 #include "train/run.h"
 
 namespace quaver {
@@ -21,6 +23,14 @@ Config config_of(const TrainArguments& arguments) {
 
 namespace {
 
+// The metrics of every step reach the command too.
+void follow(RunObserver& observer, LogCommand& command) {
+  observer.stepped = [&command, told = observer.stepped](const StepReport& report, std::optional<double> validation) {
+    if (told) told(report, validation);
+    command.send(metrics_line(report, validation));
+  };
+}
+
 int train_as(Communicator& ranks, const Launch& launch, const TrainArguments& arguments) {
   Config config;
   on_all_ranks(ranks, [&] { config = config_of(arguments); });
@@ -34,7 +44,12 @@ int train_as(Communicator& ranks, const Launch& launch, const TrainArguments& ar
   options.ranks = &ranks;
   options.launch = launch;
   if (ranks.is_first()) options.observer = narrator.emplace(config, arguments.output).observer();
+  std::optional<LogCommand> command;
+  if (ranks.is_first() && !arguments.log_to.empty()) {
+    follow(options.observer, command.emplace(arguments.log_to, options.observer.warning));
+  }
   const RunResult result = run_training(config, options);
+  command.reset();
   if (narrator) {
     narrator->conclude(result);
     if (!result.sample.empty() && arguments.output == Output::human) narrator->say("\n" + result.sample);

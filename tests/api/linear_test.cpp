@@ -142,6 +142,7 @@ TEST(LinearLayerTest, RefusesAWrongOrderAndWrongSizes) {
   EXPECT_THROW(layer.set_bias(x), Error);
   EXPECT_THROW(LinearLayer({.in = 0, .out = 4}), Error);
   EXPECT_THROW(LinearLayer({.in = 4, .out = 4, .recipe = "fp9"}), Error);
+  EXPECT_THROW(LinearLayer({.in = 4, .out = 4, .settings = {"precision.scales=scales.json"}}), Error);
 }
 
 }  // namespace
