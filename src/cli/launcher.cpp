@@ -181,6 +181,7 @@ std::string program() { return fs::read_symlink("/proc/self/exe").string(); }
 Words output_words(const TrainArguments& arguments) {
   Words words;
   if (arguments.output == Output::json) words.emplace_back("--json");
+  if (!arguments.tensorboard.empty()) words.insert(words.end(), {"--tensorboard", arguments.tensorboard});
   if (!arguments.log_to.empty()) words.insert(words.end(), {"--log-to", arguments.log_to});
   return words;
 }

@@ -3,6 +3,7 @@
 #include "cli/log_command.h"
 #include "cli/narrator.h"
 #include "cli/ranks.h"
+#include "cli/tensorboard_log.h"
 #include "cli/verbs.h"
 #include "comm/agreement.h"
 #include "config/load.h"
@@ -23,13 +24,26 @@ Config config_of(const TrainArguments& arguments) {
 
 namespace {
 
-// The metrics of every step reach the command too.
-void follow(RunObserver& observer, LogCommand& command) {
-  observer.stepped = [&command, told = observer.stepped](const StepReport& report, std::optional<double> validation) {
-    if (told) told(report, validation);
-    command.send(metrics_line(report, validation));
-  };
-}
+// What reads the metrics of every step beside the run's own log.
+struct Followers {
+  Followers(const TrainArguments& arguments, const std::function<void(const std::string&)>& warning) {
+    if (!arguments.tensorboard.empty()) tensorboard.emplace(arguments.tensorboard, warning);
+    if (!arguments.log_to.empty()) command.emplace(arguments.log_to, warning);
+  }
+
+  void follow(RunObserver& observer) {
+    if (!command && !tensorboard) return;
+    observer.stepped = [this, told = observer.stepped](const StepReport& report, std::optional<double> validation) {
+      if (told) told(report, validation);
+      const std::string line = metrics_line(report, validation);
+      if (tensorboard) tensorboard->send(line);
+      if (command) command->send(line);
+    };
+  }
+
+  std::optional<TensorboardLog> tensorboard;
+  std::optional<LogCommand> command;
+};
 
 int train_as(Communicator& ranks, const Launch& launch, const TrainArguments& arguments) {
   Config config;
@@ -44,12 +58,14 @@ int train_as(Communicator& ranks, const Launch& launch, const TrainArguments& ar
   options.ranks = &ranks;
   options.launch = launch;
   if (ranks.is_first()) options.observer = narrator.emplace(config, arguments.output).observer();
-  std::optional<LogCommand> command;
-  if (ranks.is_first() && !arguments.log_to.empty()) {
-    follow(options.observer, command.emplace(arguments.log_to, options.observer.warning));
-  }
+  std::optional<Followers> followers;  // of the first rank
+  on_all_ranks(ranks, [&] {
+    if (!ranks.is_first()) return;
+    followers.emplace(arguments, [&](const std::string& text) { narrator->warn(text); });
+    followers->follow(options.observer);
+  });
   const RunResult result = run_training(config, options);
-  command.reset();
+  followers.reset();
   if (narrator) {
     narrator->conclude(result);
     if (!result.sample.empty() && arguments.output == Output::human) narrator->say("\n" + result.sample);

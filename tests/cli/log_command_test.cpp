@@ -64,6 +64,18 @@ TEST(LogCommandTest, ACommandThatReadsNothingHoldsNobodyUp) {
   EXPECT_THAT(heard.warnings[0], testing::HasSubstr("lines behind"));
 }
 
+TEST(TensorboardOption, WritesAnEventOfEveryStepWhileTheRunTrains) {
+  const TemporaryFolder folder;
+  const Outcome outcome = quaver(folder, tiny_training({"--tensorboard", "board/first"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  std::string bytes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "board/first")) bytes += contents(entry.path());
+  EXPECT_THAT(bytes, testing::HasSubstr("brain.Event:2"));
+  EXPECT_THAT(bytes, testing::HasSubstr("gradient_norm"));
+  folder.write("file", "");
+  EXPECT_NE(quaver(folder, tiny_training({"--tensorboard", "file", "--run.dir=other"})).status, 0);
+}
+
 TEST(LogTo, WritesTheLinesOfMetricsWithoutItsEvents) {
   const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_training({"--log-to", "cat > lines", "--run.dir=run"}));
@@ -75,6 +87,13 @@ TEST(LogTo, WritesTheLinesOfMetricsWithoutItsEvents) {
   }
   EXPECT_FALSE(steps.empty());
   EXPECT_EQ(contents(folder / "lines"), steps);
+}
+
+TEST(LogTo, ACommandThatFailsDoesNotFailTheRun) {
+  const TemporaryFolder folder;
+  const Outcome outcome = quaver(folder, tiny_training({"--log-to", "exit 1", "--train.steps=40", "--run.dir=run"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out + outcome.error, testing::HasSubstr("metrics.jsonl has all of them"));
 }
 
 }  // namespace
