@@ -1,8 +1,6 @@
 // One linear layer learns a matrix, with its GEMMs in FP8: recipes, casts, statistics and delayed scales in 60 lines.
 #include <cmath>
 #include <cstdio>
-#include <vector>
-
 #include <quaver/error.h>
 #include <quaver/linear.h>
 #include <quaver/plan.h>
@@ -12,6 +10,7 @@
 #include <quaver/scales.h>
 #include <quaver/training.h>
 #include <quaver/version.h>
+#include <vector>
 
 namespace {
 
