@@ -9,7 +9,7 @@ LAUNCHERS = $(shell command -v ccache >/dev/null && echo CMAKE_CXX_COMPILER_LAUN
 # Without these ccache passes by whatever uses precompiled headers, as the tests do.
 export CCACHE_SLOPPINESS = pch_defines,time_macros
 
-.PHONY: demo test build program install bench dist sanitize fuzz format check web clean setup
+.PHONY: demo test build program install package bench dist sanitize fuzz format check web clean setup
 
 build: setup
 	@$(LAUNCHERS) cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
@@ -30,6 +30,16 @@ install: program
 	@cmake --build $(PROGRAM) -j $(JOBS) --target program
 	@cmake --install $(PROGRAM) --prefix '$(PREFIX)' >/dev/null
 	@echo "installed $(PREFIX)/bin/quaver"
+
+# Debian packages of the program, its modules, the library and the Python package, in $(BUILD)-package/packages, each
+# tried from an unpacked tree.
+package: setup
+	@$(LAUNCHERS) cmake -S . -B $(BUILD)-package -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON \
+	  -DCMAKE_INSTALL_PREFIX=/usr -DQUAVER_TESTS=OFF -DQUAVER_BENCHMARKS=OFF >/dev/null
+	@cmake --build $(BUILD)-package -j $(JOBS)
+	@cd $(BUILD)-package && cpack >/dev/null
+	@scripts/library-test packages $(BUILD)-package/packages
+	@ls $(BUILD)-package/packages/*.deb
 
 # A corpus that every machine able to build this has, five recipes, a table and a report. Without a GPU it needs no CUDA
 # engine, which takes minutes to build.
@@ -82,4 +92,4 @@ check: build
 	@scripts/check $(BUILD)
 
 clean:
-	@rm -rf $(BUILD) $(PROGRAM) $(BUILD)-sanitize $(BUILD)-fuzz $(BUILD)-dist dist
+	@rm -rf $(BUILD) $(PROGRAM) $(BUILD)-sanitize $(BUILD)-fuzz $(BUILD)-dist $(BUILD)-package dist

@@ -35,7 +35,7 @@ target_compile_options(quaver_cuda PRIVATE
 target_link_libraries(quaver_cuda PRIVATE quaver_tensor quaver_comm CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
 target_link_options(quaver_cuda PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(quaver_cuda PROPERTIES OUTPUT_NAME quaver_cuda PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-install(TARGETS quaver_cuda LIBRARY DESTINATION lib)  # where the program looks, from bin/
+install(TARGETS quaver_cuda LIBRARY DESTINATION lib COMPONENT cuda)  # where the program looks, from bin/
 add_dependencies(program quaver_cuda)
 
 # Records the kernels of any program: for benchmarks.

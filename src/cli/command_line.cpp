@@ -98,6 +98,10 @@ void add_train(VerbParser& parser) {
   verb.add_option("--restarts", options.train.restarts,
                   "with --gpus or --ranks: how often a run that lost a rank goes on from its last checkpoint")
       ->check(within(0, most_ranks));
+  verb.add_option("--tensorboard", options.train.tensorboard,
+                  "write every step's metrics to an event file of TensorBoard in this folder");
+  verb.add_option("--log-to", options.train.log_to,
+                  "start this command and write every step's metrics to its standard input, as JSON lines");
   options.output.add_to(verb);
   add_example(
       verb,

@@ -179,7 +179,11 @@ bool is_lost_rank(int status) { return status == lost_rank_status || (status > 1
 std::string program() { return fs::read_symlink("/proc/self/exe").string(); }
 
 Words output_words(const TrainArguments& arguments) {
-  return arguments.output == Output::json ? Words{"--json"} : Words{};
+  Words words;
+  if (arguments.output == Output::json) words.emplace_back("--json");
+  if (!arguments.tensorboard.empty()) words.insert(words.end(), {"--tensorboard", arguments.tensorboard});
+  if (!arguments.log_to.empty()) words.insert(words.end(), {"--log-to", arguments.log_to});
+  return words;
 }
 
 Words words_of(const TrainArguments& arguments) {

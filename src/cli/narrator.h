@@ -16,6 +16,7 @@ class Narrator {
   RunObserver observer();
   void conclude(const RunResult& result);
   void say(const std::string& text) { progress_.message(text); }
+  void warn(const std::string& text) { progress_.warning(text); }  // also when the trainer is gone
 
  private:
   void introduce(const Trainer& trainer, Size first_step);

@@ -35,6 +35,8 @@ struct TrainArguments {
   std::string resume;  // directory of the run; empty: a fresh one
   std::vector<std::string> take_back;
   OtherData other_data = OtherData::refuse;
+  std::string tensorboard;  // folder for an event file; empty: none
+  std::string log_to;       // a command that reads the metrics of every step; empty: none
   Output output = Output::human;
   RankKind rank_kind = RankKind::processes;
   int ranks = 0;     // to start on this machine; 0: this process is one

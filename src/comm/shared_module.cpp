@@ -9,11 +9,29 @@ namespace quaver {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+const char in_this_file = 0;
+
+// The folder of the shared library that this code is part of; empty within a program.
+fs::path library_folder(const fs::path& program) {
+  Dl_info found{};
+  if (dladdr(&in_this_file, &found) == 0 || found.dli_fname == nullptr) return {};
+  std::error_code ignored;
+  const fs::path file = fs::canonical(found.dli_fname, ignored);
+  return file == program ? fs::path{} : file.parent_path();
+}
+
+}  // namespace
+
 std::vector<fs::path> SharedModule::places() const {
   if (const char* chosen = std::getenv(variable)) return {fs::path(chosen)};
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  return {program / name, program / "lib" / name, program.parent_path() / "lib" / name, program.parent_path() / name};
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path library = library_folder(program);
+  if (!library.empty()) return {library / name, library.parent_path() / name};
+  const fs::path folder = program.parent_path();
+  return {folder / name, folder / "lib" / name, folder.parent_path() / "lib" / name, folder.parent_path() / name};
 }
 
 fs::path SharedModule::find() const {

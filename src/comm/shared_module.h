@@ -19,7 +19,8 @@ struct SharedModule {
   const char* remedy_broken;
   SymbolScope scope = SymbolScope::local;
 
-  // $variable, the program's own folder, and lib/ beside it.
+  // $variable, the program's own folder, and lib/ beside it; in a shared library that library's folder and the one
+  // above.
   std::vector<std::filesystem::path> places() const;
   std::filesystem::path find() const;  // empty: none of them has it
 

@@ -1,5 +1,5 @@
-// The plan: one row per site, saying how the tensor there is stored and why. It is printed, stored with the run, and
-// edited by patterns in the config. A pattern that matches nothing is an error.
+// Plans (quaver/plan.h) from the settings of a config: printed, stored with the run, and edited by patterns. A pattern
+// that matches nothing is an error.
 #pragma once
 
 #include <array>
@@ -9,17 +9,9 @@
 #include <vector>
 
 #include "precision/recipe.h"
+#include "quaver/plan.h"
 
 namespace quaver {
-
-// A linear layer as it registers itself (nn/registry.h).
-struct LayerShape {
-  std::string name;  // "blocks.3.mlp.up"
-  Size in = 0;
-  Size out = 0;
-  Size block = -1;              // number of the block it lies in, −1 outside the stack
-  bool high_precision = false;  // the head: in high precision unless a pattern says otherwise
-};
 
 // Sites have one order everywhere (plan, scale book, samples, store): layer by layer as they register, x, w, dy of
 // each.
@@ -29,21 +21,6 @@ constexpr std::size_t site_index(std::size_t layer, Role role) {
 }
 constexpr std::size_t layer_index(std::size_t site) { return site / roles.size(); }
 std::string site_name(std::string_view layer, Role role);  // "blocks.3.mlp.up/x"
-
-struct PlanRow {
-  std::string site;  // "blocks.3.mlp.up/x"
-  std::string layer;
-  Role role = Role::x;
-  std::string recipe;
-  std::string reason;
-  SiteSpec spec;
-};
-
-struct Plan {
-  std::vector<PlanRow> rows;
-
-  const PlanRow& at(std::string_view site) const;  // throws Error
-};
 
 Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
 

@@ -9,7 +9,6 @@
 
 namespace quaver {
 
-enum class HistoryRule : std::uint8_t { max, most_recent };
 enum class LossScaling : std::uint8_t { automatic, off, fixed, adaptive };  // automatic: adaptive for fp16, else off
 enum class GradientFormat : std::uint8_t { recipe, e4m3, e5m2 };
 

@@ -9,18 +9,6 @@
 
 namespace quaver {
 
-// x: a layer's input, w: its weight, dy: the gradient of its output.
-enum class Role : std::uint8_t { x, w, dy };
-
-// Rowwise and columnwise codes are read by different GEMMs:
-//   forward y = x·wᵀ reads x.rows and w.rows; the input gradient dx = dy·w reads dy.rows and w.columns;
-//   the weight gradient dw = dyᵀ·x reads dy.columns and x.columns.
-struct SiteSpec {
-  QuantSpec rows;
-  QuantSpec columns;
-  bool operator==(const SiteSpec&) const = default;
-};
-
 struct Site {
   std::string name;
   Role role = Role::x;

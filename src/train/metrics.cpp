@@ -140,7 +140,7 @@ void MetricsLog::put_back() {
   flush();
 }
 
-void MetricsLog::step(const StepReport& report, std::optional<double> validation_loss) {
+std::string metrics_line(const StepReport& report, std::optional<double> validation_loss) {
   ordered_json line{{"step", report.step},
                     {"loss", number(report.loss)},
                     {"learning_rate", report.learning_rate},
@@ -157,7 +157,11 @@ void MetricsLog::step(const StepReport& report, std::optional<double> validation
   if (report.skipped) line["skipped"] = true;
   if (validation_loss) line["validation_loss"] = number(*validation_loss);
   if (report.validation_accuracy) line["validation_accuracy"] = *report.validation_accuracy;
-  write(line.dump());
+  return line.dump();
+}
+
+void MetricsLog::step(const StepReport& report, std::optional<double> validation_loss) {
+  write(metrics_line(report, validation_loss));
 }
 
 void MetricsLog::event(Size step, const std::string& kind, const std::string& text) {

@@ -28,6 +28,9 @@ MetricsHistory read_metrics(std::string_view text, Size last_step);
 // Whether a log has more than notices from before the first step.
 bool has_trained(const std::filesystem::path& path);
 
+// The line of a step, without its end.
+std::string metrics_line(const StepReport& report, std::optional<double> validation_loss);
+
 class MetricsLog {
  public:
   using Warning = std::function<void(const std::string&)>;

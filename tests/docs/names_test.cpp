@@ -59,7 +59,8 @@ std::vector<std::string> words_of(const std::string& text, bool has_cpp_comments
 class Sources {
  public:
   Sources() {
-    for (const char* folder : {"src", "include", "tests", "bench", "scripts", "web/src", "web/test", "cmake"}) {
+    for (const char* folder :
+         {"src", "include", "tests", "bench", "scripts", "web/src", "web/test", "cmake", "python", "examples"}) {
       for (const auto& entry : fs::recursive_directory_iterator(root() / folder)) {
         if (entry.is_regular_file() && entry.path().filename() != "names_test.cpp") add(entry.path());
       }

@@ -9,6 +9,7 @@
 
 #include "precision/layers.h"
 #include "quaver/error.h"
+#include "tensor/site.h"
 
 namespace quaver::test {
 namespace {
