@@ -13,9 +13,6 @@
 
 #include "quaver/error.h"
 
-// POSIX leaves its declaration to the program.
-extern char** environ;
-
 namespace quaver {
 
 namespace {
