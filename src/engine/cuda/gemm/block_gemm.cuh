@@ -1,0 +1,423 @@
+// The kernel of block_gemm.h. Clusters of two blocks run through items, tiles or parts of their reduction. The blocks
+// own 128 rows each of the same 256 columns: each copies its rows of a, and half of b for both (multicast).
+//
+// In a block a producer copies slices of 128 ahead (TMA, four stages). Two consumer warpgroups own 64 rows each, in two
+// halves of 128 columns: while tensor cores sum one half of a slice, nothing else needs their registers, and the
+// warpgroup promotes the other half or stores a tile that is done. So a tile's stores hide under the wgmma of the next.
+#pragma once
+
+#include "engine/cuda/device/hopper.cuh"
+#include "engine/cuda/device/primitives.cuh"
+#include "engine/cuda/gemm/block_gemm.h"
+
+namespace quaver::cuda::hopper {
+
+constexpr int warpgroup_threads = 128;
+constexpr int consumer_groups = 2;
+constexpr int consumer_threads = consumer_groups * warpgroup_threads;
+constexpr int gemm_threads = consumer_threads + warpgroup_threads;
+constexpr int half_cols = 128;
+constexpr int group_rows = 64;
+
+struct BlockGemmMaps {
+  CUtensorMap a;    // boxes of 128 rows and a slice
+  CUtensorMap b;    // the same
+  CUtensorMap out;  // boxes of 64 rows and 128 bytes
+};
+
+struct BlockGemmWork {
+  BlockGemmSchedule schedule;
+  int m;
+  int n;
+  const float* a_scales;
+  const float* b_scales;
+  const float* bias;
+  float alpha;
+  Store store;
+  std::uint32_t* turns;
+};
+
+// Where things lie in shared memory, from an address that is a multiple of 1024.
+template <BScales scaling, class Out>
+struct BlockGemmLayout {
+  static constexpr int stages = 4;
+  static constexpr int box_bytes = 128 * Tile::row_bytes;  // of a, or of half of b
+  static constexpr int column_scales_bytes = scaling == BScales::columns ? 2 * half_cols * 4 : 0;
+
+  static constexpr int out_box_bytes = group_rows * Tile::row_bytes;
+  static constexpr int out_boxes = scaling == BScales::columns ? 1 : 2;  // of a warpgroup
+  static constexpr int out_box_cols = Tile::row_bytes / static_cast<int>(sizeof(Out));
+
+  static constexpr int a = 0;
+  static constexpr int b = a + stages * box_bytes;
+  static constexpr int out = b + stages * 2 * box_bytes;
+  static constexpr int column_scales = out + consumer_groups * out_boxes * out_box_bytes;
+  static constexpr int full = column_scales + stages * column_scales_bytes;
+  static constexpr int empty = full + stages * barrier_bytes;
+  static constexpr int total = empty + stages * barrier_bytes + 1024;
+  static_assert(total <= 227 * 1024);
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct BlockGemmItem {
+  int tile;
+  int row;  // first of this block
+  int col;
+  int split;
+  int first;  // slice
+  int end;
+};
+
+__device__ __forceinline__ BlockGemmItem item_at(const BlockGemmSchedule& schedule, int index) {
+  BlockGemmItem item;
+  item.tile = index / schedule.splits;
+  item.split = index - item.tile * schedule.splits;
+  const int pair = item.tile / schedule.column_tiles;
+  item.row = pair * static_cast<int>(BlockGemmSchedule::cluster_rows) +
+             block_in_cluster() * static_cast<int>(BlockGemmSchedule::tile_rows);
+  item.col = (item.tile - pair * schedule.column_tiles) * static_cast<int>(BlockGemmSchedule::tile_cols);
+  item.first = item.split * schedule.slices_per_split;
+  item.end = min(item.first + schedule.slices_per_split, schedule.slices);
+  return item;
+}
+
+// A place in the ring of stages, and the parity of its barriers.
+template <int stages>
+struct Ring {
+  int stage = 0;
+  std::uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+// ---- producer: one thread -----------------------------------------------------------------------------------------
+
+template <BScales scaling, class Out>
+__device__ __forceinline__ void produce(const BlockGemmMaps& maps, const BlockGemmWork& work, Address shared) {
+  using L = BlockGemmLayout<scaling, Out>;
+  constexpr std::uint16_t both = 3;
+  const int rank = block_in_cluster();
+  Ring<L::stages> at;
+  for (int index = cluster_index(); index < work.schedule.items(); index += cluster_count()) {
+    const BlockGemmItem item = item_at(work.schedule, index);
+    const int scale_bytes = scaling == BScales::columns ? 4 * min(2 * half_cols, work.n - item.col) : 0;
+    for (int slice = item.first; slice < item.end; ++slice, at.advance()) {
+      const Address full = shared + L::full + at.stage * barrier_bytes;
+      const int x = slice * static_cast<int>(BlockGemmSchedule::slice);
+      wait(shared + L::empty + at.stage * barrier_bytes, at.parity ^ 1);
+      arrive_expecting(full, 3 * L::box_bytes + scale_bytes);
+      copy_box(shared + L::a + at.stage * L::box_bytes, maps.a, x, item.row, full);
+      multicast_box(shared + L::b + (2 * at.stage + rank) * L::box_bytes, maps.b, x, item.col + rank * half_cols, full,
+                    both);
+      if constexpr (scaling == BScales::columns) {
+        copy_bytes(shared + L::column_scales + at.stage * L::column_scales_bytes,
+                   work.b_scales + static_cast<Size>(slice) * work.n + item.col, scale_bytes, full);
+      }
+    }
+  }
+}
+
+// ---- consumers ----------------------------------------------------------------------------------------------------
+
+// Loaded here and not where the compiler would like to: the wgmma that follows hides the wait.
+__device__ __forceinline__ float load_scale(const float* scale) {
+  float x;
+  asm volatile("ld.global.nc.f32 %0, [%1];\n" : "=f"(x) : "l"(scale));
+  return x;
+}
+
+// sums[64 × 128] = one half of a slice, enqueued.
+__device__ __forceinline__ void multiply_half(Sums<16>& sums, Address a, Address b) {
+  constexpr std::uint64_t step = Tile::on(32);
+  const std::uint64_t left = Tile::at(a);
+  const std::uint64_t right = Tile::at(b);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, i > 0);
+  wgmma_commit();
+}
+
+// total (+)= slice, scaled: rows g and g + 8 by their own scales.
+template <bool first>
+__device__ __forceinline__ void promote(Sums<16>& total, const Sums<16>& slice, float upper, float lower) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float scale = i < 2 ? upper : lower;
+      total[j][i] = first ? slice[j][i] * scale : fmaf(slice[j][i], scale, total[j][i]);
+    }
+  }
+}
+// With the columns' scales in shared memory too.
+template <bool first>
+__device__ __forceinline__ void promote(Sums<16>& total, const Sums<16>& slice, float upper, float lower, Address columns) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float2 scale = load_pair(columns + j * 8 * 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float scaled = slice[j][i] * (i % 2 == 0 ? scale.x : scale.y);
+      const float row = i < 2 ? upper : lower;
+      total[j][i] = first ? scaled * row : fmaf(scaled, row, total[j][i]);
+    }
+  }
+}
+
+__device__ __forceinline__ void sync_group(int group) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(warpgroup_threads) : "memory");
+}
+
+// Boxes [round · boxes, …) of a half: of 64 columns in BF16, 32 in FP32.
+template <int boxes>
+__device__ __forceinline__ void write_bf16(const Sums<16>& sums, Address to, int warp, int lane, int round) {
+  const int row = warp * 16 + (lane & 15);
+#pragma unroll
+  for (int j = 0; j < 16; j += 2) {
+    if (j / (8 * boxes) != round) continue;
+    const std::uint32_t words[] = {pack_pair(sums[j][0], sums[j][1]), pack_pair(sums[j][2], sums[j][3]),
+                                   pack_pair(sums[j + 1][0], sums[j + 1][1]),
+                                   pack_pair(sums[j + 1][2], sums[j + 1][3])};
+    const Address box = to + j / 8 % boxes * (group_rows * Tile::row_bytes);
+    store_matrices(box + Tile::piece(row, j % 8 + (lane >> 4)), words);
+  }
+}
+
+template <int boxes>
+__device__ __forceinline__ void write_f32(const Sums<16>& sums, Address to, int warp, int lane, int round) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    if (j / (4 * boxes) != round) continue;
+    const Address box = to + j / 4 % boxes * (group_rows * Tile::row_bytes);
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const int row = warp * 16 + below * 8 + lane / 4;
+      const int piece = j % 4 * 2 + lane % 4 / 2;
+      asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(box + Tile::piece(row, piece) + lane % 2 * 8),
+                   "f"(sums[j][2 * below]), "f"(sums[j][2 * below + 1])
+                   : "memory");
+    }
+  }
+}
+
+// The parts of a tile's reduction are added in their order: a part waits until the one before it has arrived.
+__device__ __forceinline__ void wait_turn(const std::uint32_t* turn, int split) {
+  std::uint32_t seen = 0;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(seen) : "l"(turn) : "memory");
+  } while (seen != static_cast<std::uint32_t>(split));
+  asm volatile("fence.proxy.async.global;\n" ::: "memory");
+}
+__device__ __forceinline__ void pass_turn(std::uint32_t* turn, int split) {
+  wait_stores();
+  asm volatile("fence.proxy.async.global;\n" ::: "memory");
+  asm volatile("st.release.gpu.global.u32 [%0], %1;\n" ::"l"(turn), "r"(split + 1) : "memory");
+}
+
+template <BScales scaling, class Out>
+class Consumer {
+  using L = BlockGemmLayout<scaling, Out>;
+
+ public:
+  __device__ Consumer(const BlockGemmMaps& maps, const BlockGemmWork& work, Address shared)
+      : maps_(maps),
+        work_(work),
+        shared_(shared),
+        group_(static_cast<int>(threadIdx.x) / warpgroup_threads),
+        warp_(static_cast<int>(threadIdx.x) % warpgroup_threads / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32) {}
+
+  __device__ __forceinline__ void run() {
+    Sums<16> sums{};  // of a half of a slice
+    Sums<16> left{};
+    Sums<16> right{};
+    BlockGemmItem last{};
+    last.tile = -1;
+    for (int index = cluster_index(); index < work_.schedule.items(); index += cluster_count()) {
+      const BlockGemmItem item = item_at(work_.schedule, index);
+      open(item);
+      slice<true>(item, last, item.first, sums, left, right);
+      for (int i = item.first + 1; i < item.end; ++i) slice<false>(item, last, i, sums, left, right);
+      last = item;
+    }
+    if (last.tile >= 0) store(last, 1, right);
+    if (is_storer()) wait_stores();
+  }
+
+ private:
+  __device__ __forceinline__ bool is_storer() const { return threadIdx.x % warpgroup_threads == 0; }
+
+  __device__ __forceinline__ void open(const BlockGemmItem& item) {
+    const int row = item.row + group_ * group_rows + warp_ * 16 + lane_ / 4;
+    const int slices = work_.schedule.slices;
+    upper_scales_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices);
+    lower_scales_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices);
+    if constexpr (scaling == BScales::blocks) {
+      const int most = (work_.n - 1) / half_cols;
+      const int block = item.col / half_cols;
+      left_scales_ = work_.b_scales + offset_of(block, slices);
+      right_scales_ = work_.b_scales + offset_of(min(block + 1, most), slices);
+    }
+  }
+
+  // One slice of both halves. While the first tile's half is multiplied, the last tile's other half is stored; while
+  // the last slice's second half is multiplied, the first.
+  template <bool first>
+  __device__ __forceinline__ void slice(const BlockGemmItem& item, const BlockGemmItem& last, int index, Sums<16>& sums, Sums<16>& left, Sums<16>& right) {
+    const float upper = load_scale(upper_scales_ + index);
+    const float lower = load_scale(lower_scales_ + index);
+    float left_scale = 1;
+    float right_scale = 1;
+    if constexpr (scaling == BScales::blocks) {
+      left_scale = load_scale(left_scales_ + index);
+      right_scale = load_scale(right_scales_ + index);
+    }
+    const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
+    const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
+    const Address columns = shared_ + L::column_scales + at_.stage * L::column_scales_bytes + lane_ % 4 * 8;
+    wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity);
+    multiply_half(sums, a, b);
+    if constexpr (first) {
+      if (last.tile >= 0) store(last, 1, right);
+    }
+    wgmma_wait<0>();
+    pin(sums);
+    promote_half<first>(left, sums, upper * left_scale, lower * left_scale, columns);
+
+    multiply_half(sums, a, b + L::box_bytes);
+    if (index + 1 == item.end) store(item, 0, left);
+    wgmma_wait<0>();
+    pin(sums);
+    if constexpr (scaling == BScales::blocks) release();
+    promote_half<first>(right, sums, upper * right_scale, lower * right_scale, columns + half_cols * 4);
+    if constexpr (scaling == BScales::columns) release();
+    at_.advance();
+  }
+
+  template <bool first>
+  __device__ __forceinline__ void promote_half(Sums<16>& total, const Sums<16>& sums, float upper, float lower, Address columns) {
+    if constexpr (scaling == BScales::columns) {
+      promote<first>(total, sums, upper, lower, columns);
+    } else {
+      promote<first>(total, sums, upper, lower);
+    }
+  }
+
+  // Both blocks' producers write this stage.
+  __device__ __forceinline__ void release() {
+    if (lane_ < 2) arrive_at_block(shared_ + L::empty + at_.stage * barrier_bytes, lane_);
+  }
+
+  __device__ __forceinline__ void store(const BlockGemmItem& item, int half, Sums<16>& sums) {
+    const int col = item.col + half * half_cols;
+    finish(sums, col, item.split);
+    constexpr int rounds = half_cols / (L::out_boxes * L::out_box_cols);
+    std::uint32_t* turn = nullptr;
+    if (work_.schedule.splits > 1) turn = work_.turns + ((item.tile * 2 + block_in_cluster()) * 2 + group_) * 2 + half;
+    if (is_storer() && turn != nullptr) wait_turn(turn, item.split);
+#pragma unroll
+    for (int round = 0; round < rounds; ++round) store_round(item, col, round, sums);
+    if (is_storer() && turn != nullptr) pass_turn(turn, item.split);
+  }
+
+  __device__ __forceinline__ void store_round(const BlockGemmItem& item, int col, int round, const Sums<16>& sums) {
+    const Address boxes = shared_ + L::out + group_ * L::out_boxes * L::out_box_bytes;
+    if (is_storer()) wait_stores_read();
+    sync_group(group_);
+    if constexpr (sizeof(Out) == 2) {
+      write_bf16<L::out_boxes>(sums, boxes, warp_, lane_, round);
+    } else {
+      write_f32<L::out_boxes>(sums, boxes, warp_, lane_, round);
+    }
+    fence_async_proxy();
+    sync_group(group_);
+    if (!is_storer()) return;
+    const bool adds = work_.store == Store::add || item.split > 0;
+#pragma unroll
+    for (int i = 0; i < L::out_boxes; ++i) {
+      const int x = col + (round * L::out_boxes + i) * L::out_box_cols;
+      const int y = item.row + group_ * group_rows;
+      if (x >= work_.n || y >= work_.m) continue;
+      if (sizeof(Out) == 4 && adds) {
+        add_box(maps_.out, x, y, boxes + i * L::out_box_bytes);
+      } else {
+        store_box(maps_.out, x, y, boxes + i * L::out_box_bytes);
+      }
+    }
+    commit_stores();
+  }
+
+  // alpha, and the bias with the first part of the reduction.
+  __device__ __forceinline__ void finish(Sums<16>& sums, int col, int split) const {
+    const bool biased = work_.bias != nullptr && split == 0;
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][i] *= work_.alpha;
+    }
+    if (!biased) return;
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const int x = min(col + j * 8 + lane_ % 4 * 2, work_.n - 2);  // columns outside are dropped
+      const float even = __ldg(work_.bias + x);
+      const float odd = __ldg(work_.bias + x + 1);
+      sums[j][0] += even;
+      sums[j][1] += odd;
+      sums[j][2] += even;
+      sums[j][3] += odd;
+    }
+  }
+
+  const BlockGemmMaps& maps_;
+  const BlockGemmWork& work_;
+  Address shared_;
+  int group_;
+  int warp_;
+  int lane_;
+  Ring<L::stages> at_;
+  const float* upper_scales_ = nullptr;
+  const float* lower_scales_ = nullptr;
+  const float* left_scales_ = nullptr;
+  const float* right_scales_ = nullptr;
+};
+
+#endif
+
+template <BScales scaling, class Out>
+__global__ void __cluster_dims__(2) __launch_bounds__(gemm_threads, 1)
+    block_gemm_kernel(const __grid_constant__ BlockGemmMaps maps, const __grid_constant__ BlockGemmWork work) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using L = BlockGemmLayout<scaling, Out>;
+  extern __shared__ std::byte memory[];
+  const Address shared = (shared_address(memory) + 1023) & ~1023U;
+  if (threadIdx.x == 0) {
+    constexpr int releases = 2 * consumer_threads / 32;  // by every warp of both blocks
+    for (int i = 0; i < L::stages; ++i) {
+      start(shared + L::full + i * barrier_bytes, 1);
+      start(shared + L::empty + i * barrier_bytes, releases);
+    }
+    fence_barrier_init();
+  }
+  sync_cluster();
+  if (threadIdx.x >= consumer_threads) {
+    give_registers<24>();
+    if (threadIdx.x == consumer_threads) {
+      prefetch_map(maps.a);
+      prefetch_map(maps.b);
+      produce<scaling, Out>(maps, work, shared);
+    }
+    __syncwarp();
+  } else {
+    take_registers<240>();
+    Consumer<scaling, Out>(maps, work, shared).run();
+  }
+  sync_cluster();  // no block leaves while the other may still copy or arrive
+#endif
+}
+
+}  // namespace quaver::cuda::hopper
