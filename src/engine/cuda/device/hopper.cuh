@@ -62,11 +62,12 @@ inline __device__ int block_in_cluster() {
 inline __device__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
-// At the barrier in the same place of another block of the cluster.
+// At the barrier in the same place of another block of the cluster. It orders reads alone: a release of writes to that
+// block would cost a fence of the whole GPU.
 inline __device__ void arrive_at_block(Address barrier, int block) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
       "r"(block)
       : "memory");
 }

@@ -124,10 +124,10 @@ __device__ __forceinline__ void produce(const BlockGemmMaps& maps, const BlockGe
 
 // ---- consumers ----------------------------------------------------------------------------------------------------
 
-// Loaded here and not where the compiler would like to: the wgmma that follows hides the wait.
-__device__ __forceinline__ float load_scale(const float* scale) {
+// Loaded here and not where the compiler would like to, while wgmma runs; and the pointer advances.
+__device__ __forceinline__ float load_scale(const float*& scale) {
   float x;
-  asm volatile("ld.global.nc.f32 %0, [%1];\n" : "=f"(x) : "l"(scale));
+  asm volatile("ld.global.nc.f32 %0, [%1];\nadd.s64 %1, %1, 4;\n" : "=f"(x), "+l"(scale));
   return x;
 }
 
@@ -142,29 +142,24 @@ __device__ __forceinline__ void multiply_half(Sums<16>& sums, Address a, Address
   wgmma_commit();
 }
 
-// total (+)= slice, scaled: rows g and g + 8 by their own scales.
-template <bool first>
+// total += slice, scaled: rows g and g + 8 by their own scales.
 __device__ __forceinline__ void promote(Sums<16>& total, const Sums<16>& slice, float upper, float lower) {
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float scale = i < 2 ? upper : lower;
-      total[j][i] = first ? slice[j][i] * scale : fmaf(slice[j][i], scale, total[j][i]);
-    }
+    for (int i = 0; i < 4; ++i) total[j][i] = fmaf(slice[j][i], i < 2 ? upper : lower, total[j][i]);
   }
 }
 // With the columns' scales in shared memory too.
-template <bool first>
-__device__ __forceinline__ void promote(Sums<16>& total, const Sums<16>& slice, float upper, float lower, Address columns) {
+__device__ __forceinline__ void promote(Sums<16>& total, const Sums<16>& slice, float upper, float lower,
+                                        Address columns) {
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
     const float2 scale = load_pair(columns + j * 8 * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float scaled = slice[j][i] * (i % 2 == 0 ? scale.x : scale.y);
-      const float row = i < 2 ? upper : lower;
-      total[j][i] = first ? scaled * row : fmaf(scaled, row, total[j][i]);
+      total[j][i] = fmaf(scaled, i < 2 ? upper : lower, total[j][i]);
     }
   }
 }
@@ -230,87 +225,107 @@ class Consumer {
         shared_(shared),
         group_(static_cast<int>(threadIdx.x) / warpgroup_threads),
         warp_(static_cast<int>(threadIdx.x) % warpgroup_threads / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {}
+        lane_(static_cast<int>(threadIdx.x) % 32) {
+    asm volatile("" : "+r"(shared_));  // not to be computed anew for each slice
+  }
 
   __device__ __forceinline__ void run() {
     Sums<16> sums{};  // of a half of a slice
     Sums<16> left{};
     Sums<16> right{};
-    BlockGemmItem last{};
-    last.tile = -1;
-    for (int index = cluster_index(); index < work_.schedule.items(); index += cluster_count()) {
-      const BlockGemmItem item = item_at(work_.schedule, index);
-      open(item);
-      slice<true>(item, last, item.first, sums, left, right);
-      for (int i = item.first + 1; i < item.end; ++i) slice<false>(item, last, i, sums, left, right);
-      last = item;
+    const int items = work_.schedule.items();
+    int index = cluster_index();
+    if (index >= items) return;
+    BlockGemmItem item = item_at(work_.schedule, index);
+    BlockGemmItem stored{};  // but for its right half
+    stored.tile = -1;
+    open(item);
+    int slice = item.first;
+    load_scales();
+    wait_for_stage();
+    while (true) {
+      const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
+      const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
+      const Address columns = shared_ + L::column_scales + at_.stage * L::column_scales_bytes + lane_ % 4 * 8;
+      const Address empty = shared_ + L::empty + at_.stage * barrier_bytes;
+      multiply_half(sums, a, b);
+      if (stored.tile >= 0) {
+        store(stored, 1, right);
+        stored.tile = -1;
+      }
+      wgmma_wait<0>();
+      pin(sums);
+      promote_half(left, sums, upper_ * left_, lower_ * left_, columns);
+
+      multiply_half(sums, a, b + L::box_bytes);
+      const float upper = upper_ * right_;
+      const float lower = lower_ * right_;
+      if (++slice == item.end) {
+        store(item, 0, left);
+        stored = item;
+        index += cluster_count();
+        if (index < items) {
+          item = item_at(work_.schedule, index);
+          slice = item.first;
+          open(item);
+        }
+      }
+      at_.advance();
+      if (index < items) {
+        load_scales();
+        wait_for_stage();
+      }
+      wgmma_wait<0>();
+      pin(sums);
+      if constexpr (scaling == BScales::blocks) release(empty);
+      promote_half(right, sums, upper, lower, columns + half_cols * 4);
+      if constexpr (scaling == BScales::columns) release(empty);
+      if (index >= items) break;
     }
-    if (last.tile >= 0) store(last, 1, right);
+    store(stored, 1, right);
     if (is_storer()) wait_stores();
   }
 
  private:
   __device__ __forceinline__ bool is_storer() const { return threadIdx.x % warpgroup_threads == 0; }
 
+  __device__ __forceinline__ void wait_for_stage() { wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity); }
+
   __device__ __forceinline__ void open(const BlockGemmItem& item) {
     const int row = item.row + group_ * group_rows + warp_ * 16 + lane_ / 4;
     const int slices = work_.schedule.slices;
-    upper_scales_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices);
-    lower_scales_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices);
+    upper_scales_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices) + item.first;
+    lower_scales_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices) + item.first;
     if constexpr (scaling == BScales::blocks) {
       const int most = (work_.n - 1) / half_cols;
       const int block = item.col / half_cols;
-      left_scales_ = work_.b_scales + offset_of(block, slices);
-      right_scales_ = work_.b_scales + offset_of(min(block + 1, most), slices);
+      left_scales_ = work_.b_scales + offset_of(block, slices) + item.first;
+      right_scales_ = work_.b_scales + offset_of(min(block + 1, most), slices) + item.first;
     }
   }
 
-  // One slice of both halves. While the first tile's half is multiplied, the last tile's other half is stored; while
-  // the last slice's second half is multiplied, the first.
-  template <bool first>
-  __device__ __forceinline__ void slice(const BlockGemmItem& item, const BlockGemmItem& last, int index, Sums<16>& sums, Sums<16>& left, Sums<16>& right) {
-    const float upper = load_scale(upper_scales_ + index);
-    const float lower = load_scale(lower_scales_ + index);
-    float left_scale = 1;
-    float right_scale = 1;
+  // Of the next slice.
+  __device__ __forceinline__ void load_scales() {
+    upper_ = load_scale(upper_scales_);
+    lower_ = load_scale(lower_scales_);
     if constexpr (scaling == BScales::blocks) {
-      left_scale = load_scale(left_scales_ + index);
-      right_scale = load_scale(right_scales_ + index);
+      left_ = load_scale(left_scales_);
+      right_ = load_scale(right_scales_);
     }
-    const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
-    const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
-    const Address columns = shared_ + L::column_scales + at_.stage * L::column_scales_bytes + lane_ % 4 * 8;
-    wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity);
-    multiply_half(sums, a, b);
-    if constexpr (first) {
-      if (last.tile >= 0) store(last, 1, right);
-    }
-    wgmma_wait<0>();
-    pin(sums);
-    promote_half<first>(left, sums, upper * left_scale, lower * left_scale, columns);
-
-    multiply_half(sums, a, b + L::box_bytes);
-    if (index + 1 == item.end) store(item, 0, left);
-    wgmma_wait<0>();
-    pin(sums);
-    if constexpr (scaling == BScales::blocks) release();
-    promote_half<first>(right, sums, upper * right_scale, lower * right_scale, columns + half_cols * 4);
-    if constexpr (scaling == BScales::columns) release();
-    at_.advance();
   }
 
-  template <bool first>
-  __device__ __forceinline__ void promote_half(Sums<16>& total, const Sums<16>& sums, float upper, float lower, Address columns) {
+  __device__ __forceinline__ void promote_half(Sums<16>& total, const Sums<16>& sums, float upper, float lower,
+                                               Address columns) {
     if constexpr (scaling == BScales::columns) {
-      promote<first>(total, sums, upper, lower, columns);
+      promote(total, sums, upper, lower, columns);
     } else {
-      promote<first>(total, sums, upper, lower);
+      promote(total, sums, upper, lower);
     }
   }
 
   // Both blocks' producers write this stage.
-  __device__ __forceinline__ void release() {
-    if (lane_ < 2) arrive_at_block(shared_ + L::empty + at_.stage * barrier_bytes, lane_);
+  __device__ __forceinline__ void release(Address empty) const {
+    if (lane_ < 2) arrive_at_block(empty, lane_);
   }
 
   __device__ __forceinline__ void store(const BlockGemmItem& item, int half, Sums<16>& sums) {
@@ -323,6 +338,11 @@ class Consumer {
 #pragma unroll
     for (int round = 0; round < rounds; ++round) store_round(item, col, round, sums);
     if (is_storer() && turn != nullptr) pass_turn(turn, item.split);
+#pragma unroll
+    for (auto& block : sums) {
+#pragma unroll
+      for (float& x : block) x = 0;
+    }
   }
 
   __device__ __forceinline__ void store_round(const BlockGemmItem& item, int col, int round, const Sums<16>& sums) {
@@ -384,6 +404,10 @@ class Consumer {
   const float* lower_scales_ = nullptr;
   const float* left_scales_ = nullptr;
   const float* right_scales_ = nullptr;
+  float upper_ = 0;
+  float lower_ = 0;
+  float left_ = 1;
+  float right_ = 1;
 };
 
 #endif
