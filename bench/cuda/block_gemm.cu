@@ -54,9 +54,7 @@ __device__ std::uint32_t mix(std::uint64_t x) {
   return static_cast<std::uint32_t>(x >> 32);
 }
 __device__ float uniform(std::uint64_t x) { return (mix(x) + 0.5F) * 0x1p-32F; }
-__device__ float normal(std::uint64_t x) {
-  return sqrtf(-2 * logf(uniform(2 * x))) * cospif(2 * uniform(2 * x + 1));
-}
+__device__ float normal(std::uint64_t x) { return sqrtf(-2 * logf(uniform(2 * x))) * cospif(2 * uniform(2 * x + 1)); }
 
 // Codes of normal numbers as a block scale leaves them: the largest of a block near E4M3's largest.
 __global__ void fill_codes(std::uint8_t* codes, Size count, std::uint64_t seed) {
@@ -126,9 +124,7 @@ struct Problem {
 
 // ---- the plain kernel ---------------------------------------------------------------------------------------------
 
-__device__ float decode(std::uint8_t code) {
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
-}
+__device__ float decode(std::uint8_t code) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3))); }
 
 struct Difference {
   double error = 0;  // Σ (out − reference)²
@@ -243,15 +239,15 @@ class Library {
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
     const bool columns = s.scaling == BScales::columns;
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(columns ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
-                                                        : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+        static_cast<std::int32_t>(columns ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                          : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F));
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const float*>(scales_.get()));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const float*>(scales_.get()));
     check_library(cublasLtMatrixLayoutCreate(&left_, CUDA_R_8F_E4M3, s.k, s.n, s.k));
     check_library(cublasLtMatrixLayoutCreate(&right_, CUDA_R_8F_E4M3, s.k, s.m, s.k));
-    check_library(
-        cublasLtMatrixLayoutCreate(&out_, s.out == Format::f32 ? CUDA_R_32F : CUDA_R_16BF, s.n, s.m, s.n));
+    check_library(cublasLtMatrixLayoutCreate(&out_, s.out == Format::f32 ? CUDA_R_32F : CUDA_R_16BF, s.n, s.m, s.n));
     cublasLtMatmulPreference_t preference = nullptr;
     check_library(cublasLtMatmulPreferenceCreate(&preference));
     const auto bytes = static_cast<std::size_t>(workspace_.count());
@@ -411,7 +407,7 @@ void profile(int multiprocessors) {
 bool check_all(int multiprocessors, bool small) {
   bool ok = true;
   std::vector<Shape> extents{{16, 16, 16},    {1, 8, 16},      {128, 256, 128},  {130, 264, 144}, {257, 512, 1024},
-                               {512, 136, 400}, {300, 1000, 96}, {1024, 768, 640}, {64, 64, 8192}};
+                             {512, 136, 400}, {300, 1000, 96}, {1024, 768, 640}, {64, 64, 8192}};
   if (!small) {
     extents.insert(extents.end(), {{4096, 1024, 1024},
                                    {2064, 3088, 912},

@@ -115,6 +115,14 @@ inline __device__ void copy_bytes(Address to, const void* from, int bytes, Addre
                : "memory");
 }
 
+// Single words, and the arrival of this thread once they are there: one of those that the barrier expects.
+inline __device__ void copy_word(Address to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
+}
+inline __device__ void arrive_with_words(Address barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // Boxes from shared memory into a tensor, or added to it; what lies outside of the tensor is dropped.
 inline __device__ void store_box(const CUtensorMap& map, int x, int y, Address from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map), "r"(x),
@@ -122,10 +130,10 @@ inline __device__ void store_box(const CUtensorMap& map, int x, int y, Address f
                : "memory");
 }
 inline __device__ void add_box(const CUtensorMap& map, int x, int y, Address from) {
-  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(
-                   &map),
-               "r"(x), "r"(y), "r"(from)
-               : "memory");
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map),
+      "r"(x), "r"(y), "r"(from)
+      : "memory");
 }
 inline __device__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
 // Until the boxes that this thread stored have been read from shared memory, or have arrived.
@@ -139,6 +147,11 @@ inline __device__ void store_matrices(Address address, const std::uint32_t* x) {
                : "memory");
 }
 
+inline __device__ float load_float(Address address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
 inline __device__ float2 load_pair(Address address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");

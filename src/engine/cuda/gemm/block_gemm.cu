@@ -31,9 +31,9 @@ CUtensorMap map_of(const void* data, Size rows, Size cols, const MatrixBox& box)
   const cuuint32_t sides[] = {static_cast<cuuint32_t>(128 / box.element_bytes), box.rows};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map;
-  const CUresult status = encode(&map, box.type, 2, const_cast<void*>(data), extents, strides, sides, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      encode(&map, box.type, 2, const_cast<void*>(data), extents, strides, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error("blockwise GEMM: CUDA cannot describe a matrix of " + std::to_string(rows) + " × " +
                     std::to_string(cols) + " (error " + std::to_string(static_cast<int>(status)) + ")",
@@ -82,7 +82,8 @@ void run_block_gemm(const BlockGemm& op, const BlockGemmSchedule& schedule, cuda
     return columns ? launch<BScales::columns, float>(op, schedule, stream)
                    : launch<BScales::blocks, float>(op, schedule, stream);
   }
-  throw Error("blockwise GEMMs write bf16 or f32, and add to f32 only", "this is a defect of the GEMM that asked for it");
+  throw Error("blockwise GEMMs write bf16 or f32, and add to f32 only",
+              "this is a defect of the GEMM that asked for it");
 }
 
 }  // namespace quaver::cuda

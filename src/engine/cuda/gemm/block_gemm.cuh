@@ -10,6 +10,20 @@
 #include "engine/cuda/device/primitives.cuh"
 #include "engine/cuda/gemm/block_gemm.h"
 
+#ifndef BG_TURNS
+#define BG_TURNS 1
+#endif
+#ifndef BG_PROD
+#define BG_PROD 24
+#define BG_CONS 240
+#endif
+#ifndef BG_LDG
+#define BG_LDG 0
+#endif
+#ifndef BG_FIRST
+#define BG_FIRST 2
+#endif
+
 namespace quaver::cuda::hopper {
 
 constexpr int warpgroup_threads = 128;
@@ -42,7 +56,10 @@ template <BScales scaling, class Out>
 struct BlockGemmLayout {
   static constexpr int stages = 4;
   static constexpr int box_bytes = 128 * Tile::row_bytes;  // of a, or of half of b
-  static constexpr int column_scales_bytes = scaling == BScales::columns ? 2 * half_cols * 4 : 0;
+
+  // Of a slice: the rows' scales, then those of b's two blocks or 256 columns.
+  static constexpr int b_scales_offset = 128 * 4;
+  static constexpr int scales_bytes = b_scales_offset + (scaling == BScales::columns ? 2 * half_cols * 4 : 16);
 
   static constexpr int out_box_bytes = group_rows * Tile::row_bytes;
   static constexpr int out_boxes = scaling == BScales::columns ? 1 : 2;  // of a warpgroup
@@ -51,10 +68,10 @@ struct BlockGemmLayout {
   static constexpr int a = 0;
   static constexpr int b = a + stages * box_bytes;
   static constexpr int out = b + stages * 2 * box_bytes;
-  static constexpr int column_scales = out + consumer_groups * out_boxes * out_box_bytes;
-  static constexpr int full = column_scales + stages * column_scales_bytes;
+  static constexpr int scales = out + consumer_groups * out_boxes * out_box_bytes;
+  static constexpr int full = scales + stages * scales_bytes;
   static constexpr int empty = full + stages * barrier_bytes;
-  static constexpr int total = empty + stages * barrier_bytes + 1024;
+  static constexpr int total = empty + stages * barrier_bytes;
   static_assert(total <= 227 * 1024);
 };
 
@@ -80,6 +97,11 @@ __device__ __forceinline__ BlockGemmItem item_at(const BlockGemmSchedule& schedu
   item.first = item.split * schedule.slices_per_split;
   item.end = min(item.first + schedule.slices_per_split, schedule.slices);
   return item;
+}
+
+__device__ __forceinline__ int slices_of(const BlockGemmSchedule& schedule, int index) {
+  const int first = index % schedule.splits * schedule.slices_per_split;
+  return min(schedule.slices_per_split, schedule.slices - first);
 }
 
 // A place in the ring of stages, and the parity of its barriers.
@@ -115,19 +137,49 @@ __device__ __forceinline__ void produce(const BlockGemmMaps& maps, const BlockGe
       multicast_box(shared + L::b + (2 * at.stage + rank) * L::box_bytes, maps.b, x, item.col + rank * half_cols, full,
                     both);
       if constexpr (scaling == BScales::columns) {
-        copy_bytes(shared + L::column_scales + at.stage * L::column_scales_bytes,
+        copy_bytes(shared + L::scales + at.stage * L::scales_bytes + L::b_scales_offset,
                    work.b_scales + static_cast<Size>(slice) * work.n + item.col, scale_bytes, full);
       }
     }
   }
 }
 
+// The scales of a's rows, and of b's blocks: one warp.
+template <BScales scaling, class Out>
+__device__ __forceinline__ void produce_scales(const BlockGemmWork& work, Address shared) {
+  using L = BlockGemmLayout<scaling, Out>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int slices = work.schedule.slices;
+  Ring<L::stages> at;
+  for (int index = cluster_index(); index < work.schedule.items(); index += cluster_count()) {
+    const BlockGemmItem item = item_at(work.schedule, index);
+    const float* rows[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = work.a_scales + offset_of(min(item.row + lane + 32 * i, work.m - 1), slices) + item.first;
+    }
+    const int block = min(item.col / half_cols + lane % 2, (work.n - 1) / half_cols);
+    const float* blocks = work.b_scales + offset_of(block, slices) + item.first;
+    for (int slice = item.first; slice < item.end; ++slice, at.advance()) {
+      const Address to = shared + L::scales + at.stage * L::scales_bytes + lane * 4;
+      wait(shared + L::empty + at.stage * barrier_bytes, at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) copy_word(to + i * 32 * 4, rows[i]++);
+      if constexpr (scaling == BScales::blocks) {
+        if (lane < 2) copy_word(to + L::b_scales_offset, blocks);
+        ++blocks;
+      }
+      arrive_with_words(shared + L::full + at.stage * barrier_bytes);
+    }
+  }
+}
+
 // ---- consumers ----------------------------------------------------------------------------------------------------
 
-// Loaded here and not where the compiler would like to, while wgmma runs; and the pointer advances.
 __device__ __forceinline__ float load_scale(const float*& scale) {
   float x;
-  asm volatile("ld.global.nc.f32 %0, [%1];\nadd.s64 %1, %1, 4;\n" : "=f"(x), "+l"(scale));
+  asm volatile("ld.global.nc.f32 %0, [%1];\n" : "=f"(x) : "l"(scale));
+  ++scale;
   return x;
 }
 
@@ -138,7 +190,10 @@ __device__ __forceinline__ void multiply_half(Sums<16>& sums, Address a, Address
   const std::uint64_t right = Tile::at(b);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, i > 0);
+  for (int i = 0; i < BG_FIRST; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, i > 0);
+  wgmma_commit();
+#pragma unroll
+  for (int i = BG_FIRST; i < 4; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, true);
   wgmma_commit();
 }
 
@@ -168,33 +223,64 @@ __device__ __forceinline__ void sync_group(int group) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(warpgroup_threads) : "memory");
 }
 
+// What becomes of a sum on its way out.
+struct Finish {
+  float alpha;
+  const float* bias;  // of the half's first column; null: none
+  int cols;           // from there to the end of the matrix, a multiple of 8
+
+  // The biases of columns x and x + 1; any where they lie outside.
+  __device__ __forceinline__ float2 bias_at(int x) const {
+    float2 pair;
+    asm volatile(
+        "{\n.reg .pred biased;\nsetp.ne.s64 biased, %2, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+        "@biased ld.global.f32 %0, [%3];\n@biased ld.global.f32 %1, [%3 + 4];\n}\n"
+        : "=f"(pair.x), "=f"(pair.y)
+        : "l"(bias), "l"(bias + min(x, cols - 2)));
+    return pair;
+  }
+};
+
 // Boxes [round · boxes, …) of a half: of 64 columns in BF16, 32 in FP32.
 template <int boxes>
-__device__ __forceinline__ void write_bf16(const Sums<16>& sums, Address to, int warp, int lane, int round) {
-  const int row = warp * 16 + (lane & 15);
+__device__ __forceinline__ void write_bf16(const Sums<16>& sums, const Finish& finish, Address to, int round) {
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));  // no addresses are kept in registers between tiles
+  const int lane = thread % 32;
+  const int row = thread % warpgroup_threads / 32 * 16 + (lane & 15);
 #pragma unroll
   for (int j = 0; j < 16; j += 2) {
     if (j / (8 * boxes) != round) continue;
-    const std::uint32_t words[] = {pack_pair(sums[j][0], sums[j][1]), pack_pair(sums[j][2], sums[j][3]),
-                                   pack_pair(sums[j + 1][0], sums[j + 1][1]),
-                                   pack_pair(sums[j + 1][2], sums[j + 1][3])};
+    std::uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float2 bias = finish.bias_at((j + i) * 8 + lane % 4 * 2);
+      const auto& x = sums[j + i];
+      words[2 * i] = pack_pair(fmaf(x[0], finish.alpha, bias.x), fmaf(x[1], finish.alpha, bias.y));
+      words[2 * i + 1] = pack_pair(fmaf(x[2], finish.alpha, bias.x), fmaf(x[3], finish.alpha, bias.y));
+    }
     const Address box = to + j / 8 % boxes * (group_rows * Tile::row_bytes);
     store_matrices(box + Tile::piece(row, j % 8 + (lane >> 4)), words);
   }
 }
 
 template <int boxes>
-__device__ __forceinline__ void write_f32(const Sums<16>& sums, Address to, int warp, int lane, int round) {
+__device__ __forceinline__ void write_f32(const Sums<16>& sums, const Finish& finish, Address to, int round) {
+  int thread = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(thread));
+  const int lane = thread % 32;
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
     if (j / (4 * boxes) != round) continue;
+    const float2 bias = finish.bias_at(j * 8 + lane % 4 * 2);
     const Address box = to + j / 4 % boxes * (group_rows * Tile::row_bytes);
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
-      const int row = warp * 16 + below * 8 + lane / 4;
+      const int row = thread % warpgroup_threads / 32 * 16 + below * 8 + lane / 4;
       const int piece = j % 4 * 2 + lane % 4 / 2;
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(box + Tile::piece(row, piece) + lane % 2 * 8),
-                   "f"(sums[j][2 * below]), "f"(sums[j][2 * below + 1])
+                   "f"(fmaf(sums[j][2 * below], finish.alpha, bias.x)),
+                   "f"(fmaf(sums[j][2 * below + 1], finish.alpha, bias.y))
                    : "memory");
     }
   }
@@ -234,89 +320,123 @@ class Consumer {
     Sums<16> left{};
     Sums<16> right{};
     const int items = work_.schedule.items();
-    int index = cluster_index();
-    if (index >= items) return;
-    BlockGemmItem item = item_at(work_.schedule, index);
-    BlockGemmItem stored{};  // but for its right half
-    stored.tile = -1;
-    open(item);
-    int slice = item.first;
-    load_scales();
-    wait_for_stage();
-    while (true) {
-      const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
-      const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
-      const Address columns = shared_ + L::column_scales + at_.stage * L::column_scales_bytes + lane_ % 4 * 8;
-      const Address empty = shared_ + L::empty + at_.stage * barrier_bytes;
-      multiply_half(sums, a, b);
-      if (stored.tile >= 0) {
-        store(stored, 1, right);
-        stored.tile = -1;
-      }
-      wgmma_wait<0>();
-      pin(sums);
-      promote_half(left, sums, upper_ * left_, lower_ * left_, columns);
+    int stored = -1;  // but for its right half
+    if (group_ == 1) pass_tensor_cores();
+    for (int index = cluster_index(); index < items; index += cluster_count()) {
+#if BG_LDG
+      open(index);
+#endif
+      for (int slices = slices_of(work_.schedule, index); slices > 0; --slices) {
+#if BG_LDG
+        const Scales by = load_scales();
+#endif
+        const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
+        const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
+        wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity);
+        take_tensor_cores();
+        multiply_half(sums, a, b);
+#if !BG_LDG
+        const Scales by = load_scales();
+#endif
+        pass_tensor_cores_early();
+        if (stored >= 0) store(stored, 1, right);
+        stored = -1;
+        wgmma_wait<0>();
+        pin(sums);
+        promote_half(left, sums, by.upper * by.left, by.lower * by.left, 0);
 
-      multiply_half(sums, a, b + L::box_bytes);
-      const float upper = upper_ * right_;
-      const float lower = lower_ * right_;
-      if (++slice == item.end) {
-        store(item, 0, left);
-        stored = item;
-        index += cluster_count();
-        if (index < items) {
-          item = item_at(work_.schedule, index);
-          slice = item.first;
-          open(item);
+        take_tensor_cores();
+        multiply_half(sums, a, b + L::box_bytes);
+        pass_tensor_cores_early();
+        if (slices == 1) {
+          store(index, 0, left);
+          stored = index;
         }
+        wgmma_wait<0>();
+        pin(sums);
+        if constexpr (scaling == BScales::blocks) release();
+        promote_half(right, sums, by.upper * by.right, by.lower * by.right, 1);
+        if constexpr (scaling == BScales::columns) release();
+        at_.advance();
       }
-      at_.advance();
-      if (index < items) {
-        load_scales();
-        wait_for_stage();
-      }
-      wgmma_wait<0>();
-      pin(sums);
-      if constexpr (scaling == BScales::blocks) release(empty);
-      promote_half(right, sums, upper, lower, columns + half_cols * 4);
-      if constexpr (scaling == BScales::columns) release(empty);
-      if (index >= items) break;
     }
-    store(stored, 1, right);
+    if (group_ == 0) take_tensor_cores();
+    if (stored >= 0) store(stored, 1, right);
     if (is_storer()) wait_stores();
   }
 
  private:
   __device__ __forceinline__ bool is_storer() const { return threadIdx.x % warpgroup_threads == 0; }
 
-  __device__ __forceinline__ void wait_for_stage() { wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity); }
+  // The warpgroups multiply in turns, so that one promotes its sums while the other's are computed. One passes on when
+  // half of its wgmma is done: the other's queue up behind the rest.
+  __device__ __forceinline__ void take_tensor_cores() const {
+#if BG_TURNS
+    asm volatile("bar.sync %0, %1;\n" ::"r"(3 + group_), "n"(consumer_threads) : "memory");
+#endif
+  }
+  __device__ __forceinline__ void pass_tensor_cores() const {
+#if BG_TURNS
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(4 - group_), "n"(consumer_threads) : "memory");
+#endif
+  }
+  __device__ __forceinline__ void pass_tensor_cores_early() const {
+#if BG_TURNS
+    wgmma_wait<1>();
+    pass_tensor_cores();
+#endif
+  }
 
-  __device__ __forceinline__ void open(const BlockGemmItem& item) {
+  struct Scales {
+    float upper;
+    float lower;
+    float left = 1;
+    float right = 1;
+  };
+
+  __device__ __forceinline__ Address scales_address() const {
+    return shared_ + L::scales + at_.stage * L::scales_bytes;
+  }
+
+#if BG_LDG
+  __device__ __forceinline__ void open(int index) {
+    asm volatile("" : "+r"(index));
+    const BlockGemmItem item = item_at(work_.schedule, index);
     const int row = item.row + group_ * group_rows + warp_ * 16 + lane_ / 4;
     const int slices = work_.schedule.slices;
-    upper_scales_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices) + item.first;
-    lower_scales_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices) + item.first;
+    upper_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices) + item.first;
+    lower_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices) + item.first;
     if constexpr (scaling == BScales::blocks) {
-      const int most = (work_.n - 1) / half_cols;
       const int block = item.col / half_cols;
-      left_scales_ = work_.b_scales + offset_of(block, slices) + item.first;
-      right_scales_ = work_.b_scales + offset_of(min(block + 1, most), slices) + item.first;
+      left_ = work_.b_scales + offset_of(block, slices) + item.first;
+      right_ = work_.b_scales + offset_of(min(block + 1, (work_.n - 1) / half_cols), slices) + item.first;
     }
   }
-
-  // Of the next slice.
-  __device__ __forceinline__ void load_scales() {
-    upper_ = load_scale(upper_scales_);
-    lower_ = load_scale(lower_scales_);
+  __device__ __forceinline__ Scales load_scales() {
+    Scales by{load_scale(upper_), load_scale(lower_)};
     if constexpr (scaling == BScales::blocks) {
-      left_ = load_scale(left_scales_);
-      right_ = load_scale(right_scales_);
+      by.left = load_scale(left_);
+      by.right = load_scale(right_);
     }
+    return by;
   }
+#else
+  __device__ __forceinline__ Scales load_scales() const {
+    const Address row = scales_address() + (group_ * group_rows + warp_ * 16 + lane_ / 4) * 4;
+    Scales by{load_float(row), load_float(row + 8 * 4)};
+    if constexpr (scaling == BScales::blocks) {
+      const float2 blocks = load_pair(scales_address() + L::b_scales_offset);
+      by.left = blocks.x;
+      by.right = blocks.y;
+    }
+    return by;
+  }
+#endif
 
   __device__ __forceinline__ void promote_half(Sums<16>& total, const Sums<16>& sums, float upper, float lower,
-                                               Address columns) {
+                                               int half) const {
     if constexpr (scaling == BScales::columns) {
+      const Address columns = scales_address() + L::b_scales_offset + half * half_cols * 4 + lane_ % 4 * 8;
       promote(total, sums, upper, lower, columns);
     } else {
       promote(total, sums, upper, lower);
@@ -324,13 +444,14 @@ class Consumer {
   }
 
   // Both blocks' producers write this stage.
-  __device__ __forceinline__ void release(Address empty) const {
-    if (lane_ < 2) arrive_at_block(empty, lane_);
+  __device__ __forceinline__ void release() const {
+    if (lane_ < 2) arrive_at_block(shared_ + L::empty + at_.stage * barrier_bytes, lane_);
   }
 
-  __device__ __forceinline__ void store(const BlockGemmItem& item, int half, Sums<16>& sums) {
+  __device__ __forceinline__ void store(int index, int half, Sums<16>& sums) const {
+    asm volatile("" : "+r"(index));  // nothing of this is kept in registers between tiles
+    const BlockGemmItem item = item_at(work_.schedule, index);
     const int col = item.col + half * half_cols;
-    finish(sums, col, item.split);
     constexpr int rounds = half_cols / (L::out_boxes * L::out_box_cols);
     std::uint32_t* turn = nullptr;
     if (work_.schedule.splits > 1) turn = work_.turns + ((item.tile * 2 + block_in_cluster()) * 2 + group_) * 2 + half;
@@ -345,14 +466,17 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void store_round(const BlockGemmItem& item, int col, int round, const Sums<16>& sums) {
+  __device__ __forceinline__ void store_round(const BlockGemmItem& item, int col, int round,
+                                              const Sums<16>& sums) const {
+    const bool biased = work_.bias != nullptr && item.split == 0;
+    const Finish finish{work_.alpha, biased ? work_.bias + col : nullptr, work_.n - col};
     const Address boxes = shared_ + L::out + group_ * L::out_boxes * L::out_box_bytes;
     if (is_storer()) wait_stores_read();
     sync_group(group_);
     if constexpr (sizeof(Out) == 2) {
-      write_bf16<L::out_boxes>(sums, boxes, warp_, lane_, round);
+      write_bf16<L::out_boxes>(sums, finish, boxes, round);
     } else {
-      write_f32<L::out_boxes>(sums, boxes, warp_, lane_, round);
+      write_f32<L::out_boxes>(sums, finish, boxes, round);
     }
     fence_async_proxy();
     sync_group(group_);
@@ -372,27 +496,6 @@ class Consumer {
     commit_stores();
   }
 
-  // alpha, and the bias with the first part of the reduction.
-  __device__ __forceinline__ void finish(Sums<16>& sums, int col, int split) const {
-    const bool biased = work_.bias != nullptr && split == 0;
-#pragma unroll
-    for (int j = 0; j < 16; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[j][i] *= work_.alpha;
-    }
-    if (!biased) return;
-#pragma unroll
-    for (int j = 0; j < 16; ++j) {
-      const int x = min(col + j * 8 + lane_ % 4 * 2, work_.n - 2);  // columns outside are dropped
-      const float even = __ldg(work_.bias + x);
-      const float odd = __ldg(work_.bias + x + 1);
-      sums[j][0] += even;
-      sums[j][1] += odd;
-      sums[j][2] += even;
-      sums[j][3] += odd;
-    }
-  }
-
   const BlockGemmMaps& maps_;
   const BlockGemmWork& work_;
   Address shared_;
@@ -400,14 +503,12 @@ class Consumer {
   int warp_;
   int lane_;
   Ring<L::stages> at_;
-  const float* upper_scales_ = nullptr;
-  const float* lower_scales_ = nullptr;
-  const float* left_scales_ = nullptr;
-  const float* right_scales_ = nullptr;
-  float upper_ = 0;
-  float lower_ = 0;
-  float left_ = 1;
-  float right_ = 1;
+#if BG_LDG
+  const float* upper_ = nullptr;
+  const float* lower_ = nullptr;
+  const float* left_ = nullptr;
+  const float* right_ = nullptr;
+#endif
 };
 
 #endif
@@ -417,27 +518,29 @@ __global__ void __cluster_dims__(2) __launch_bounds__(gemm_threads, 1)
     block_gemm_kernel(const __grid_constant__ BlockGemmMaps maps, const __grid_constant__ BlockGemmWork work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using L = BlockGemmLayout<scaling, Out>;
-  extern __shared__ std::byte memory[];
-  const Address shared = (shared_address(memory) + 1023) & ~1023U;
+  extern __shared__ __align__(1024) std::byte memory[];
+  const Address shared = shared_address(memory);
   if (threadIdx.x == 0) {
     constexpr int releases = 2 * consumer_threads / 32;  // by every warp of both blocks
     for (int i = 0; i < L::stages; ++i) {
-      start(shared + L::full + i * barrier_bytes, 1);
+      start(shared + L::full + i * barrier_bytes, BG_LDG ? 1 : 1 + 32);  // the copies of boxes, and each lane's of scales
       start(shared + L::empty + i * barrier_bytes, releases);
     }
     fence_barrier_init();
   }
   sync_cluster();
   if (threadIdx.x >= consumer_threads) {
-    give_registers<24>();
+    give_registers<BG_PROD>();
     if (threadIdx.x == consumer_threads) {
       prefetch_map(maps.a);
       prefetch_map(maps.b);
       produce<scaling, Out>(maps, work, shared);
+    } else if (!BG_LDG && threadIdx.x / 32 == consumer_threads / 32 + 1) {
+      produce_scales<scaling, Out>(work, shared);
     }
     __syncwarp();
   } else {
-    take_registers<240>();
+    take_registers<BG_CONS>();
     Consumer<scaling, Out>(maps, work, shared).run();
   }
   sync_cluster();  // no block leaves while the other may still copy or arrive

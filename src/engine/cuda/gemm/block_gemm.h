@@ -25,8 +25,8 @@ struct BlockGemm {
   Format out_format = Format::bf16;  // or f32
   const float* bias = nullptr;       // [N], or null
   float alpha = 1;
-  Store store = Store::replace;        // add: into f32 only
-  std::uint32_t* turns = nullptr;      // block_gemm_turns(schedule) bytes, where there are any
+  Store store = Store::replace;    // add: into f32 only
+  std::uint32_t* turns = nullptr;  // block_gemm_turns(schedule) bytes, where there are any
 };
 
 // The schedule is block_gemm_schedule's. a, b and out begin at multiples of 16 bytes.

@@ -27,7 +27,7 @@ struct BlockGemmSchedule {
   constexpr int items() const { return tiles() * splits; }
 };
 
-// Parts only of FP32 results, which are added to in place.
+// Parts only of FP32 results, which are added to in place, and only where there are fewer tiles than clusters.
 inline BlockGemmSchedule block_gemm_schedule(std::int64_t m, std::int64_t n, std::int64_t k, Format out,
                                              int multiprocessors) {
   constexpr int most_splits = 16;
@@ -37,7 +37,8 @@ inline BlockGemmSchedule block_gemm_schedule(std::int64_t m, std::int64_t n, std
                              .row_pairs = parts(m, BlockGemmSchedule::cluster_rows),
                              .slices = parts(k, BlockGemmSchedule::slice)};
   const int pairs = std::max(1, multiprocessors / 2);
-  const int limit = out == Format::f32 ? std::min({most_splits, pairs, std::max(1, schedule.slices / 8)}) : 1;
+  const bool splits = out == Format::f32 && schedule.tiles() < pairs;
+  const int limit = splits ? std::min({most_splits, pairs, std::max(1, schedule.slices / 8)}) : 1;
   std::int64_t least = 0;
   for (int wanted = 1; wanted <= limit; ++wanted) {
     BlockGemmSchedule candidate = schedule;
@@ -57,7 +58,17 @@ inline BlockGemmSchedule block_gemm_schedule(std::int64_t m, std::int64_t n, std
   return schedule;
 }
 
-// Bytes of the counters by which the parts of a tile take turns: one for each half of a warpgroup's tile.
+// Whether the kernel is faster than cuBLASLt's (bench/cuda/block_gemm.cu, on an H200), with scales of 128 × 128 blocks
+// for b: where tiles fill the multiprocessors and few of their columns lie outside of the result.
+inline bool block_gemm_is_faster(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
+  const BlockGemmSchedule schedule = block_gemm_schedule(m, n, k, Format::bf16, multiprocessors);
+  const std::int64_t padded = schedule.column_tiles * BlockGemmSchedule::tile_cols;
+  return schedule.tiles() >= multiprocessors && 16 * (padded - n) <= padded;
+}
+
+// At most this many bytes, and the bytes of the counters by which the parts of a tile take turns: one for each half of
+// a warpgroup's tile.
+inline constexpr std::int64_t block_gemm_turns_limit = 4096;
 inline std::int64_t block_gemm_turns(const BlockGemmSchedule& schedule) {
   constexpr int halves_of_cluster = 2 * 2 * 2;
   return schedule.splits == 1 ? 0 : std::int64_t{4} * halves_of_cluster * schedule.tiles();
