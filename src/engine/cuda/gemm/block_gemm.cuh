@@ -10,20 +10,6 @@
 #include "engine/cuda/device/primitives.cuh"
 #include "engine/cuda/gemm/block_gemm.h"
 
-#ifndef BG_TURNS
-#define BG_TURNS 1
-#endif
-#ifndef BG_PROD
-#define BG_PROD 24
-#define BG_CONS 240
-#endif
-#ifndef BG_LDG
-#define BG_LDG 0
-#endif
-#ifndef BG_FIRST
-#define BG_FIRST 2
-#endif
-
 namespace quaver::cuda::hopper {
 
 constexpr int warpgroup_threads = 128;
@@ -176,13 +162,6 @@ __device__ __forceinline__ void produce_scales(const BlockGemmWork& work, Addres
 
 // ---- consumers ----------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ float load_scale(const float*& scale) {
-  float x;
-  asm volatile("ld.global.nc.f32 %0, [%1];\n" : "=f"(x) : "l"(scale));
-  ++scale;
-  return x;
-}
-
 // sums[64 × 128] = one half of a slice, enqueued.
 __device__ __forceinline__ void multiply_half(Sums<16>& sums, Address a, Address b) {
   constexpr std::uint64_t step = Tile::on(32);
@@ -190,10 +169,7 @@ __device__ __forceinline__ void multiply_half(Sums<16>& sums, Address a, Address
   const std::uint64_t right = Tile::at(b);
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < BG_FIRST; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, i > 0);
-  wgmma_commit();
-#pragma unroll
-  for (int i = BG_FIRST; i < 4; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, true);
+  for (int i = 0; i < 4; ++i) multiply_rows_e4m3(sums, left + i * step, right + i * step, i > 0);
   wgmma_commit();
 }
 
@@ -320,123 +296,73 @@ class Consumer {
     Sums<16> left{};
     Sums<16> right{};
     const int items = work_.schedule.items();
+    int index = cluster_index();
+    int slices = slices_of(work_.schedule, index);
     int stored = -1;  // but for its right half
-    if (group_ == 1) pass_tensor_cores();
-    for (int index = cluster_index(); index < items; index += cluster_count()) {
-#if BG_LDG
-      open(index);
-#endif
-      for (int slices = slices_of(work_.schedule, index); slices > 0; --slices) {
-#if BG_LDG
-        const Scales by = load_scales();
-#endif
-        const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
-        const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
-        wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity);
-        take_tensor_cores();
-        multiply_half(sums, a, b);
-#if !BG_LDG
-        const Scales by = load_scales();
-#endif
-        pass_tensor_cores_early();
-        if (stored >= 0) store(stored, 1, right);
-        stored = -1;
-        wgmma_wait<0>();
-        pin(sums);
-        promote_half(left, sums, by.upper * by.left, by.lower * by.left, 0);
+    Scales by = wait_for_slice();
+    while (true) {
+      const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
+      const Address b = shared_ + L::b + 2 * at_.stage * L::box_bytes;
+      multiply_half(sums, a, b);
+      if (stored >= 0) store(stored, 1, right);
+      stored = -1;
+      wgmma_wait<0>();
+      pin(sums);
+      promote_half(left, sums, by.upper * by.left, by.lower * by.left, by.columns);
 
-        take_tensor_cores();
-        multiply_half(sums, a, b + L::box_bytes);
-        pass_tensor_cores_early();
-        if (slices == 1) {
-          store(index, 0, left);
-          stored = index;
-        }
-        wgmma_wait<0>();
-        pin(sums);
-        if constexpr (scaling == BScales::blocks) release();
-        promote_half(right, sums, by.upper * by.right, by.lower * by.right, 1);
-        if constexpr (scaling == BScales::columns) release();
-        at_.advance();
+      multiply_half(sums, a, b + L::box_bytes);
+      const float upper = by.upper * by.right;
+      const float lower = by.lower * by.right;
+      const Address columns = by.columns + half_cols * 4;
+      const Address empty = shared_ + L::empty + at_.stage * barrier_bytes;
+      if (--slices == 0) {
+        store(index, 0, left);
+        stored = index;
+        index += cluster_count();
+        slices = slices_of(work_.schedule, index);
       }
+      at_.advance();
+      if (index < items) by = wait_for_slice();
+      wgmma_wait<0>();
+      pin(sums);
+      if constexpr (scaling == BScales::blocks) release(empty);
+      promote_half(right, sums, upper, lower, columns);
+      if constexpr (scaling == BScales::columns) release(empty);
+      if (index >= items) break;
     }
-    if (group_ == 0) take_tensor_cores();
-    if (stored >= 0) store(stored, 1, right);
+    store(stored, 1, right);
     if (is_storer()) wait_stores();
   }
 
  private:
   __device__ __forceinline__ bool is_storer() const { return threadIdx.x % warpgroup_threads == 0; }
 
-  // The warpgroups multiply in turns, so that one promotes its sums while the other's are computed. One passes on when
-  // half of its wgmma is done: the other's queue up behind the rest.
-  __device__ __forceinline__ void take_tensor_cores() const {
-#if BG_TURNS
-    asm volatile("bar.sync %0, %1;\n" ::"r"(3 + group_), "n"(consumer_threads) : "memory");
-#endif
-  }
-  __device__ __forceinline__ void pass_tensor_cores() const {
-#if BG_TURNS
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(4 - group_), "n"(consumer_threads) : "memory");
-#endif
-  }
-  __device__ __forceinline__ void pass_tensor_cores_early() const {
-#if BG_TURNS
-    wgmma_wait<1>();
-    pass_tensor_cores();
-#endif
-  }
-
   struct Scales {
-    float upper;
+    float upper;  // of rows g and g + 8
     float lower;
-    float left = 1;
+    float left = 1;  // of the halves
     float right = 1;
+    Address columns = 0;  // of this thread's first two columns
   };
 
-  __device__ __forceinline__ Address scales_address() const {
-    return shared_ + L::scales + at_.stage * L::scales_bytes;
-  }
-
-#if BG_LDG
-  __device__ __forceinline__ void open(int index) {
-    asm volatile("" : "+r"(index));
-    const BlockGemmItem item = item_at(work_.schedule, index);
-    const int row = item.row + group_ * group_rows + warp_ * 16 + lane_ / 4;
-    const int slices = work_.schedule.slices;
-    upper_ = work_.a_scales + offset_of(min(row, work_.m - 1), slices) + item.first;
-    lower_ = work_.a_scales + offset_of(min(row + 8, work_.m - 1), slices) + item.first;
-    if constexpr (scaling == BScales::blocks) {
-      const int block = item.col / half_cols;
-      left_ = work_.b_scales + offset_of(block, slices) + item.first;
-      right_ = work_.b_scales + offset_of(min(block + 1, (work_.n - 1) / half_cols), slices) + item.first;
-    }
-  }
-  __device__ __forceinline__ Scales load_scales() {
-    Scales by{load_scale(upper_), load_scale(lower_)};
-    if constexpr (scaling == BScales::blocks) {
-      by.left = load_scale(left_);
-      by.right = load_scale(right_);
-    }
-    return by;
-  }
-#else
-  __device__ __forceinline__ Scales load_scales() const {
-    const Address row = scales_address() + (group_ * group_rows + warp_ * 16 + lane_ / 4) * 4;
+  __device__ __forceinline__ Scales wait_for_slice() const {
+    const Address scales = shared_ + L::scales + at_.stage * L::scales_bytes;
+    const Address row = scales + (group_ * group_rows + warp_ * 16 + lane_ / 4) * 4;
+    wait(shared_ + L::full + at_.stage * barrier_bytes, at_.parity);
     Scales by{load_float(row), load_float(row + 8 * 4)};
     if constexpr (scaling == BScales::blocks) {
-      const float2 blocks = load_pair(scales_address() + L::b_scales_offset);
+      const float2 blocks = load_pair(scales + L::b_scales_offset);
       by.left = blocks.x;
       by.right = blocks.y;
+    } else {
+      by.columns = scales + L::b_scales_offset + lane_ % 4 * 8;
     }
     return by;
   }
-#endif
 
   __device__ __forceinline__ void promote_half(Sums<16>& total, const Sums<16>& sums, float upper, float lower,
-                                               int half) const {
+                                               Address columns) const {
     if constexpr (scaling == BScales::columns) {
-      const Address columns = scales_address() + L::b_scales_offset + half * half_cols * 4 + lane_ % 4 * 8;
       promote(total, sums, upper, lower, columns);
     } else {
       promote(total, sums, upper, lower);
@@ -444,8 +370,8 @@ class Consumer {
   }
 
   // Both blocks' producers write this stage.
-  __device__ __forceinline__ void release() const {
-    if (lane_ < 2) arrive_at_block(shared_ + L::empty + at_.stage * barrier_bytes, lane_);
+  __device__ __forceinline__ void release(Address empty) const {
+    if (lane_ < 2) arrive_at_block(empty, lane_);
   }
 
   __device__ __forceinline__ void store(int index, int half, Sums<16>& sums) const {
@@ -503,12 +429,6 @@ class Consumer {
   int warp_;
   int lane_;
   Ring<L::stages> at_;
-#if BG_LDG
-  const float* upper_ = nullptr;
-  const float* lower_ = nullptr;
-  const float* left_ = nullptr;
-  const float* right_ = nullptr;
-#endif
 };
 
 #endif
@@ -523,24 +443,24 @@ __global__ void __cluster_dims__(2) __launch_bounds__(gemm_threads, 1)
   if (threadIdx.x == 0) {
     constexpr int releases = 2 * consumer_threads / 32;  // by every warp of both blocks
     for (int i = 0; i < L::stages; ++i) {
-      start(shared + L::full + i * barrier_bytes, BG_LDG ? 1 : 1 + 32);  // the copies of boxes, and each lane's of scales
+      start(shared + L::full + i * barrier_bytes, 1 + 32);  // the copies of boxes, and each lane's of scales
       start(shared + L::empty + i * barrier_bytes, releases);
     }
     fence_barrier_init();
   }
   sync_cluster();
   if (threadIdx.x >= consumer_threads) {
-    give_registers<BG_PROD>();
+    give_registers<40>();
     if (threadIdx.x == consumer_threads) {
       prefetch_map(maps.a);
       prefetch_map(maps.b);
       produce<scaling, Out>(maps, work, shared);
-    } else if (!BG_LDG && threadIdx.x / 32 == consumer_threads / 32 + 1) {
+    } else if (threadIdx.x / 32 == consumer_threads / 32 + 1) {
       produce_scales<scaling, Out>(work, shared);
     }
     __syncwarp();
   } else {
-    take_registers<BG_CONS>();
+    take_registers<232>();
     Consumer<scaling, Out>(maps, work, shared).run();
   }
   sync_cluster();  // no block leaves while the other may still copy or arrive
