@@ -38,6 +38,20 @@ set_target_properties(quaver_cuda PROPERTIES OUTPUT_NAME quaver_cuda PREFIX "" L
 install(TARGETS quaver_cuda LIBRARY DESTINATION lib COMPONENT cuda)  # where the program looks, from bin/
 add_dependencies(program quaver_cuda)
 
+# The blockwise GEMM against a plain kernel and cuBLASLt.
+if(QUAVER_BENCHMARKS)
+  add_executable(bench_block_gemm
+    ${PROJECT_SOURCE_DIR}/bench/cuda/block_gemm.cu
+    ${PROJECT_SOURCE_DIR}/src/engine/cuda/gemm/block_gemm.cu
+    ${PROJECT_SOURCE_DIR}/src/engine/cuda/runtime/gpu.cpp)
+  target_include_directories(bench_block_gemm PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(bench_block_gemm SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_features(bench_block_gemm PRIVATE cuda_std_20 cxx_std_20)
+  target_compile_options(bench_block_gemm PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${QUAVER_CUDA_FLAGS}>)
+  target_link_libraries(bench_block_gemm PRIVATE CUDA::cudart_static CUDA::cublasLt)
+  set_target_properties(bench_block_gemm PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endif()
+
 # Records the kernels of any program: for benchmarks.
 if(QUAVER_BENCHMARKS AND TARGET CUDA::cupti)
   add_library(kernel_trace MODULE ${PROJECT_SOURCE_DIR}/bench/cuda/kernel_trace.cpp)

@@ -66,6 +66,20 @@ TEST_F(AttentionChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
   }
 }
 
+class BlockGemmChoiceTest : public GpuTest {};
+
+TEST_F(BlockGemmChoiceTest, OneThatIsNotKnownIsAnErrorWithARemedy) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has one way";
+  const Variable wish("QUAVER_BLOCK_GEMM", "theirs");
+  try {
+    make_tested_engine(Format::bf16);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("theirs"), std::string::npos) << error.what();
+    EXPECT_NE(error.remedy().find("cublaslt"), std::string::npos) << error.remedy();
+  }
+}
+
 class NoticeTest : public GpuTest {};
 
 // A model that writes text has another shape for every length of it.

@@ -1,6 +1,7 @@
 // Products of everything recipes multiply: the three of a linear layer, odd sizes, bias, accumulation, both outputs.
 #include "gpu/compare.h"
 #include "gpu/specs.h"
+#include "support/variable.h"
 
 namespace quaver::test {
 namespace {
@@ -18,6 +19,8 @@ const std::vector<LayerSize> layer_sizes{{1, 16, 8},     {1, 256, 64},   {3, 5, 
 
 class MatmulTest : public HighPrecisionTest {
  protected:
+  virtual Pair& pair() { return pair_of(GetParam()); }
+
   // FP8 operands that both lie in memory as tensor cores want them are added with fewer bits.
   double limit_of(const QuantSpec& a, const QuantSpec& b, Format out) const {
     if (out == Format::bf16) return bound::bf16;
@@ -150,6 +153,55 @@ TEST_P(MatmulTest, HoppersAccumulators) {
 }
 
 QUAVER_BOTH_HIGH_PRECISION_FORMATS(MatmulTest);
+
+// Our own blockwise kernel, also for shapes that cuBLASLt would get.
+class BlockwiseMatmulTest : public MatmulTest {
+ protected:
+  void SetUp() override {
+    MatmulTest::SetUp();
+    if (IsSkipped()) return;
+    const Variable wish("QUAVER_BLOCK_GEMM", "own");
+    own_ = {.high_precision = GetParam(), .cpu = make_reference_engine(), .gpu = make_tested_engine(GetParam())};
+  }
+  Pair& pair() override { return own_; }
+
+ private:
+  Pair own_;
+};
+
+// Whole tiles and parts of them; reductions that end within a slice of 128, and one that wgrad splits.
+TEST_P(BlockwiseMatmulTest, TheThreeProductsOfALayer) {
+  const std::vector<LayerSize> sizes{{16, 16, 16},     {128, 128, 256},  {256, 512, 256},  {272, 400, 144},
+                                     {528, 1040, 304}, {2064, 256, 272}, {4096, 512, 1536}};
+  PrecisionConfig powers;
+  powers.power_of_two_scales = true;
+  for (const LayerSize& size : some_of(sizes)) {
+    compare_layer({"fp8-block", make_recipe("fp8-block", {})}, size);
+    compare_layer({"fp8-block with powers of two", make_recipe("fp8-block", powers)}, size);
+  }
+}
+
+// The parts of a split reduction are added in one order.
+TEST_P(BlockwiseMatmulTest, TheSameInputGivesTheSameBits) {
+  const Recipe recipe = make_recipe("fp8-block", {});
+  const Size tokens = is_brief() ? 2048 : 16384;
+  const Size width = 256;
+  Twin x(pair(), normal_matrix(tokens, width, 1));
+  Twin dy(pair(), normal_matrix(tokens, width, 3));
+  TwinTensor tx(pair(), recipe.x, tokens, width, Copies::both, {8, "layer/x"});
+  TwinTensor tdy(pair(), recipe.dy, tokens, width, Copies::both, {8, "layer/dy"});
+  store(pair(), x, tx, casting);
+  store(pair(), dy, tdy, casting);
+  const auto product = [&] {
+    Twin out(pair(), width, width, 0.5F, Kept::f32);
+    pair().gpu->run(Gemm{.a = tdy.gpu().columns(), .b = tx.gpu().columns(), .out = out.gpu(), .accumulate = true});
+    return out.gpu_bytes();
+  };
+  const std::vector<std::byte> first = product();
+  for (int again = 0; again < 5; ++again) EXPECT_EQ(first, product());
+}
+
+QUAVER_BOTH_HIGH_PRECISION_FORMATS(BlockwiseMatmulTest);
 
 }  // namespace
 }  // namespace quaver::test

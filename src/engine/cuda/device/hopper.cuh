@@ -41,6 +41,37 @@ inline __device__ void wait(Address barrier, std::uint32_t parity) {
       : "memory");
 }
 
+// ---- clusters -----------------------------------------------------------------------------------------------------
+
+inline __device__ int cluster_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%clusterid.x;\n" : "=r"(index));
+  return index;
+}
+inline __device__ int cluster_count() {
+  int count;
+  asm volatile("mov.u32 %0, %%nclusterid.x;\n" : "=r"(count));
+  return count;
+}
+inline __device__ int block_in_cluster() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return rank;
+}
+// All threads of the cluster's blocks.
+inline __device__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+// At the barrier in the same place of another block of the cluster. It orders reads alone: a release of writes to that
+// block would cost a fence of the whole GPU.
+inline __device__ void arrive_at_block(Address barrier, int block) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+
 // Makes ordinary writes to shared memory visible to wgmma and TMA.
 inline __device__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
@@ -62,11 +93,52 @@ inline __device__ void copy_box(Address to, const CUtensorMap& map, int x, int y
       "l"(&map), "r"(done), "r"(x), "r"(y), "r"(z), "l"(hint)
       : "memory");
 }
+inline __device__ void copy_box(Address to, const CUtensorMap& map, int x, int y, Address done) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[%2];\n" ::"r"(to),
+      "l"(&map), "r"(done), "r"(x), "r"(y)
+      : "memory");
+}
+// The same box for every block of the cluster whose bit is set in `blocks`: at the same place, to the same barrier.
+inline __device__ void multicast_box(Address to, const CUtensorMap& map, int x, int y, Address done,
+                                     std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+      "{%3, %4}], [%2], %5;\n" ::"r"(to),
+      "l"(&map), "r"(done), "r"(x), "r"(y), "h"(blocks)
+      : "memory");
+}
 inline __device__ void copy_bytes(Address to, const void* from, int bytes, Address done) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
                "l"(from), "r"(bytes), "r"(done)
                : "memory");
 }
+
+// Single words, and the arrival of this thread once they are there: one of those that the barrier expects.
+inline __device__ void copy_word(Address to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
+}
+inline __device__ void arrive_with_words(Address barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
+// Boxes from shared memory into a tensor, or added to it; what lies outside of the tensor is dropped.
+inline __device__ void store_box(const CUtensorMap& map, int x, int y, Address from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map), "r"(x),
+               "r"(y), "r"(from)
+               : "memory");
+}
+inline __device__ void add_box(const CUtensorMap& map, int x, int y, Address from) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];\n" ::"l"(&map),
+      "r"(x), "r"(y), "r"(from)
+      : "memory");
+}
+inline __device__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
+// Until the boxes that this thread stored have been read from shared memory, or have arrived.
+inline __device__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory"); }
+inline __device__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory"); }
 
 // Four 8 × 8 matrices of 16-bit elements; lane l gives the address of row l mod 8 of matrix l / 8.
 inline __device__ void store_matrices(Address address, const std::uint32_t* x) {
@@ -75,6 +147,11 @@ inline __device__ void store_matrices(Address address, const std::uint32_t* x) {
                : "memory");
 }
 
+inline __device__ float load_float(Address address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
 inline __device__ float2 load_pair(Address address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
@@ -165,6 +242,15 @@ inline __device__ void multiply_rows(Sums<16>& sums, std::uint64_t a, std::uint6
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUAVER_NAMES_64 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
+      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4), QUAVER_SUMS_4(sums, 8), QUAVER_SUMS_4(sums, 12)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// The same of E4M3: sums (+)= a[64 × 32] · b[128 × 32]ᵀ
+inline __device__ void multiply_rows_e4m3(Sums<16>& sums, std::uint64_t a, std::uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" QUAVER_NAMES_64 "}, %64, %65, add, 1, 1;\n}\n"
       : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4), QUAVER_SUMS_4(sums, 8), QUAVER_SUMS_4(sums, 12)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }

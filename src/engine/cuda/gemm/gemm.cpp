@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
+#include "engine/cuda/gemm/block_gemm.h"
 #include "engine/cuda/gemm/decode.h"
 #include "quaver/error.h"
 
@@ -134,7 +136,30 @@ float block_alpha(const Gemm& op) {
   return op.alpha * (multiplier(op.a.matrix.spec) * multiplier(op.b.matrix.spec));
 }
 
+// Whether our blockwise kernel multiplies operands that tensor cores support as stored.
+bool block_gemm_supports(int architecture, const Gemm& op) {
+  const QuantSpec& a = op.a.matrix.spec;
+  const QuantSpec& b = op.b.matrix.spec;
+  const bool blockwise = scaling_of(a) == Scaling::vector128 &&
+                         (scaling_of(b) == Scaling::vector128 || scaling_of(b) == Scaling::block128);
+  const bool writes = op.out.format == Format::f32 || !op.accumulate;
+  return architecture == 90 && a.format == Format::e4m3 && b.format == Format::e4m3 && blockwise && writes;
+}
+
 }  // namespace
+
+Gemms::Gemms(Gpu& gpu) : gpu_(gpu), cache_(gpu) {
+  const char* value = std::getenv("QUAVER_BLOCK_GEMM");
+  const std::string wish = value == nullptr ? "" : value;
+  if (wish == "own") {
+    block_gemm_ = BlockGemmBy::own;
+  } else if (wish == "cublaslt") {
+    block_gemm_ = BlockGemmBy::library;
+  } else if (!wish.empty()) {
+    throw Error("QUAVER_BLOCK_GEMM=" + wish + " is not known",
+                "choose own or cublaslt, or leave it unset for the fastest");
+  }
+}
 
 void Gemms::run(const Gemm& op) {
   check_operands(op);
@@ -200,7 +225,43 @@ void Gemms::multiply_high_precision(const Gemm& op) {
   throw Error(text_of(op) + ": cuBLASLt has no kernel for it", "choose other sizes, or another format for this layer");
 }
 
-bool Gemms::multiply_native(const Gemm& op) { return multiply(op, native_sources(op)); }
+bool Gemms::multiply_native(const Gemm& op) {
+  if (!is_own(op)) return multiply(op, native_sources(op));
+  multiply_blockwise(op);
+  return true;
+}
+
+bool Gemms::is_own(const Gemm& op) const {
+  if (block_gemm_ == BlockGemmBy::library || !block_gemm_supports(gpu_.architecture(), op)) return false;
+  if (block_gemm_ == BlockGemmBy::own) return true;
+  return scaling_of(op.b.matrix.spec) == Scaling::block128 &&
+         block_gemm_is_faster(op.out.rows, op.out.cols, op.a.reduction(), gpu_.multiprocessors());
+}
+
+void Gemms::multiply_blockwise(const Gemm& op) {
+  const CodeMatrix& a = op.a.matrix;
+  const CodeMatrix& b = op.b.matrix;
+  const Space space = arrange(op, native_sources(op));
+  const bool columns = scaling_of(b.spec) == Scaling::vector128;
+  if (columns) transpose_scales(gpu_, b.block_scales, b.scale_rows(), b.scale_cols(), space.b_scales);
+  const BlockGemmSchedule schedule =
+      block_gemm_schedule(op.out.rows, op.out.cols, a.cols, op.out.format, gpu_.multiprocessors());
+  run_block_gemm({.m = op.out.rows,
+                  .n = op.out.cols,
+                  .k = a.cols,
+                  .a = a.codes,
+                  .b = b.codes,
+                  .a_scales = a.block_scales,
+                  .b_scales = columns ? space.b_scales : b.block_scales,
+                  .b_scaling = columns ? BScales::columns : BScales::blocks,
+                  .out = op.out.data,
+                  .out_format = op.out.format,
+                  .bias = op.bias.empty() ? nullptr : op.bias.f32(),
+                  .alpha = block_alpha(op),
+                  .store = op.accumulate ? Store::add : Store::replace,
+                  .turns = space.turns},
+                 schedule, gpu_.stream());
+}
 
 void Gemms::multiply_decoded(const Gemm& op, const std::string& reason) {
   const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
@@ -275,6 +336,7 @@ Gemms::Space Gemms::arrange(const Gemm& op, const Sources& sources) {
           .a_scales = reinterpret_cast<float*>(memory + parts.a_scales),
           .b_scales = reinterpret_cast<float*>(memory + parts.b_scales),
           .bias = memory + parts.bias,
+          .turns = reinterpret_cast<std::uint32_t*>(memory + parts.turns),
           .result = reinterpret_cast<float*>(memory + parts.result)};
 }
 

@@ -1,5 +1,6 @@
 // GEMMs of code matrices: natively where tensor cores support the formats and their scales, otherwise of the decoded
-// operands, which is exact and slower, and reported once.
+// operands, which is exact and slower, and reported once. Native GEMMs are cuBLASLt's, blockwise ones on Hopper our own
+// where that is faster; QUAVER_BLOCK_GEMM=own takes ours wherever it can, QUAVER_BLOCK_GEMM=cublaslt never.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ namespace quaver::cuda {
 
 class Gemms {
  public:
-  explicit Gemms(Gpu& gpu) : gpu_(gpu), cache_(gpu) {}
+  explicit Gemms(Gpu& gpu);
 
   void run(const Gemm& op);
 
@@ -25,6 +26,8 @@ class Gemms {
   void fix_tuning(const std::string& text) { cache_.fix(parse_gemm_choices(text)); }
 
  private:
+  enum class BlockGemmBy : std::uint8_t { fastest, own, library };
+
   // What cuBLASLt multiplies in place of an operand: its codes, or their decoded values.
   struct Source {
     const void* data;
@@ -44,6 +47,7 @@ class Gemms {
     float* a_scales;
     float* b_scales;
     void* bias;
+    std::uint32_t* turns;
     float* result;  // before it is rounded
   };
 
@@ -52,6 +56,8 @@ class Gemms {
   static Problem problem_of(const Gemm& op, const Sources& sources);
 
   bool multiply_native(const Gemm& op);
+  bool is_own(const Gemm& op) const;  // by our own kernel
+  void multiply_blockwise(const Gemm& op);
   void multiply_high_precision(const Gemm& op);
   void multiply_decoded(const Gemm& op, const std::string& reason);
   Source decoded(const CodeMatrix& matrix, Format as, Slot slot);
@@ -63,6 +69,7 @@ class Gemms {
 
   Gpu& gpu_;
   GemmAlgorithms cache_;
+  BlockGemmBy block_gemm_ = BlockGemmBy::fastest;
 };
 
 }  // namespace quaver::cuda

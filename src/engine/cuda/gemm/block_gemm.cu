@@ -1,0 +1,89 @@
+#include "engine/cuda/gemm/block_gemm.cuh"
+#include "quaver/error.h"
+
+namespace quaver::cuda {
+namespace {
+
+using hopper::BlockGemmLayout;
+using hopper::BlockGemmMaps;
+using hopper::BlockGemmWork;
+
+struct MatrixBox {
+  CUtensorMapDataType type;
+  int element_bytes;
+  cuuint32_t rows;
+};
+
+// A row-major matrix, read or written in boxes of 128 bytes of `box.rows` rows.
+CUtensorMap map_of(const void* data, Size rows, Size cols, const MatrixBox& box) {
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
+          "looking for cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  if (encode == nullptr) {
+    throw Error("the NVIDIA driver has no cuTensorMapEncodeTiled", "install the driver of CUDA 12 or later");
+  }
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(cols * box.element_bytes)};
+  const cuuint32_t sides[] = {static_cast<cuuint32_t>(128 / box.element_bytes), box.rows};
+  const cuuint32_t steps[] = {1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode(&map, box.type, 2, const_cast<void*>(data), extents, strides, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw Error("blockwise GEMM: CUDA cannot describe a matrix of " + std::to_string(rows) + " × " +
+                    std::to_string(cols) + " (error " + std::to_string(static_cast<int>(status)) + ")",
+                "QUAVER_BLOCK_GEMM=cublaslt multiplies without this kernel");
+  }
+  return map;
+}
+
+template <BScales scaling, class Out>
+void launch(const BlockGemm& op, const BlockGemmSchedule& schedule, cudaStream_t stream) {
+  constexpr const char* name = "blockwise GEMM";
+  constexpr MatrixBox codes{CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, BlockGemmSchedule::tile_rows};
+  constexpr MatrixBox result{sizeof(Out) == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                             sizeof(Out), hopper::group_rows};
+  const BlockGemmMaps maps{.a = map_of(op.a, op.m, op.k, codes),
+                           .b = map_of(op.b, op.n, op.k, codes),
+                           .out = map_of(op.out, op.m, op.n, result)};
+  const BlockGemmWork work{.schedule = schedule,
+                           .m = to_int(op.m),
+                           .n = to_int(op.n),
+                           .a_scales = op.a_scales,
+                           .b_scales = op.b_scales,
+                           .bias = op.bias,
+                           .alpha = op.alpha,
+                           .store = op.store,
+                           .turns = op.turns};
+  if (schedule.splits > 1) {
+    check(cudaMemsetAsync(op.turns, 0, static_cast<std::size_t>(block_gemm_turns(schedule)), stream), name);
+  }
+  constexpr int bytes = BlockGemmLayout<scaling, Out>::total;
+  const auto kernel = hopper::block_gemm_kernel<scaling, Out>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
+  kernel<<<static_cast<unsigned>(2 * schedule.clusters), hopper::gemm_threads, bytes, stream>>>(maps, work);
+  check_launch(name);
+}
+
+}  // namespace
+
+void run_block_gemm(const BlockGemm& op, const BlockGemmSchedule& schedule, cudaStream_t stream) {
+  const bool columns = op.b_scaling == BScales::columns;
+  if (op.out_format == Format::bf16 && op.store == Store::replace) {
+    return columns ? launch<BScales::columns, __nv_bfloat16>(op, schedule, stream)
+                   : launch<BScales::blocks, __nv_bfloat16>(op, schedule, stream);
+  }
+  if (op.out_format == Format::f32) {
+    return columns ? launch<BScales::columns, float>(op, schedule, stream)
+                   : launch<BScales::blocks, float>(op, schedule, stream);
+  }
+  throw Error("blockwise GEMMs write bf16 or f32, and add to f32 only",
+              "this is a defect of the GEMM that asked for it");
+}
+
+}  // namespace quaver::cuda
