@@ -1,9 +1,9 @@
 // The kernel of block_gemm.h. Clusters of two blocks run through tiles. The blocks own 128 rows each of the same 256
 // columns: each copies its rows of a, and half of b for both (multicast).
 //
-// In a block a producer copies slices of 128 ahead (TMA, four stages). Two consumer warpgroups own 64 rows each, in two
-// halves of 128 columns: while tensor cores sum one half of a slice, nothing else needs their registers, and the
-// warpgroup promotes the other half or stores a tile that is done. So a tile's stores hide under the wgmma of the next.
+// In a block a producer copies slices of 128 ahead (TMA, four stages), a warp beside it their scales. Two consumer
+// warpgroups own 64 rows each, in two halves of 128 columns. While tensor cores sum one half of a slice, a warpgroup waits
+// for the next slice or stores a half that is done, so that a tile's stores hide under the wgmma of the next.
 #pragma once
 
 #include "engine/cuda/device/hopper.cuh"
