@@ -2,8 +2,8 @@
 // columns: each copies its rows of a, and half of b for both (multicast).
 //
 // In a block a producer copies slices of 128 ahead (TMA, four stages), a warp beside it their scales. Two consumer
-// warpgroups own 64 rows each, in two halves of 128 columns. While tensor cores sum one half of a slice, a warpgroup waits
-// for the next slice or stores a half that is done, so that a tile's stores hide under the wgmma of the next.
+// warpgroups own 64 rows each, in two halves of 128 columns. While tensor cores sum one half of a slice, a warpgroup
+// waits for the next slice or stores a half that is done, so that a tile's stores hide under the wgmma of the next.
 #pragma once
 
 #include "engine/cuda/device/hopper.cuh"
