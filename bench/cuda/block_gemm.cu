@@ -23,7 +23,6 @@ struct Shape {
   Size m;
   Size n;
   Size k;
-  BScales scaling = BScales::blocks;
   Format out = Format::bf16;
   Store store = Store::replace;
   bool bias = false;
@@ -80,22 +79,20 @@ struct Problem {
   Memory<float> b_scales;
   Memory<float> bias;
   Memory<std::byte> out;
-  Memory<std::uint32_t> turns;
-  BlockGemmSchedule schedule;
+  int multiprocessors;
 
   static Size slices(const Shape& s) { return ceil_div(s.k, 128); }
   static Size out_bytes(const Shape& s) { return s.m * s.n * (s.out == Format::f32 ? 4 : 2); }
 
-  explicit Problem(const Shape& s, int multiprocessors)
+  Problem(const Shape& s, int processors)
       : shape(s),
         a(s.m * s.k),
         b(s.n * s.k),
         a_scales(s.m * slices(s)),
-        b_scales(slices(s) * (s.scaling == BScales::columns ? s.n : ceil_div(s.n, 128))),
+        b_scales(slices(s) * ceil_div(s.n, 128)),
         bias(s.n),
         out(out_bytes(s)),
-        turns(1 << 20),
-        schedule(block_gemm_schedule(s.m, s.n, s.k, s.out, multiprocessors)) {
+        multiprocessors(processors) {
     fill_codes<<<blocks(a.count()), 256>>>(a.get(), a.count(), 1ULL << 40);
     fill_codes<<<blocks(b.count()), 256>>>(b.get(), b.count(), 2ULL << 40);
     fill_scales<<<blocks(a_scales.count()), 256>>>(a_scales.get(), a_scales.count(), 3ULL << 40);
@@ -105,20 +102,16 @@ struct Problem {
   }
 
   BlockGemm gemm() const {
-    return {.m = shape.m,
-            .n = shape.n,
-            .k = shape.k,
+    return {.shape = {shape.m, shape.n, shape.k},
             .a = a.get(),
             .b = b.get(),
             .a_scales = a_scales.get(),
             .b_scales = b_scales.get(),
-            .b_scaling = shape.scaling,
             .out = out.get(),
             .out_format = shape.out,
             .bias = shape.bias ? bias.get() : nullptr,
             .alpha = 0.75F,
-            .store = shape.store,
-            .turns = turns.get()};
+            .store = shape.store};
   }
 };
 
@@ -136,18 +129,17 @@ struct Difference {
 // One thread per sampled element: `stride` apart.
 __global__ void compare_kernel(BlockGemm op, float before, Size stride, Difference* total) {
   const Size index = (Size{blockIdx.x} * blockDim.x + threadIdx.x) * stride;
-  if (index >= op.m * op.n) return;
-  const Size row = index / op.n;
-  const Size col = index % op.n;
-  const Size slices = (op.k + 127) / 128;
-  const auto* a = static_cast<const std::uint8_t*>(op.a) + row * op.k;
-  const auto* b = static_cast<const std::uint8_t*>(op.b) + col * op.k;
+  if (index >= op.shape.m * op.shape.n) return;
+  const Size row = index / op.shape.n;
+  const Size col = index % op.shape.n;
+  const Size slices = (op.shape.k + 127) / 128;
+  const auto* a = static_cast<const std::uint8_t*>(op.a) + row * op.shape.k;
+  const auto* b = static_cast<const std::uint8_t*>(op.b) + col * op.shape.k;
   double sum = 0;
   for (Size s = 0; s < slices; ++s) {
     float part = 0;
-    for (Size i = s * 128; i < min(op.k, (s + 1) * 128); ++i) part += decode(a[i]) * decode(b[i]);
-    const float scale =
-        op.b_scaling == BScales::columns ? op.b_scales[s * op.n + col] : op.b_scales[col / 128 * slices + s];
+    for (Size i = s * 128; i < min(op.shape.k, (s + 1) * 128); ++i) part += decode(a[i]) * decode(b[i]);
+    const float scale = op.b_scales[col / 128 * slices + s];
     sum += static_cast<double>(part) * op.a_scales[row * slices + s] * scale;
   }
   sum *= op.alpha;
@@ -180,9 +172,9 @@ void reset(const Problem& p) {
 
 std::string text_of(const Shape& s) {
   char text[128];
-  std::snprintf(text, sizeof(text), "%6ld x %5ld x %5ld %-7s %-4s%s%s", static_cast<long>(s.m), static_cast<long>(s.n),
-                static_cast<long>(s.k), s.scaling == BScales::columns ? "columns" : "blocks",
-                s.out == Format::f32 ? "f32" : "bf16", s.store == Store::add ? " add" : "", s.bias ? " bias" : "");
+  std::snprintf(text, sizeof(text), "%6ld x %5ld x %5ld %-4s%s%s", static_cast<long>(s.m), static_cast<long>(s.n),
+                static_cast<long>(s.k), s.out == Format::f32 ? "f32" : "bf16", s.store == Store::add ? " add" : "",
+                s.bias ? " bias" : "");
   return text;
 }
 
@@ -190,7 +182,7 @@ bool check_shape(const Shape& shape, int multiprocessors) {
   const Problem p(shape, multiprocessors);
   const BlockGemm op = p.gemm();
   reset(p);
-  run_block_gemm(op, p.schedule, nullptr);
+  run_block_gemm(op, p.multiprocessors, nullptr);
   check(cudaDeviceSynchronize(), "checking");
   Memory<Difference> total(1);
   const Size elements = shape.m * shape.n;
@@ -206,7 +198,7 @@ bool check_shape(const Shape& shape, int multiprocessors) {
   bool same = true;
   for (int again = 0; again < 3; ++again) {
     reset(p);
-    run_block_gemm(op, p.schedule, nullptr);
+    run_block_gemm(op, p.multiprocessors, nullptr);
     check(cudaMemcpy(second.data(), p.out.get(), second.size(), cudaMemcpyDeviceToHost), "checking");
     same = same && first == second;
   }
@@ -215,9 +207,8 @@ bool check_shape(const Shape& shape, int multiprocessors) {
   const double relative = std::sqrt(d.error / d.reference);
   const double limit = shape.out == Format::f32 ? 1e-3 : 3e-3;
   const bool ok = d.unwritten == 0 && relative < limit && d.largest / typical < 12 * limit && same;
-  std::printf("%s %s splits %2d: error %.1e, largest %.1e, unwritten %u%s\n", ok ? "ok  " : "FAIL",
-              text_of(shape).c_str(), p.schedule.splits, relative, d.largest / typical, d.unwritten,
-              same ? "" : ", another result each time");
+  std::printf("%s %s: error %.1e, largest %.1e, unwritten %u%s\n", ok ? "ok  " : "FAIL", text_of(shape).c_str(),
+              relative, d.largest / typical, d.unwritten, same ? "" : ", another result each time");
   std::fflush(stdout);
   return ok;
 }
@@ -238,10 +229,7 @@ class Library {
     check_library(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-    const bool columns = s.scaling == BScales::columns;
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
-        static_cast<std::int32_t>(columns ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
-                                          : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F));
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const float*>(scales_.get()));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const float*>(scales_.get()));
@@ -300,20 +288,25 @@ class Library {
 
 // ---- timing -------------------------------------------------------------------------------------------------------
 
-// Median, in microseconds.
+// Median, in microseconds. As in a training step, each run follows work that moves bytes: one GEMM after another would
+// measure the card's power limit.
 float time_of(const std::function<void()>& work, int runs) {
-  std::vector<cudaEvent_t> events(static_cast<std::size_t>(runs) + 1);
+  constexpr Size copied = Size{1} << 29;
+  static const Memory<std::byte> from(copied);
+  static const Memory<std::byte> to(copied);
+  std::vector<cudaEvent_t> events(static_cast<std::size_t>(runs) * 2);
   for (cudaEvent_t& event : events) check(cudaEventCreate(&event), "timing");
   for (int i = 0; i < 3; ++i) work();
-  check(cudaEventRecord(events[0]), "timing");
-  for (std::size_t i = 1; i < events.size(); ++i) {
-    work();
+  for (std::size_t i = 0; i < events.size(); i += 2) {
+    check(cudaMemcpyAsync(to.get(), from.get(), copied, cudaMemcpyDeviceToDevice), "timing");
     check(cudaEventRecord(events[i]), "timing");
+    work();
+    check(cudaEventRecord(events[i + 1]), "timing");
   }
   check(cudaDeviceSynchronize(), "timing");
   std::vector<float> times(static_cast<std::size_t>(runs));
   for (std::size_t i = 0; i < times.size(); ++i) {
-    check(cudaEventElapsedTime(&times[i], events[i], events[i + 1]), "timing");
+    check(cudaEventElapsedTime(&times[i], events[2 * i], events[2 * i + 1]), "timing");
   }
   for (cudaEvent_t event : events) cudaEventDestroy(event);
   std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
@@ -338,7 +331,7 @@ Times time_shape(const Shape& shape, int multiprocessors) {
     best = std::min(best, time);
   }
   const BlockGemm op = p.gemm();
-  const auto ours = [&] { return time_of([&] { run_block_gemm(op, p.schedule, nullptr); }, runs); };
+  const auto ours = [&] { return time_of([&] { run_block_gemm(op, p.multiprocessors, nullptr); }, runs); };
   const auto theirs = [&] {
     if (library.count == 0) return INFINITY;
     return time_of([&] { library.run(library.candidates[choice]); }, runs);
@@ -347,9 +340,9 @@ Times time_shape(const Shape& shape, int multiprocessors) {
   const float theirs_first = theirs();
   const Times times{(ours_first + ours()) / 2, (theirs_first + theirs()) / 2,
                     2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k)};
-  std::printf("%s splits %2d: %7.1f us %5.0f TFLOP/s; cuBLASLt %7.1f us %5.0f (candidate %d of %d)\n",
-              text_of(shape).c_str(), p.schedule.splits, times.ours, times.operations / times.ours * 1e-6,
-              times.library, times.operations / times.library * 1e-6, choice, library.count);
+  std::printf("%s: %7.1f us %5.0f TFLOP/s; cuBLASLt %7.1f us %5.0f (candidate %d of %d)\n", text_of(shape).c_str(),
+              times.ours, times.operations / times.ours * 1e-6, times.library, times.operations / times.library * 1e-6,
+              choice, library.count);
   std::fflush(stdout);
   return times;
 }
@@ -368,38 +361,32 @@ void time_role(const char* role, const std::vector<Shape>& shapes, int multiproc
 
 void time_all(int multiprocessors, bool others) {
   constexpr Size tokens = 65536;
-  const auto by_blocks = [](Size m, Size n, Size k) { return Shape{m, n, k, BScales::blocks, Format::bf16}; };
-  const auto by_columns = [](Size m, Size n, Size k) {
-    return Shape{m, n, k, BScales::columns, Format::f32, Store::add};
-  };
-  if (others)
+  if (others) {
     time_role("others",
-              {by_blocks(16384, 768, 768), by_blocks(16384, 2304, 768), by_blocks(16384, 768, 3072),
-               by_blocks(16384, 896, 896), by_blocks(16384, 4864, 896), by_blocks(16384, 896, 4864),
-               by_blocks(2048, 1024, 1024), by_blocks(512, 4096, 1024), by_blocks(8192, 8192, 8192),
-               by_columns(768, 768, 16384), by_columns(2304, 768, 16384), by_columns(896, 4864, 16384),
-               by_columns(1024, 1024, 2048), by_columns(4096, 4096, 8192)},
+              {{16384, 768, 768},
+               {16384, 2304, 768},
+               {16384, 768, 3072},
+               {16384, 896, 896},
+               {16384, 4864, 896},
+               {16384, 896, 4864},
+               {8192, 1024, 1024},
+               {4096, 4096, 1024},
+               {2048, 1024, 1024},
+               {512, 4096, 1024},
+               {8192, 8192, 8192}},
               multiprocessors);
-  time_role("fprop",
-            {by_blocks(tokens, 3072, 1024), by_blocks(tokens, 1024, 1024), by_blocks(tokens, 4096, 1024),
-             by_blocks(tokens, 1024, 4096)},
+  }
+  time_role("fprop", {{tokens, 3072, 1024}, {tokens, 1024, 1024}, {tokens, 4096, 1024}, {tokens, 1024, 4096}},
             multiprocessors);
-  time_role("dgrad",
-            {by_blocks(tokens, 1024, 3072), by_blocks(tokens, 1024, 1024), by_blocks(tokens, 1024, 4096),
-             by_blocks(tokens, 4096, 1024)},
-            multiprocessors);
-  time_role("wgrad",
-            {by_columns(3072, 1024, tokens), by_columns(1024, 1024, tokens), by_columns(4096, 1024, tokens),
-             by_columns(1024, 4096, tokens)},
+  time_role("dgrad", {{tokens, 1024, 3072}, {tokens, 1024, 1024}, {tokens, 1024, 4096}, {tokens, 4096, 1024}},
             multiprocessors);
 }
 
 // One run of each kernel, for a profiler.
 void profile(int multiprocessors) {
-  for (const Shape& shape : {Shape{65536, 1024, 1024}, Shape{65536, 1024, 4096},
-                             Shape{4096, 1024, 65536, BScales::columns, Format::f32, Store::add}}) {
+  for (const Shape& shape : {Shape{65536, 1024, 1024}, Shape{65536, 1024, 4096}}) {
     const Problem p(shape, multiprocessors);
-    run_block_gemm(p.gemm(), p.schedule, nullptr);
+    run_block_gemm(p.gemm(), multiprocessors, nullptr);
     check(cudaDeviceSynchronize(), "profiling");
   }
 }
@@ -418,15 +405,12 @@ bool check_all(int multiprocessors, bool small) {
                                    {1024, 1024, 65536}});
   }
   for (Shape shape : extents) {
-    for (const BScales scaling : {BScales::blocks, BScales::columns}) {
-      shape.scaling = scaling;
-      for (const Format out : {Format::bf16, Format::f32}) {
-        for (const bool bias : {false, true}) {
-          shape.out = out;
-          shape.bias = bias;
-          shape.store = out == Format::f32 && !bias ? Store::add : Store::replace;
-          ok = check_shape(shape, multiprocessors) && ok;
-        }
+    for (const Format out : {Format::bf16, Format::f32}) {
+      for (const bool bias : {false, true}) {
+        shape.out = out;
+        shape.bias = bias;
+        shape.store = out == Format::f32 && !bias ? Store::add : Store::replace;
+        ok = check_shape(shape, multiprocessors) && ok;
       }
     }
   }

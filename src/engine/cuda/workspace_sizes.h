@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "engine/cuda/fusion.h"
-#include "engine/cuda/gemm/block_gemm_schedule.h"
 #include "engine/tensor_cores.h"
 
 namespace quaver::cuda {
@@ -72,15 +71,13 @@ struct GemmWorkspace {
         a_scales(round_up_256(Size{2} * 4)),
         b_scales(a_scales + scale_bytes(op.a.matrix, scales)),
         bias(b_scales + scale_bytes(op.b.matrix, scales)),
-        turns(bias + round_up_256(op.bias.empty() ? 0 : 2 * op.out.cols)),
-        result(turns + (scales == Scales::none ? 0 : block_gemm_turns_limit)),
+        result(bias + round_up_256(op.bias.empty() ? 0 : 2 * op.out.cols)),
         total(result + round_up_256(rounds_result(op, operand) ? 4 * op.out.count() : 0)) {}
 
   Size scalars;  // where each part begins
   Size a_scales;
   Size b_scales;
   Size bias;    // in BF16, where cuBLASLt adds it
-  Size turns;   // of parts of a reduction
   Size result;  // before it is rounded
   Size total;
 

@@ -42,29 +42,26 @@ CUtensorMap map_of(const void* data, Size rows, Size cols, const MatrixBox& box)
   return map;
 }
 
-template <BScales scaling, class Out>
-void launch(const BlockGemm& op, const BlockGemmSchedule& schedule, cudaStream_t stream) {
+template <class Out>
+void launch(const BlockGemm& op, int multiprocessors, cudaStream_t stream) {
   constexpr const char* name = "blockwise GEMM";
   constexpr MatrixBox codes{CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, BlockGemmSchedule::tile_rows};
   constexpr MatrixBox result{sizeof(Out) == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                              sizeof(Out), hopper::group_rows};
-  const BlockGemmMaps maps{.a = map_of(op.a, op.m, op.k, codes),
-                           .b = map_of(op.b, op.n, op.k, codes),
-                           .out = map_of(op.out, op.m, op.n, result)};
+  const auto [m, n, k] = op.shape;
+  const BlockGemmSchedule schedule = block_gemm_schedule(op.shape, multiprocessors);
+  const BlockGemmMaps maps{
+      .a = map_of(op.a, m, k, codes), .b = map_of(op.b, n, k, codes), .out = map_of(op.out, m, n, result)};
   const BlockGemmWork work{.schedule = schedule,
-                           .m = to_int(op.m),
-                           .n = to_int(op.n),
+                           .m = to_int(m),
+                           .n = to_int(n),
                            .a_scales = op.a_scales,
                            .b_scales = op.b_scales,
                            .bias = op.bias,
                            .alpha = op.alpha,
-                           .store = op.store,
-                           .turns = op.turns};
-  if (schedule.splits > 1) {
-    check(cudaMemsetAsync(op.turns, 0, static_cast<std::size_t>(block_gemm_turns(schedule)), stream), name);
-  }
-  constexpr int bytes = BlockGemmLayout<scaling, Out>::total;
-  const auto kernel = hopper::block_gemm_kernel<scaling, Out>;
+                           .store = op.store};
+  constexpr int bytes = BlockGemmLayout<Out>::total;
+  const auto kernel = hopper::block_gemm_kernel<Out>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
   kernel<<<static_cast<unsigned>(2 * schedule.clusters), hopper::gemm_threads, bytes, stream>>>(maps, work);
   check_launch(name);
@@ -72,15 +69,10 @@ void launch(const BlockGemm& op, const BlockGemmSchedule& schedule, cudaStream_t
 
 }  // namespace
 
-void run_block_gemm(const BlockGemm& op, const BlockGemmSchedule& schedule, cudaStream_t stream) {
-  const bool columns = op.b_scaling == BScales::columns;
+void run_block_gemm(const BlockGemm& op, int multiprocessors, cudaStream_t stream) {
+  if (op.out_format == Format::f32) return launch<float>(op, multiprocessors, stream);
   if (op.out_format == Format::bf16 && op.store == Store::replace) {
-    return columns ? launch<BScales::columns, __nv_bfloat16>(op, schedule, stream)
-                   : launch<BScales::blocks, __nv_bfloat16>(op, schedule, stream);
-  }
-  if (op.out_format == Format::f32) {
-    return columns ? launch<BScales::columns, float>(op, schedule, stream)
-                   : launch<BScales::blocks, float>(op, schedule, stream);
+    return launch<__nv_bfloat16>(op, multiprocessors, stream);
   }
   throw Error("blockwise GEMMs write bf16 or f32, and add to f32 only",
               "this is a defect of the GEMM that asked for it");

@@ -140,8 +140,7 @@ float block_alpha(const Gemm& op) {
 bool block_gemm_supports(int architecture, const Gemm& op) {
   const QuantSpec& a = op.a.matrix.spec;
   const QuantSpec& b = op.b.matrix.spec;
-  const bool blockwise = scaling_of(a) == Scaling::vector128 &&
-                         (scaling_of(b) == Scaling::vector128 || scaling_of(b) == Scaling::block128);
+  const bool blockwise = scaling_of(a) == Scaling::vector128 && scaling_of(b) == Scaling::block128;
   const bool writes = op.out.format == Format::f32 || !op.accumulate;
   return architecture == 90 && a.format == Format::e4m3 && b.format == Format::e4m3 && blockwise && writes;
 }
@@ -233,34 +232,22 @@ bool Gemms::multiply_native(const Gemm& op) {
 
 bool Gemms::is_own(const Gemm& op) const {
   if (block_gemm_ == BlockGemmBy::library || !block_gemm_supports(gpu_.architecture(), op)) return false;
-  if (block_gemm_ == BlockGemmBy::own) return true;
-  return scaling_of(op.b.matrix.spec) == Scaling::block128 &&
-         block_gemm_is_faster(op.out.rows, op.out.cols, op.a.reduction(), gpu_.multiprocessors());
+  const BlockGemmShape shape{op.out.rows, op.out.cols, op.a.reduction()};
+  return block_gemm_ == BlockGemmBy::own || block_gemm_is_faster(shape, gpu_.multiprocessors());
 }
 
 void Gemms::multiply_blockwise(const Gemm& op) {
-  const CodeMatrix& a = op.a.matrix;
-  const CodeMatrix& b = op.b.matrix;
-  const Space space = arrange(op, native_sources(op));
-  const bool columns = scaling_of(b.spec) == Scaling::vector128;
-  if (columns) transpose_scales(gpu_, b.block_scales, b.scale_rows(), b.scale_cols(), space.b_scales);
-  const BlockGemmSchedule schedule =
-      block_gemm_schedule(op.out.rows, op.out.cols, a.cols, op.out.format, gpu_.multiprocessors());
-  run_block_gemm({.m = op.out.rows,
-                  .n = op.out.cols,
-                  .k = a.cols,
-                  .a = a.codes,
-                  .b = b.codes,
-                  .a_scales = a.block_scales,
-                  .b_scales = columns ? space.b_scales : b.block_scales,
-                  .b_scaling = columns ? BScales::columns : BScales::blocks,
+  run_block_gemm({.shape = {op.out.rows, op.out.cols, op.a.reduction()},
+                  .a = op.a.matrix.codes,
+                  .b = op.b.matrix.codes,
+                  .a_scales = op.a.matrix.block_scales,
+                  .b_scales = op.b.matrix.block_scales,
                   .out = op.out.data,
                   .out_format = op.out.format,
                   .bias = op.bias.empty() ? nullptr : op.bias.f32(),
                   .alpha = block_alpha(op),
-                  .store = op.accumulate ? Store::add : Store::replace,
-                  .turns = space.turns},
-                 schedule, gpu_.stream());
+                  .store = op.accumulate ? Store::add : Store::replace},
+                 gpu_.multiprocessors(), gpu_.stream());
 }
 
 void Gemms::multiply_decoded(const Gemm& op, const std::string& reason) {
@@ -336,7 +323,6 @@ Gemms::Space Gemms::arrange(const Gemm& op, const Sources& sources) {
           .a_scales = reinterpret_cast<float*>(memory + parts.a_scales),
           .b_scales = reinterpret_cast<float*>(memory + parts.b_scales),
           .bias = memory + parts.bias,
-          .turns = reinterpret_cast<std::uint32_t*>(memory + parts.turns),
           .result = reinterpret_cast<float*>(memory + parts.result)};
 }
 

@@ -47,7 +47,6 @@ class Gemms {
     float* a_scales;
     float* b_scales;
     void* bias;
-    std::uint32_t* turns;
     float* result;  // before it is rounded
   };
 
