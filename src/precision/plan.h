@@ -12,6 +12,10 @@
 
 namespace quaver {
 
+// adapter: a factor of a low-rank adapter, in high precision whatever the patterns say; adapted: a layer that has one,
+// which reads its x and dy.
+enum class Adaptation : std::uint8_t { none, adapted, adapter };
+
 // A linear layer as it registers itself (nn/registry.h).
 struct LayerShape {
   std::string name;  // "blocks.3.mlp.up"
@@ -19,6 +23,7 @@ struct LayerShape {
   Size out = 0;
   Size block = -1;              // number of the block it lies in, −1 outside the stack
   bool high_precision = false;  // the head: in high precision unless a pattern says otherwise
+  Adaptation adaptation = Adaptation::none;
 };
 
 // Sites have one order everywhere (plan, scale book, samples, store): layer by layer as they register, x, w, dy of
