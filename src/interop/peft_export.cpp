@@ -92,7 +92,7 @@ std::vector<fs::path> export_peft(const PeftExport& what, const fs::path& folder
     };
     WeightCast(target_of(factor), 0).write(read, files);
   }
-  files.finish();
+  files.finish(WeightFiles::Index::none);
   write_file_atomically(staged / "adapter_config.json", config_of(what, weights));
   return staged.commit();
 }

@@ -121,7 +121,10 @@ TEST_P(AdapterExport, PeftFilesMergeIntoTheMergedWeights) {
   const Adapted adapted(folder_ / "base", adapter_rank, "*");
   const SafetensorsFile weights = adapted.checkpoint(folder_ / "model.safetensors");
   export_hf({.model = adapted.config(), .weights = weights, .original = {}}, folder_ / "merged");
-  export_peft({.model = adapted.config(), .weights = weights, .base = "some/base"}, folder_ / "adapter");
+  const auto files =
+      export_peft({.model = adapted.config(), .weights = weights, .base = "some/base"}, folder_ / "adapter");
+  EXPECT_THAT(files, testing::UnorderedElementsAre(folder_ / "adapter" / "adapter_config.json",
+                                                   folder_ / "adapter" / "adapter_model.safetensors"));
   const json config = json::parse(contents(folder_ / "adapter" / "adapter_config.json"));
   EXPECT_EQ(config.at("peft_type"), "LORA");
   EXPECT_EQ(config.at("r"), adapter_rank);
