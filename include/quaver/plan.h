@@ -1,6 +1,7 @@
 // The plan of a model: one row per site, saying how the tensor there is stored and why.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,10 @@
 
 namespace quaver {
 
+// adapter: a factor of a low-rank adapter, in high precision whatever the patterns say; adapted: a layer that has one,
+// which reads its x and dy.
+enum class Adaptation : std::uint8_t { none, adapted, adapter };
+
 // A linear layer of a model.
 struct LayerShape {
   std::string name;  // "blocks.3.mlp.up"
@@ -16,6 +21,7 @@ struct LayerShape {
   Size out = 0;
   Size block = -1;              // number of the block it lies in, −1 outside the stack
   bool high_precision = false;  // the head: in high precision unless a pattern says otherwise
+  Adaptation adaptation = Adaptation::none;
 };
 
 struct PlanRow {

@@ -175,6 +175,7 @@ void add_export(VerbParser& parser) {
     std::string dtype = "f32";
     std::string quantize;
     std::optional<Size> step;
+    bool adapter = false;
   };
   Options& options = parser.keep<Options>();
   ExportArguments& arguments = options.arguments;
@@ -199,6 +200,8 @@ void add_export(VerbParser& parser) {
   verb.add_option("--quantize", options.quantize,
                   "hf: quantize linear layers, for serving; embeddings, norms and the head stay in high precision")
       ->check(CLI::IsMember(weight_formats(WeightFormat::fp8_tensor)));
+  verb.add_flag("--adapter", options.adapter,
+                "hf: low-rank adapters alone, as PEFT has them; by default they are merged into the weights");
   verb.add_option("--step", options.step, "hf: checkpoint to use; the newest good one by default")
       ->check(within(Size{0}, largest_count));
   verb.add_option("--out", arguments.out, "folder to write; with one folder per run, unless it is hf")->required();
@@ -212,11 +215,15 @@ void add_export(VerbParser& parser) {
       throw Error("--run and --statistics are of what was recorded, and --format hf writes a model",
                   "name the folder of the run: quaver export runs/first --format hf --out FOLDER");
     }
-    if (!model && (dtype->count() > 0 || options.step || !options.quantize.empty())) {
-      throw Error("--dtype, --quantize and --step are of --format hf", "leave them out, or add --format hf");
+    if (!model && (dtype->count() > 0 || options.step || options.adapter || !options.quantize.empty())) {
+      throw Error("--dtype, --quantize, --adapter and --step are of --format hf", "leave them out, or add --format hf");
+    }
+    if (options.adapter && !options.quantize.empty()) {
+      throw Error("--adapter with --quantize: adapters are in high precision", "leave one of them out");
     }
     if (model) {
       ExportModelArguments what{.run = arguments.path, .step = options.step, .out = arguments.out};
+      what.adapter = options.adapter;
       if (!options.quantize.empty()) what.quantize = parse_weight_format(options.quantize);
       const bool serving = what.quantize && dtype->count() == 0;
       what.dtype = serving || options.dtype == "bf16" ? WeightFormat::bf16 : WeightFormat::f32;

@@ -14,6 +14,12 @@ ProgressOptions options_for(const Config& config, Output output) {
   return options;
 }
 
+std::string trained_share(double parameters, double frozen) {
+  const double trained = parameters - frozen;
+  return fmt::format(", {} of them frozen · {} trained ({:.2g}%)", format_count(frozen), format_count(trained),
+                     100 * trained / parameters);
+}
+
 }  // namespace
 
 Narrator::Narrator(const Config& config, Output output)
@@ -49,7 +55,7 @@ void Narrator::introduce(const Trainer& trainer, Size first_step) {
   const int ranks = trainer.model().parameters().place().ranks;
   progress_.message(fmt::format(
       "{} · {} parameters{} · {} · {}{} {} per step · {} of memory", model_name(config), format_count(parameters),
-      frozen > 0 ? fmt::format(", {} of them frozen", format_count(frozen)) : "", config.precision.recipe,
+      frozen > 0 ? trained_share(parameters, frozen) : "", config.precision.recipe,
       ranks > 1 ? fmt::format("{} ranks · ", ranks) : "",
       format_count(static_cast<double>(config.train.batch * config.train.accumulation * config.train.context)), unit_,
       format_bytes(static_cast<std::uint64_t>(memory.total()))));

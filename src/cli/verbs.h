@@ -129,6 +129,7 @@ struct ExportModelArguments {
   std::string out;  // folder
   WeightFormat dtype = WeightFormat::f32;
   std::optional<WeightFormat> quantize = {};
+  bool adapter = false;  // the adapters alone, for PEFT
 };
 int export_model_verb(const ExportModelArguments& arguments);
 

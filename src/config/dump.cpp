@@ -24,9 +24,8 @@ std::string table_text(const Key& key, const Value& value) {
   return text;
 }
 
-}  // namespace
-
-std::string to_toml(const Config& config) {
+// The config as TOML without one of its sections.
+std::string text_without(const Config& config, std::string_view left_out) {
   std::string plain, tables, text;
   const auto flush = [&] {
     text += plain + tables;
@@ -35,6 +34,7 @@ std::string to_toml(const Config& config) {
   };
   std::string_view section;
   for (const Key& key : schema()) {
+    if (!left_out.empty() && key.section() == left_out) continue;
     if (key.section() != section) {
       flush();
       section = key.section();
@@ -51,9 +51,14 @@ std::string to_toml(const Config& config) {
   return text;
 }
 
+}  // namespace
+
+std::string to_toml(const Config& config) { return text_without(config, {}); }
+
 std::string fingerprint(Config config) {
   config.run = {};
-  return fmt::format("{:016x}", hash_of(to_toml(config)));
+  // A run without adapters is what it was before there were any.
+  return fmt::format("{:016x}", hash_of(text_without(config, config.model.lora_rank == 0 ? "lora" : "")));
 }
 
 std::string config_difference(const Config& a, const Config& b) {

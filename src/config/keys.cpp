@@ -118,6 +118,19 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
                 "µnit: the width at which the learning rate was chosen.");
 }
 
+void add_lora(std::vector<Key>& keys) {
+  using M = ModelConfig;
+  SectionKeys<M> lora(keys, "lora", &Config::model);
+  lora.integer(
+      "rank", &M::lora_rank, from(0, 4096),
+      "Rank of low-rank adapters (LoRA), which alone are trained: all other parameters are frozen; 0: there are "
+      "none.");
+  lora.number("alpha", &M::lora_alpha, scale, "What an adapter adds is multiplied by alpha / rank.");
+  lora.text("targets", &M::lora_targets,
+            "Patterns of the layers that have an adapter, separated by commas, such as `*.attn.*,*.mlp.up`: any layers "
+            "of blocks, not the head.");
+}
+
 void add_data(std::vector<Key>& keys) {
   using D = DataConfig;
   SectionKeys<D> data(keys, "data", &Config::data);
@@ -400,6 +413,7 @@ std::vector<Key> make_keys() {
   SectionKeys<ModelConfig> model(keys, "model", &Config::model);
   add_model_shape(model);
   add_model_scaling(model);
+  add_lora(keys);
   add_data(keys);
   add_train(keys);
   add_optim(keys);

@@ -4,9 +4,9 @@
 #include <array>
 #include <fmt/format.h>
 
+#include "interop/checkpoint_weights.h"
 #include "interop/hf_config.h"
 #include "interop/quantization_config.h"
-#include "interop/tensor_values.h"
 #include "interop/weight_cast.h"
 #include "interop/weight_files.h"
 #include "io/file_io.h"
@@ -30,30 +30,6 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-StoredParameter stored(const SafetensorsFile& weights, const std::string& name) {
-  const TensorEntry& tensor = weights.at(name);
-  const auto format = from_safetensors_type(tensor.dtype);
-  if (!format) {
-    throw Error(fmt::format("{}: {} is of type {}", weights.path().string(), name, tensor.dtype),
-                "export a checkpoint whose weights are F32 or BF16");
-  }
-  return {spec_of(*format).format, tensor.data};
-}
-
-// The parameter must end where its last tensor does.
-void check_sizes(const SafetensorsFile& weights, const std::vector<HfTensor>& tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const HfTensor& tensor = tensors[i];
-    if (i + 1 < tensors.size() && tensors[i + 1].parameter == tensor.parameter) continue;
-    const StoredParameter parameter = stored(weights, tensor.parameter);
-    const Size needed = (tensor.offset + tensor.count()) * info(parameter.format).storage_bits / 8;
-    if (parameter.bytes.size() == static_cast<std::size_t>(needed)) continue;
-    throw Error(fmt::format("{}: {} holds {} bytes, and the model needs {}", weights.path().string(), tensor.parameter,
-                            parameter.bytes.size(), needed),
-                "the checkpoint belongs to a model of another shape");
-  }
-}
-
 // The format of a tensor in the file: linear layers alone are quantized, where the format can hold them.
 WeightFormat format_of(const HfExport& what, const HfTensor& tensor) {
   if (!what.quantize || !is_linear(tensor.name, tensor.shape())) return what.dtype;
@@ -68,19 +44,18 @@ WeightFormat format_of(const HfExport& what, const HfTensor& tensor) {
 class WeightWriter {
  public:
   WeightWriter(const HfExport& what, StagedFolder& folder)
-      : what_(what), tensors_(hf_tensors(what.model)), files_(folder, shards()) {}
+      : what_(what), weights_(what.model, what.weights), files_(folder, shards()) {}
 
   void write() {
-    for (const HfTensor& tensor : tensors_) write(tensor);
+    for (const HfTensor& tensor : weights_.tensors()) write(tensor);
     files_.finish();
   }
 
  private:
   std::vector<WeightFiles::File> shards() const {
-    check_sizes(what_.weights, tensors_);
     std::vector<WeightFiles::File> files(1);
     std::uint64_t held = 0;
-    for (const HfTensor& tensor : tensors_) {
+    for (const HfTensor& tensor : weights_.tensors()) {
       std::uint64_t bytes = 0;
       const auto parts = stored_tensors(target_of(tensor));
       for (const TensorSpec& part : parts) bytes += tensor_bytes({part.name, part.dtype, part.shape, {}});
@@ -98,17 +73,13 @@ class WeightWriter {
     return files;
   }
 
-  std::vector<float> values(const HfTensor& tensor) const {
-    return tensor_values(tensor, stored(what_.weights, tensor.parameter));
-  }
-
   // Tensors that are fused elsewhere, and share a global scale of NVFP4, are parts of one parameter here.
   float amax_for(const HfTensor& tensor, WeightFormat format) const {
     float largest = 0;
-    for (const HfTensor& other : tensors_) {
+    for (const HfTensor& other : weights_.tensors()) {
       const bool counts = format == WeightFormat::nvfp4 ? other.parameter == tensor.parameter : &other == &tensor;
       if (!counts) continue;
-      const std::vector<float> all = values(other);
+      const std::vector<float> all = weights_.values(other);
       largest = std::max(largest, amax(all.data(), static_cast<Size>(all.size())).value);
     }
     return largest;
@@ -120,7 +91,7 @@ class WeightWriter {
 
   void write(const HfTensor& tensor) {
     const WeightTarget target = target_of(tensor);
-    const std::vector<float> all = values(tensor);
+    const std::vector<float> all = weights_.values(tensor);
     WeightCast cast(target, needs_amax(target.format) ? amax_for(tensor, target.format) : 0);
     const CastStatistics seen = cast.write(
         [&](const Band& band, float* out) {
@@ -131,7 +102,7 @@ class WeightWriter {
   }
 
   const HfExport& what_;
-  std::vector<HfTensor> tensors_;
+  CheckpointWeights weights_;
   WeightFiles files_;
 };
 

@@ -1,5 +1,6 @@
 // A trained model as a Hugging Face model folder: config.json, generation_config.json, safetensors (in shards where
-// they are large, quantized where asked for) and the tokenizer's files that the model came with.
+// they are large, quantized where asked for, low-rank adapters merged) and the tokenizer's files that the model came
+// with.
 #pragma once
 
 #include <cstdint>

@@ -184,7 +184,7 @@ void HfWeights::check(const ModelConfig& model) const {
 void HfWeights::load(const ModelConfig& model, Engine& engine, Parameters& parameters) const {
   const std::vector<HfTensor> tensors = hf_tensors(model);
   for (Parameter& parameter : parameters.all()) {
-    if (!parameter.kept) continue;
+    if (!parameter.kept || parameter.adapter) continue;
     ParameterCodes codes(parameter.weight.format, parameter.count());
     for (const HfTensor& tensor : tensors) {
       if (tensor.parameter != parameter.name) continue;

@@ -67,8 +67,9 @@ void WeightFiles::write(const std::string& tensor, std::uint64_t offset, std::sp
   files_[place.file].write_at(place.offset + offset, bytes);
 }
 
-void WeightFiles::finish() {
+void WeightFiles::finish(Index wanted) {
   for (SharedFile& file : files_) file.sync();
+  if (wanted == Index::none) return;
   if (files_.size() == 1 && names_.front() == "model.safetensors") return;
   nlohmann::json index;
   for (const auto& [tensor, place] : places_) index["weight_map"][tensor] = names_[place.file];

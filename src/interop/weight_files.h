@@ -46,8 +46,9 @@ class WeightFiles {
   // Bytes of a tensor from an offset within it. Threads may write at a time.
   void write(const std::string& tensor, std::uint64_t offset, std::span<const std::byte> bytes);
 
-  // Once all is written: makes it durable, and adds the index where there are several files.
-  void finish();
+  // Once all is written: makes it durable, and adds the index unless there is one file that has a model's usual name.
+  enum class Index : std::uint8_t { where_needed, none };
+  void finish(Index index = Index::where_needed);
   std::uint64_t bytes() const { return bytes_; }  // of all tensors
 
  private:

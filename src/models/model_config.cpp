@@ -32,6 +32,10 @@ void check_shape(const ModelConfig& config) {
     throw Error("a unit-scaled model cannot tie its head to the embedding: the two need different scale factors",
                 "set model.tie_head = \"no\"");
   }
+  if (unit && config.lora_rank > 0) {
+    throw Error("lora.rank: a unit-scaled model has no adapters",
+                "set lora.rank = 0, or model.parametrization = \"standard\"");
+  }
   if (unit != (config.init == Init::unit)) {
     throw Error("model.init = \"unit\" and the unit-scaled parametrisations need each other",
                 "leave model.init = \"auto\"");
@@ -39,6 +43,9 @@ void check_shape(const ModelConfig& config) {
 }
 
 ModelConfig resolved_mlp(ModelConfig config) {
+  if (config.lora_rank > 0) {
+    throw Error("lora.rank: a model of family \"mlp\" has no adapters", "set lora.rank = 0");
+  }
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   if (config.parametrization != Parametrization::standard) {
     throw Error("unit scaling is not available for model.family = \"mlp\"",

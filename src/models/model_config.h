@@ -50,13 +50,16 @@ struct ModelConfig {
   Size rope_original_context = 8192;
   Init init = Init::automatic;
   double init_std = 0.02;
-  double activation_scale = 1;  // factor on every activation function's output (training without dynamic scaling)
-  double activation_clip = 0;   // clamp of every activation function's output to ±this; 0: none
-  double residual_alpha = 1;    // u-µP: α_res, weight of the branches against the embedding
-  double attention_ratio = 1;   // u-µP: α_res_attn_ratio, attention branches against MLP branches
-  double attention_scale = 0;   // factor on q·k; 0: 1/√head_size (standard), 1/head_size (unit-scaled)
-  double residual_tau = 0;      // µnit: τ; 0: 0.4 at 4 layers falling to 0.1 at 40 and more
-  Size base_width = 256;        // µnit: width at which the learning rate was chosen
+  double activation_scale = 1;     // factor on every activation function's output (training without dynamic scaling)
+  double activation_clip = 0;      // clamp of every activation function's output to ±this; 0: none
+  double residual_alpha = 1;       // u-µP: α_res, weight of the branches against the embedding
+  double attention_ratio = 1;      // u-µP: α_res_attn_ratio, attention branches against MLP branches
+  double attention_scale = 0;      // factor on q·k; 0: 1/√head_size (standard), 1/head_size (unit-scaled)
+  double residual_tau = 0;         // µnit: τ; 0: 0.4 at 4 layers falling to 0.1 at 40 and more
+  Size base_width = 256;           // µnit: width at which the learning rate was chosen
+  Size lora_rank = 0;              // of low-rank adapters, which alone are trained; 0: there are none
+  double lora_alpha = 16;          // their output is multiplied by alpha / rank
+  std::string lora_targets = "*";  // patterns of the layers that have one, separated by commas
 };
 
 // What of the data decides a model's shape; 0 where the data has no such thing.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <sstream>
 
 #include "quaver/error.h"
 
@@ -75,6 +76,20 @@ AttentionShape attention_shape(const ModelConfig& config, Size block, const Lear
           .unit_scaled = unit};
 }
 
+LoraShape lora_shape(const ModelConfig& config) {
+  LoraShape lora{.rank = config.lora_rank, .alpha = config.lora_alpha};
+  std::istringstream patterns(config.lora_targets);
+  for (std::string pattern; std::getline(patterns, pattern, ',');) {
+    const auto first = pattern.find_first_not_of(' ');
+    lora.targets.push_back(
+        first == std::string::npos ? "" : pattern.substr(first, pattern.find_last_not_of(' ') - first + 1));
+  }
+  if (lora.rank > 0 && lora.targets.empty()) {
+    throw Error("lora.targets is empty", "name the layers to adapt: \"*\" is all of them");
+  }
+  return lora;
+}
+
 ActivationKind activation_of(const ModelConfig& config) {
   if (config.family == Family::llama) return ActivationKind::swiglu;
   return config.activation == MlpActivation::relu ? ActivationKind::relu : ActivationKind::gelu;
@@ -117,6 +132,7 @@ Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
                                .cols = config.width,
                                .init_std = init_std(config),
                                .learning_rate_factor = LearningRates(config).embedding})) {
+  registry().adapt(lora_shape(config));
   const LearningRates rates(config);
   if (config.family == Family::gpt) {
     positions_ = &parameters().add({.name = "positions.weight",
@@ -142,6 +158,7 @@ Transformer::Transformer(const ModelConfig& config, const ScaleRules& rules)
                                                        .init_std = init_std(config),
                                                        .unit_scaled = is_unit_scaled(),
                                                        .tied = config.tie_head == TieHead::no ? nullptr : &table_});
+  registry().check_targets();
   input_ratios_.assign(branches_.size(), 1.0);
   entry_factors_.assign(branches_.size(), 1.0F);
   streams_.resize(branches_.size() + 1);

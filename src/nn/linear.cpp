@@ -13,11 +13,21 @@ Parameter& own_weight(Parameters& parameters, const LinearShape& shape) {
                          .learning_rate_factor = shape.learning_rate_factor});
 }
 
+LayerShape layer_of(const Registry& registry, const LinearShape& shape) {
+  const bool adapted = registry.adapts(shape.name, shape.block);
+  return {shape.name,
+          shape.in,
+          shape.out,
+          shape.block,
+          shape.high_precision,
+          adapted ? Adaptation::adapted : Adaptation::none};
+}
+
 }  // namespace
 
 Linear::Linear(Registry& registry, const LinearShape& shape)
     : shape_(shape),
-      sites_(registry.add({shape.name, shape.in, shape.out, shape.block, shape.high_precision})),
+      sites_(registry.add(layer_of(registry, shape))),
       weight_(shape.tied != nullptr ? *shape.tied : own_weight(registry.parameters(), shape)) {
   weight_.site = &sites_.w;
   weight_.code_section = registry.parameters().section();
@@ -26,6 +36,13 @@ Linear::Linear(Registry& registry, const LinearShape& shape)
     bias_ = &registry.parameters().add(
         {.name = shape.name + ".bias", .kind = ParameterKind::vector, .rows = 1, .cols = shape.out});
   }
+  const LayerShape layer = layer_of(registry, shape);
+  if (layer.adaptation == Adaptation::adapted) adapter_ = std::make_unique<Adapter>(registry, layer);
+}
+
+QuantizedTensor& Linear::place_input(const QuantizedTensor& x, ColumnsCast columns) {
+  if (adapter_ != nullptr) adapter_->begin_pass();
+  return x_.place(x, columns);
 }
 
 OpFactors Linear::factors(Size tokens) const {
@@ -36,8 +53,9 @@ QuantizedTensor& Linear::input(Step& step, Producer producer) {
   const bool requantized = producer == Producer::can_requantize && step.requantizes(sites_.x);
   const ColumnsCast columns = requantized ? ColumnsCast::requantized : step.columns_cast();
   const Copies copies = requantized ? Copies::rows_only : Copies::both;
-  if (recomputes(step)) return x_.place(step.saved(sites_.x, shape_.in, copies), columns);
-  return x_.place(requantized ? step.scratch(sites_.x, shape_.in, copies) : step.operand(sites_.x, shape_.in), columns);
+  if (recomputes(step)) return place_input(step.saved(sites_.x, shape_.in, copies), columns);
+  return place_input(requantized ? step.scratch(sites_.x, shape_.in, copies) : step.operand(sites_.x, shape_.in),
+                     columns);
 }
 
 bool Linear::recomputes(const Step& step) const {
@@ -47,7 +65,7 @@ bool Linear::recomputes(const Step& step) const {
 QuantizedTensor& Linear::input_from(Step& step, View matrix, float factor) {
   if (!shape_.unit_scaled && factor == 1.0F && step.is_own_codes(sites_.x, matrix)) {
     if (!step.can_skip_cast(sites_.x, matrix)) step.observe_uncast(sites_.x, matrix);
-    return x_.place(QuantizedTensor(sites_.x, matrix, step.one), step.columns_cast());
+    return place_input(QuantizedTensor(sites_.x, matrix, step.one), step.columns_cast());
   }
   QuantizedTensor& x = input(step, Producer::can_requantize);
   step.engine.run(Quantize{matrix, x, step.casting, factor});
@@ -87,6 +105,7 @@ void Linear::forward(Step& step, View y) {
                        .alpha = factors(step.tokens()).output,
                        .accumulator = step.accumulators.fprop,
                        .rows = step.decodes_one() ? GemmRows::apart : GemmRows::together});
+  if (adapter_ != nullptr) adapter_->forward(step, x_.rows(), y);
   if (!recomputes(step)) x_.drop_rows();
 }
 
@@ -97,6 +116,7 @@ void Linear::dgrad(Step& step, View dx) {
                        .out = dx,
                        .alpha = factors(step.tokens()).input_gradient,
                        .accumulator = step.accumulators.dgrad});
+  if (adapter_ != nullptr) adapter_->dgrad(step, dy_.rows(), dx);
 }
 
 void Linear::wgrad(Step& step) {
@@ -109,6 +129,7 @@ void Linear::wgrad(Step& step) {
                          .accumulate = true,
                          .accumulator = step.accumulators.wgrad});
   }
+  if (adapter_ != nullptr) adapter_->wgrad(step, dy_.columns(), x_.columns());
   x_.release();
   dy_.release();
 }

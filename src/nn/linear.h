@@ -3,6 +3,9 @@
 // requantized_input, weight_gradient, which ends it. Debug builds assert it (PassOperand).
 #pragma once
 
+#include <memory>
+
+#include "nn/adapter.h"
 #include "nn/pass_operand.h"
 #include "nn/registry.h"
 #include "nn/step.h"
@@ -57,12 +60,15 @@ class Linear {
   Parameter& weight() const { return weight_; }
 
  private:
+  QuantizedTensor& place_input(const QuantizedTensor& x, ColumnsCast columns);
+
   LinearShape shape_;
   LayerSites sites_;
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   PassOperand x_;
   PassOperand dy_;
+  std::unique_ptr<Adapter> adapter_;  // null: it has none
 };
 
 }  // namespace quaver

@@ -28,6 +28,7 @@ struct Parameter {
   bool tied = false;         // these two differ: both add to its gradient
   int owner = 0;             // the rank that adds up its gradient, and updates it where optimizer state is sharded
   bool kept = true;          // this rank has its master weight and optimizer state
+  bool adapter = false;      // of a low-rank adapter: where a model has some, its other parameters are frozen
   bool frozen = false;       // never updated: its master weight stays as it is, and it has no optimizer state
 
   View master = {};        // what the optimizer updates: FP32 or BF16; empty where it is not kept

@@ -15,6 +15,13 @@ struct LayerSites {
   Site& dy;
 };
 
+// Low-rank adapters (nn/adapter.h) of the layers within blocks whose names match a pattern. Rank 0: there are none.
+struct LoraShape {
+  Size rank = 0;
+  double alpha = 16;
+  std::vector<std::string> targets = {};
+};
+
 class Registry {
  public:
   explicit Registry(const ScaleRules& rules = {}) : book_(rules) {}
@@ -23,6 +30,12 @@ class Registry {
   // Error when another layer has the name.
   LayerSites add(const LayerShape& layer);
 
+  // Before the layers that are adapted register.
+  void adapt(LoraShape lora) { lora_ = std::move(lora); }
+  const LoraShape& lora() const { return lora_; }
+  bool adapts(const std::string& layer, Size block) const;
+  void check_targets() const;  // throws Error where a pattern matches no layer that could be adapted
+
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
   const std::vector<LayerShape>& layers() const { return layers_; }
@@ -30,6 +43,7 @@ class Registry {
   const ScaleBook& book() const { return book_; }
 
  private:
+  LoraShape lora_;
   Parameters parameters_;
   std::vector<LayerShape> layers_;
   ScaleBook book_;

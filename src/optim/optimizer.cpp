@@ -77,8 +77,10 @@ Size OptimizerSlot::stored_bytes() const { return values.code_bytes() + 4 * scal
 
 void freeze(Parameters& parameters, const OptimConfig& config) {
   check_patterns("optim.learning_rate_of", config.learning_rate_of, parameters);
+  const bool adapted = std::ranges::any_of(parameters.all(), &Parameter::adapter);
   for (Parameter& parameter : parameters.all()) {
-    parameter.frozen = multiplier_for(config.learning_rate_of, parameter.name) == 0;
+    const bool fixed = adapted && !parameter.adapter;
+    parameter.frozen = fixed || multiplier_for(config.learning_rate_of, parameter.name) == 0;
   }
 }
 

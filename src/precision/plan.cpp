@@ -47,6 +47,8 @@ struct Choice {
 };
 
 Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
+  if (layer.adaptation == Adaptation::adapter)
+    return {std::string(high_precision_recipe_for(config.recipe)), "adapter: always in high precision"};
   if (layer.high_precision)
     return {std::string(high_precision_recipe_for(config.recipe)), "kept in high precision by default"};
   const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
@@ -63,6 +65,17 @@ void check_sides(const PlanRow& row) {
   };
   if (shared(row.spec.rows) && shared(row.spec.columns) && row.spec.rows.format != row.spec.columns.format) {
     throw Error(row.site + ": rows and columns share one scale but differ in format", "give both the same format");
+  }
+}
+
+// What an adapter multiplies x and dy by is not rotated.
+void leave_unrotated_for_adapters(Plan& plan, const std::vector<LayerShape>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    if (layers[layer].adaptation != Adaptation::adapted) continue;
+    for (const Role role : roles) {
+      SiteSpec& spec = plan.rows[site_index(layer, role)].spec;
+      spec.rows.rotation = spec.columns.rotation = Rotation::none;
+    }
   }
 }
 
@@ -140,6 +153,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
     for (const Role role : roles) {
       Choice choice = default_choice(config, recipe, layer, blocks);
       for (Override& entry : overrides) {
+        if (layer.adaptation == Adaptation::adapter) continue;
         if (!matches(entry.layer, layer.name) || (!entry.role.empty() && entry.role != name_of(role))) continue;
         entry.used = true;
         choice = {entry.recipe, "pattern \"" + entry.text + "\""};
@@ -152,6 +166,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
   }
   check_all_used(overrides, layers);
   agree_on_rotation(plan);
+  leave_unrotated_for_adapters(plan, layers);
   return plan;
 }
 

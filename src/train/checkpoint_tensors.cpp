@@ -1,5 +1,6 @@
 #include "train/checkpoint_tensors.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "quaver/error.h"
@@ -99,6 +100,17 @@ void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& par
   }
 }
 
+// Adapters without a place in the model would be lost without a word.
+void refuse_lost_adapters(const SafetensorsFile& file, const Parameters& parameters) {
+  for (const TensorEntry& tensor : file.tensors()) {
+    if (!tensor.name.ends_with(".lora_B.weight")) continue;
+    const bool found = std::ranges::find(parameters.all(), tensor.name, &Parameter::name) != parameters.all().end();
+    if (found) continue;
+    throw Error(fmt::format("{}: the model has no place for the adapter {}", file.path().string(), tensor.name),
+                "leave lora.rank and lora.targets as the run has them");
+  }
+}
+
 }  // namespace
 
 void CheckpointTensors::copy_from(Engine& engine, const Parameters& parameters, Optimizer& optimizer,
@@ -121,6 +133,7 @@ void CheckpointTensors::copy_from(Engine& engine, const Parameters& parameters, 
 }
 
 void upload_tensors(const Checkpoint& checkpoint, Engine& engine, Parameters& parameters, Optimizer& optimizer) {
+  refuse_lost_adapters(checkpoint.model(), parameters);
   for (const Parameter& parameter : parameters.all()) {
     if (!parameter.kept) continue;
     copy_tensor(engine, checkpoint.model(), parameter.name, dtype_of(parameter.master.format), parameter.master.data,

@@ -296,6 +296,25 @@ TEST_F(OtherModelsTest, FineTuningFollowsTheCpu) {
   }
 }
 
+// GEMMs of low-precision codes with adapters in high precision, of a rank that tensor cores like and one they do not.
+TEST_F(OtherModelsTest, AdaptersFollowTheCpu) {
+  for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16", "fp8-block", "nvfp4"})) {
+    for (const Size rank : {8, 3}) {
+      Config config = llama_config(recipe);
+      config.model.lora_rank = rank;
+      const std::string what = "adapters of rank " + std::to_string(rank) + ", " + recipe;
+      const auto session = gpu_session(config);
+      const End before = end_of(*session->trainer);
+      expect_same_curve(what, cpu_run(config), run_of(*session), bound_of(recipe));
+      const End end = end_of(*session->trainer);
+      for (std::size_t i = 0; i < end.weights.size(); ++i) {
+        const Parameter& parameter = session->trainer->model().parameters().find(end.weights[i].name);
+        EXPECT_EQ(end.weights[i].bytes != before.weights[i].bytes, parameter.adapter) << what << ", " << parameter.name;
+      }
+    }
+  }
+}
+
 TEST_F(OtherModelsTest, LowPrecisionOptimizerStateFollowsTheCpu) {
   for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::fp8}) {
     Config config = config_of("fp8-delayed");

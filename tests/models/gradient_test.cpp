@@ -33,6 +33,16 @@ struct Case {
 
 void PrintTo(const Case& instance, std::ostream* out) { *out << instance.name; }
 
+// B begins as zeros, and then A has no gradient.
+void fill_adapters(SmallModel& model) {
+  for (Parameter& parameter : model.transformer->parameters().all()) {
+    if (!parameter.adapter || parameter.init_std > 0) continue;
+    random_normals({23, 0, stream_of(parameter.name.c_str())}, 0, parameter.weight.f32(), parameter.count());
+    for (Size i = 0; i < parameter.count(); ++i) parameter.weight.f32()[i] *= 0.2F;
+  }
+  model.refresh_weights();
+}
+
 class Gradients : public testing::TestWithParam<Case> {};
 
 // Along a random direction of one parameter, the loss must change as its gradient says.
@@ -41,6 +51,7 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
   precision.recipe = "fp32";
   SmallModel model(GetParam().config, precision, 3, 9);
   model.z_loss = GetParam().z_loss;
+  fill_adapters(model);
   model.loss(Pass::train);
   for (Parameter& parameter : model.transformer->parameters().all()) {
     const auto count = static_cast<std::size_t>(parameter.count());
@@ -105,6 +116,14 @@ Case scaled_rotary_case() {
   return scaled;
 }
 
+Case lora_case(const char* name, Family family, const char* targets) {
+  Case adapted = make_case(name, family, Parametrization::standard);
+  adapted.config.lora_rank = 3;
+  adapted.config.lora_alpha = 5;
+  adapted.config.lora_targets = targets;
+  return adapted;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Gradients,
                          testing::Values(make_case("Gpt", Family::gpt, Parametrization::standard),
                                          make_case("GptUmup", Family::gpt, Parametrization::umup),
@@ -112,7 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Gradients,
                                          make_case("Llama", Family::llama, Parametrization::standard),
                                          make_case("LlamaUmup", Family::llama, Parametrization::umup),
                                          make_case("LlamaMunit", Family::llama, Parametrization::munit), clipped_case(),
-                                         relu_case(), z_loss_case(), scaled_rotary_case()),
+                                         relu_case(), z_loss_case(), scaled_rotary_case(),
+                                         lora_case("GptLora", Family::gpt, "*"),
+                                         lora_case("LlamaLora", Family::llama, "*.qkv, blocks.1.mlp.*")),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
