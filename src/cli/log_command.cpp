@@ -17,7 +17,7 @@ namespace quaver {
 
 namespace {
 
-constexpr std::chrono::milliseconds between_looks{20};
+constexpr std::chrono::milliseconds between_writes{20};
 
 // A child whose standard input is the pipe's end. It does not inherit signals that this program ignores.
 int spawn_shell(const std::string& command, int input, pid_t& child) {
@@ -85,7 +85,7 @@ void LogCommand::await_end(Clock::time_point deadline) {
                             std::chrono::duration<double>(patience_).count()));
       return;
     }
-    std::this_thread::sleep_for(between_looks);
+    std::this_thread::sleep_for(between_writes);
   }
 }
 
@@ -124,7 +124,7 @@ bool LogCommand::write(const std::string& text) {
       done += static_cast<std::size_t>(written);
     } else if (errno == EAGAIN || errno == EINTR) {
       pollfd room{pipe_, POLLOUT, 0};
-      ::poll(&room, 1, static_cast<int>(between_looks.count()));
+      ::poll(&room, 1, static_cast<int>(between_writes.count()));
       if (is_out_of_time()) return false;
     } else {
       return false;
