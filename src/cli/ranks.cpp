@@ -5,6 +5,7 @@
 #include <iostream>
 #include <new>
 
+#include "cli/watchdog.h"
 #include "comm/agreement.h"
 #include "engine/cuda_module.h"
 
@@ -35,6 +36,10 @@ int on_ranks(const std::function<int(Communicator&, const Launch&)>& verb) {
   const Launch launch = launch_of_this_process();
   if (launch.size == 1) return verb(single_process(), launch);
   const std::unique_ptr<Communicator> ranks = connect(launch);
+  const Watchdog watchdog(ranks->whereabouts(), [&](const Standstill& found) {
+    end_all(*ranks, fmt::format("{}: all ranks end", found.text()),
+            "look at that machine's driver and file systems; `quaver train --resume` goes on from the last checkpoint");
+  });
   try {
     return verb(*ranks, launch);
   } catch (const AgreedError& error) {

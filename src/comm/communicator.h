@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 
+#include "comm/whereabouts.h"
+
 namespace quaver {
 
 class Device;
@@ -60,7 +62,13 @@ class Communicator {
   virtual void read_seconds(const UseSeconds& use) { use(seconds_); }
 
   // all_gather in host memory.
-  virtual void all_gather_host(void* all, std::size_t bytes) = 0;
+  void all_gather_host(void* all, std::size_t bytes) {
+    const Wait wait(*whereabouts_, &Whereabouts::waits_for_ranks);
+    gather_host(all, bytes);
+  }
+
+  // Of this rank; may be read from any thread.
+  const std::shared_ptr<Whereabouts>& whereabouts() const { return whereabouts_; }
 
   // Ends every rank, wherever it is.
   [[noreturn]] virtual void abort() = 0;
@@ -68,9 +76,14 @@ class Communicator {
   bool is_first() const { return rank() == 0; }
   bool is_alone() const { return size() == 1; }
 
+ protected:
+  // One that works for another shares its whereabouts.
+  explicit Communicator(std::shared_ptr<Whereabouts> whereabouts) : whereabouts_(std::move(whereabouts)) {}
+
  private:
   template <class Collective>
   void timed(const Collective& collective) {
+    const Wait wait(*whereabouts_, &Whereabouts::waits_for_ranks);
     const auto start = std::chrono::steady_clock::now();
     collective();
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -78,7 +91,9 @@ class Communicator {
 
   virtual void move(std::span<const Message> sent, std::span<const Message> received) = 0;
   virtual void gather(void* all, std::size_t bytes) = 0;
+  virtual void gather_host(void* all, std::size_t bytes) = 0;
 
+  std::shared_ptr<Whereabouts> whereabouts_ = std::make_shared<Whereabouts>();
   std::size_t sent_bytes_ = 0;
   double seconds_ = 0;
 };

@@ -13,12 +13,12 @@ class SingleProcess final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string name_of(int) const override { return "this process"; }
-  void all_gather_host(void*, std::size_t) override {}
   [[noreturn]] void abort() override { std::_Exit(1); }
 
  private:
   void move(std::span<const Message>, std::span<const Message>) override {}
   void gather(void*, std::size_t) override {}
+  void gather_host(void*, std::size_t) override {}
 };
 
 }  // namespace

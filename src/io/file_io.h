@@ -76,12 +76,15 @@ class SharedFile {
   SharedFile& operator=(const SharedFile&) = delete;
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  void sync();  // last
+  void sync();  // last; in pieces, each of which counts in synced_bytes()
 
  private:
   std::filesystem::path path_;
   int descriptor_;
 };
+
+// What SharedFile::sync has brought to disks in this process, so that a slow one can be told from one that hangs.
+std::uint64_t synced_bytes();
 
 FileDigest write_file_atomically(const std::filesystem::path& target, std::string_view text);
 

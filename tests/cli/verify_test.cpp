@@ -43,9 +43,9 @@ TEST(VerifyData, AFlippedBitIsNamedAndFails) {
     EXPECT_THAT(outcome.out, HasSubstr("train-00000.qv: damaged between bytes 256 and "));
     EXPECT_THAT(outcome.error, HasSubstr("shards damaged"));
   }
-  const Outcome json = quaver(folder, {"data", "--verify", "data", "--json"});
-  EXPECT_EQ(json.status, 1);
-  const auto shards = nlohmann::json::parse(json.out)["shards"];
+  const Outcome answer = quaver(folder, {"data", "--verify", "data", "--json"});
+  EXPECT_EQ(answer.status, 1);
+  const auto shards = nlohmann::json::parse(answer.out)["shards"];
   EXPECT_THAT(shards[0]["damage"].get<std::string>(), HasSubstr("damaged between bytes 256 and "));
   EXPECT_EQ(shards[1]["damage"], "");
 }

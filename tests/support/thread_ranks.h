@@ -47,16 +47,6 @@ class ThreadRanks {
     int size() const override { return all_.size_; }
     std::string name_of(int rank) const override { return "rank " + std::to_string(rank); }
 
-    void all_gather_host(void* all, std::size_t bytes) override {
-      auto* own = static_cast<std::byte*>(all);
-      all_.shared_[static_cast<std::size_t>(rank_)] = own;
-      all_.here_.arrive_and_wait();
-      for (int other = 0; other < size(); ++other) {
-        const std::size_t offset = static_cast<std::size_t>(other) * bytes;
-        if (other != rank_) std::memcpy(own + offset, all_.shared_[static_cast<std::size_t>(other)] + offset, bytes);
-      }
-      all_.here_.arrive_and_wait();
-    }
     [[noreturn]] void abort() override { std::terminate(); }
 
    private:
@@ -73,7 +63,17 @@ class ThreadRanks {
       }
       all_.here_.arrive_and_wait();
     }
-    void gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
+    void gather(void* all, std::size_t bytes) override { gather_host(all, bytes); }
+    void gather_host(void* all, std::size_t bytes) override {
+      auto* own = static_cast<std::byte*>(all);
+      all_.shared_[static_cast<std::size_t>(rank_)] = own;
+      all_.here_.arrive_and_wait();
+      for (int other = 0; other < size(); ++other) {
+        const std::size_t offset = static_cast<std::size_t>(other) * bytes;
+        if (other != rank_) std::memcpy(own + offset, all_.shared_[static_cast<std::size_t>(other)] + offset, bytes);
+      }
+      all_.here_.arrive_and_wait();
+    }
 
     ThreadRanks& all_;
     int rank_;

@@ -45,7 +45,8 @@ void wait_until(Done done) {
   }
 }
 
-// Each rank tells the next one that it is alive. One that is killed is noticed by mpirun, one that is stopped is not.
+// Each rank tells the next one that it is alive. One that is killed is noticed by mpirun, one that is stopped is not;
+// one that runs but stands still ends by itself (cli/watchdog.h).
 class Heartbeat {
  public:
   Heartbeat(MPI_Comm ranks, std::vector<std::string> names) : ranks_(ranks), names_(std::move(names)) {
@@ -160,7 +161,15 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
-  void all_gather_host(void* all, std::size_t bytes) override {
+  [[noreturn]] void abort() override {
+    MPI_Abort(MPI_COMM_WORLD, lost_rank_status);
+    std::_Exit(lost_rank_status);
+  }
+
+ private:
+  void move(std::span<const Message> sent, std::span<const Message> received) override { transfer(sent, received); }
+  void gather(void* all, std::size_t bytes) override { gather_host(all, bytes); }
+  void gather_host(void* all, std::size_t bytes) override {
     std::vector<Message> sent;
     std::vector<Message> received;
     const auto part_of = [&](int rank) {
@@ -174,15 +183,6 @@ class MpiCommunicator final : public Communicator {
     }
     transfer(sent, received);
   }
-
-  [[noreturn]] void abort() override {
-    MPI_Abort(MPI_COMM_WORLD, lost_rank_status);
-    std::_Exit(lost_rank_status);
-  }
-
- private:
-  void move(std::span<const Message> sent, std::span<const Message> received) override { transfer(sent, received); }
-  void gather(void* all, std::size_t bytes) override { all_gather_host(all, bytes); }
 
   void transfer(std::span<const Message> sent, std::span<const Message> received) {
     std::vector<MPI_Request> requests;
@@ -212,6 +212,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   void wait_for_all() {
+    const Wait wait(*whereabouts(), &Whereabouts::waits_for_ranks);
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(ranks_, &request) != MPI_SUCCESS) return;
     wait_until([&] {

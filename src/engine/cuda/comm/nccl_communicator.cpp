@@ -19,7 +19,10 @@ namespace {
 class NcclCommunicator final : public Communicator {
  public:
   explicit NcclCommunicator(const NcclOptions& options)
-      : rank_(options.launch.rank), size_(options.launch.size), hosts_(options.hosts) {
+      : Communicator(options.hosts != nullptr ? options.hosts->whereabouts() : std::make_shared<Whereabouts>()),
+        rank_(options.launch.rank),
+        size_(options.launch.size),
+        hosts_(options.hosts) {
     if (std::getenv("QUAVER_SHARE_GPU") != nullptr) {  // NCCL refuses a GPU twice on what it takes for one machine
       ::setenv("NCCL_HOSTID", ("rank-" + std::to_string(rank_)).c_str(), 1);
     }
@@ -27,7 +30,7 @@ class NcclCommunicator final : public Communicator {
     check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
     nccl_.check(nccl_.init_rank(&ranks_, size_, id_of(options), rank_), "connecting the ranks");
     names_ = rank_names(*this);
-    clock_ = std::make_unique<StreamStopwatch>();
+    clock_ = std::make_unique<StreamStopwatch>(whereabouts());
   }
 
   ~NcclCommunicator() override {
@@ -40,7 +43,10 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string name_of(int rank) const override { return names_[static_cast<std::size_t>(rank)]; }
 
-  void attach(Device& device) override { device_ = dynamic_cast<StreamDevice*>(&device); }
+  void attach(Device& device) override {
+    device_ = dynamic_cast<StreamDevice*>(&device);
+    if (device_ != nullptr) device_->tell(whereabouts());
+  }
 
   void read_seconds(const UseSeconds& use) override {
     if (device_ == nullptr) return use(0);
@@ -51,24 +57,8 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void all_gather_host(void* all, std::size_t bytes) override {
-    if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
-    const auto ranks = static_cast<std::size_t>(size_);
-    const auto rank = static_cast<std::size_t>(rank_);
-    const std::size_t apart = (bytes + 15) / 16 * 16;  // NCCL reads whole words, beyond the last byte
-    reserve(apart * ranks);
-    check(cudaMemcpyAsync(scratch_ + apart * rank, static_cast<std::byte*>(all) + bytes * rank, bytes,
-                          cudaMemcpyHostToDevice, own_stream_),
-          "copying to the GPU");
-    gather(scratch_, apart, own_stream_);
-    check(cudaMemcpy2DAsync(all, bytes, scratch_, apart, bytes, ranks, cudaMemcpyDeviceToHost, own_stream_),
-          "copying from the GPU");
-    check(cudaStreamSynchronize(own_stream_), "waiting for the other ranks");
-  }
-
   [[noreturn]] void abort() override {
     if (hosts_ != nullptr) hosts_->abort();
-    nccl_.abort(ranks_);
     std::_Exit(lost_rank_status);
   }
 
@@ -94,6 +84,21 @@ class NcclCommunicator final : public Communicator {
     clock_->start(stream);
     gather(all, bytes, stream);
     clock_->stop(stream);
+  }
+
+  void gather_host(void* all, std::size_t bytes) override {
+    if (hosts_ != nullptr) return hosts_->all_gather_host(all, bytes);
+    const auto ranks = static_cast<std::size_t>(size_);
+    const auto rank = static_cast<std::size_t>(rank_);
+    const std::size_t apart = (bytes + 15) / 16 * 16;  // NCCL reads whole words, beyond the last byte
+    reserve(apart * ranks);
+    check(cudaMemcpyAsync(scratch_ + apart * rank, static_cast<std::byte*>(all) + bytes * rank, bytes,
+                          cudaMemcpyHostToDevice, own_stream_),
+          "copying to the GPU");
+    gather(scratch_, apart, own_stream_);
+    check(cudaMemcpy2DAsync(all, bytes, scratch_, apart, bytes, ranks, cudaMemcpyDeviceToHost, own_stream_),
+          "copying from the GPU");
+    check(cudaStreamSynchronize(own_stream_), "waiting for the other ranks");
   }
 
   // Over MPI the first rank's goes to all; else all of them derive it from the address where the first one listens.

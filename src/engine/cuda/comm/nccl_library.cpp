@@ -26,7 +26,6 @@ NcclLibrary::NcclLibrary() {
   find(library, "ncclGetUniqueId", get_unique_id);
   find(library, "ncclCommInitRank", init_rank);
   find(library, "ncclCommDestroy", destroy);
-  find(library, "ncclCommAbort", abort);
   find(library, "ncclGroupStart", group_start);
   find(library, "ncclGroupEnd", group_end);
   find(library, "ncclSend", send);

@@ -24,7 +24,6 @@ struct NcclLibrary {
   int (*get_unique_id)(NcclId*) = nullptr;
   int (*init_rank)(NcclComm*, int size, NcclId id, int rank) = nullptr;
   int (*destroy)(NcclComm) = nullptr;
-  int (*abort)(NcclComm) = nullptr;
   int (*group_start)() = nullptr;
   int (*group_end)() = nullptr;
   int (*send)(const void*, std::size_t, int type, int peer, NcclComm, cudaStream_t) = nullptr;

@@ -1,14 +1,17 @@
-// Adds up the time that a GPU spends between pairs of points of its streams. The points are kernels, so that they are
-// captured into graphs and measure every replay.
+// Adds up the time that a GPU spends in collectives, and tells the host when it comes to one and is through with it.
+// The points are kernels, so that they are captured into graphs and measure every replay.
 #pragma once
 
+#include <memory>
+
+#include "comm/whereabouts.h"
 #include "engine/cuda/runtime/gpu.h"
 
 namespace quaver::cuda {
 
 class StreamStopwatch {
  public:
-  StreamStopwatch();
+  explicit StreamStopwatch(std::shared_ptr<Whereabouts> told);
   ~StreamStopwatch();
   StreamStopwatch(const StreamStopwatch&) = delete;
   StreamStopwatch& operator=(const StreamStopwatch&) = delete;
@@ -18,7 +21,10 @@ class StreamStopwatch {
   const unsigned long long* nanoseconds() const { return clock_ + 1; }  // in device memory
 
  private:
-  unsigned long long* clock_ = nullptr;  // when it was started, and the sum
+  std::shared_ptr<Whereabouts> told_;    // host memory that the GPU writes to
+  unsigned long long* clock_ = nullptr;  // when it was started, the sum, the number of starts and of stops
+  unsigned long long* started_ = nullptr;
+  unsigned long long* stopped_ = nullptr;
 };
 
 }  // namespace quaver::cuda

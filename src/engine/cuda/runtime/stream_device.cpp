@@ -78,8 +78,11 @@ void StreamDevice::download(const void* device, void* host, std::size_t bytes) {
 
 // A reader may enqueue further reads: those belong to the next synchronize().
 void StreamDevice::synchronize() {
-  side_.wait_for_all();
-  gpu_.synchronize();
+  {
+    const Wait wait(*whereabouts_, &Whereabouts::waits_for_device);
+    side_.wait_for_all();
+    gpu_.synchronize();
+  }
   const auto arrived = std::exchange(pending_, {});
   for (const auto& use : arrived) use();
   if (!pending_.empty()) return;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <vector>
 
+#include "comm/whereabouts.h"
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/cuda/runtime/graph_cache.h"
 #include "engine/cuda/runtime/side_stream.h"
@@ -21,10 +22,14 @@ class StreamDevice final : public Device {
   StreamDevice& operator=(const StreamDevice&) = delete;
 
   cudaStream_t stream() const { return gpu_.stream(); }
+  void tell(std::shared_ptr<Whereabouts> whereabouts) { whereabouts_ = std::move(whereabouts); }  // of its host's waits
 
   Hardware hardware() const override { return {.kind = HardwareKind::gpu, .architecture = gpu_.architecture()}; }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
-  void upload(const void* host, void* device, std::size_t bytes) override { uploads_.copy(host, device, bytes); }
+  void upload(const void* host, void* device, std::size_t bytes) override {
+    const Wait wait(*whereabouts_, &Whereabouts::waits_for_device);  // until there is room for it
+    uploads_.copy(host, device, bytes);
+  }
   void read(const void* device, std::size_t bytes, const Use& use) override;
   void time(const std::function<void()>& work, const UseSeconds& use) override;
   void download(const void* device, void* host, std::size_t bytes) override;
@@ -51,6 +56,7 @@ class StreamDevice final : public Device {
   cudaEvent_t recorded_event();
 
   Gpu& gpu_;
+  std::shared_ptr<Whereabouts> whereabouts_ = std::make_shared<Whereabouts>();
   SideStream side_;
   Uploads uploads_;
   GraphCache graphs_;
