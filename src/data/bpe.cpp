@@ -273,6 +273,8 @@ void BpeTokenizer::encode(std::string_view text, SpecialTokens special, std::vec
     throw Error(fmt::format("a text of {} bytes is too long to encode at once", text.size()),
                 "encode it in documents of less than 1 GiB");
   }
+  std::string mended;
+  if (find_invalid_utf8(text) != std::string_view::npos) text = mended = replace_invalid_utf8(text);
   const std::scoped_lock lock(cache_lock_);
   const auto on_part = [&](std::string_view part) { encode_part(part, {special, part.data() == text.data()}, out); };
   in_raw_text_.split(text, special, on_part, [&](std::int32_t id) { out.push_back(id); });

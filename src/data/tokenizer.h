@@ -1,6 +1,8 @@
 // Text to token ids and back. Two kinds: bytes, which needs no file, and BPE (bpe.h), trained here or read
-// from a Hugging Face tokenizer.json. Both give decode(encode(text)) == text for any bytes at all, but for what a
-// tokenizer.json asks for that loses something: normalization, and added tokens that take the space beside them.
+// from a Hugging Face tokenizer.json. Both give decode(encode(text)) == text, but for what a tokenizer.json asks for
+// that loses something: normalization, and added tokens that take the space beside them. Bytes that are not UTF-8
+// survive tokenization by bytes alone: BPE puts U+FFFD in their place, as those who read files for Hugging Face's
+// tokenizers do.
 #pragma once
 
 #include <cstdint>

@@ -62,4 +62,39 @@ std::size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+namespace {
+
+// How many of the bytes at `position`, where no character is, begin one that some other bytes would complete: 1 at
+// least.
+std::size_t maximal_part(std::string_view text, std::size_t position) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };
+  const unsigned lead = byte(0);
+  const std::size_t length = lead < 0xC2 || lead > 0xF4 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // The second byte tells overlong sequences, surrogates and what lies beyond U+10FFFF.
+  const unsigned least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  std::size_t part = 1;
+  while (part < length && position + part < text.size()) {
+    const unsigned next = byte(part);
+    if (part == 1 ? next < least || next > most : (next & 0xC0U) != 0x80) break;
+    ++part;
+  }
+  return part;
+}
+
+}  // namespace
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t valid = std::min(find_invalid_utf8(text.substr(i)), text.size() - i);
+    out += text.substr(i, valid);
+    i += valid;
+    if (i == text.size()) break;
+    out += "\xEF\xBF\xBD";
+    i += maximal_part(text, i);
+  }
+  return out;
+}
+
 }  // namespace quaver

@@ -25,4 +25,8 @@ std::size_t whole_characters(std::string_view text);
 // The position of the first invalid byte, or npos where the whole text is well-formed.
 std::size_t find_invalid_utf8(std::string_view text);
 
+// The text with U+FFFD in place of what is ill-formed: one for each maximal part of a character, as Unicode recommends
+// and as Python's and Rust's readers do.
+std::string replace_invalid_utf8(std::string_view text);
+
 }  // namespace quaver

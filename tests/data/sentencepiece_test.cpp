@@ -9,6 +9,7 @@
 #include "data/bpe.h"
 #include "data/expect_error.h"
 #include "data/sample_text.h"
+#include "io/utf8.h"
 
 namespace quaver {
 namespace {
@@ -73,7 +74,7 @@ TEST(SentencePiece, MarksSpacesAndPutsOneBeforeTheText) {
 TEST(SentencePiece, CharactersThatAreNoTokensBecomeTheirBytes) {
   const auto tokenizer = read();
   EXPECT_THAT(tokenizer->encode("aé\n"), ElementsAre(mark_a, first_byte + 0xC3, first_byte + 0xA9, first_byte + '\n'));
-  EXPECT_THAT(tokenizer->encode("\xFF"), ElementsAre(mark, first_byte + 0xFF));
+  EXPECT_EQ(tokenizer->encode("\xFF"), tokenizer->encode("\uFFFD"));
 }
 
 TEST(SentencePiece, PartsBetweenSpecialTokensBeginAsTheFileSays) {
@@ -96,7 +97,8 @@ TEST(SentencePiece, DecodesWhatItEncoded) {
   EXPECT_EQ(tokenizer->text_of(first_byte + '\n'), "\n");
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
     for (const std::string& text : {test::random_text(200, seed), test::random_bytes(500, seed)}) {
-      if (text.find("▁") == std::string::npos) EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+      if (text.find("▁") != std::string::npos) continue;
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), replace_invalid_utf8(text));
     }
   }
   EXPECT_EQ(metaspace("never")->decode(Ids{mark_ab}), " ab");

@@ -1,6 +1,7 @@
 #include "io/utf8.h"
 
 #include <gtest/gtest.h>
+#include <random>
 
 namespace quaver {
 namespace {
@@ -34,6 +35,44 @@ TEST(Utf8, IllFormedBytesAreFoundWhereTheyAre) {
   for (const std::string_view text : bad) EXPECT_EQ(find_invalid_utf8(text), 2u);
   EXPECT_EQ(find_invalid_utf8("plain, é, 漢, \xF0\x9F\x99\x82"), std::string_view::npos);
   EXPECT_EQ(find_invalid_utf8(""), std::string_view::npos);
+}
+
+// The examples of the Unicode standard (chapter 3, "U+FFFD Substitution of Maximal Subparts"), and a few more.
+TEST(Utf8, WhatIsIllFormedIsReplaced) {
+  const std::string mark = "\xEF\xBF\xBD";
+  const auto marks = [&](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += mark;
+    return text;
+  };
+  EXPECT_EQ(replace_invalid_utf8(""), "");
+  EXPECT_EQ(replace_invalid_utf8("plain, é, 漢, \xF0\x9F\x99\x82"), "plain, é, 漢, \xF0\x9F\x99\x82");
+  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82"
+                                 "A"),
+            marks(8) + "A");
+  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF"
+                                 "A"),
+            marks(8) + "A");
+  EXPECT_EQ(replace_invalid_utf8("\xF4\x91\x92\x93\xFF"
+                                 "A\x80\xBF"
+                                 "B"),
+            marks(5) + "A" + marks(2) + "B");
+  EXPECT_EQ(replace_invalid_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF"
+                                 "A"),
+            marks(4) + "A");
+  EXPECT_EQ(replace_invalid_utf8("ab\xF0\x9F\x99"), "ab" + mark);
+  EXPECT_EQ(replace_invalid_utf8("\xF4\x90"), marks(2));
+}
+
+TEST(Utf8, WhatIsReplacedIsWellFormed) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    for (int length = 0; length < 20; ++length)
+      text.push_back(static_cast<char>(random() % 2 == 0 ? random() : 0xE0 + random() % 24));
+    EXPECT_EQ(find_invalid_utf8(replace_invalid_utf8(text)), std::string_view::npos);
+    EXPECT_EQ(replace_invalid_utf8(replace_invalid_utf8(text)), replace_invalid_utf8(text));
+  }
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Ids by a tokenizer.json, for the comparison with Hugging Face's tokenizers (scripts/tokenizer-test). Reads texts from
-// standard input, one JSON string per line. Writes one line first, {"prefix": ids, "end_of_text": id, "load_s":
-// seconds}, then one for each text: [ids with special tokens as text, ids with special tokens parsed, the latter
-// decoded].
+// standard input, one JSON string per line, or a list of bytes where it is no UTF-8. Writes one line first, {"prefix":
+// ids, "end_of_text": id, "load_s": seconds}, then one for each text: [ids with special tokens as text, ids with
+// special tokens parsed, the latter decoded].
 //   hf_tokens TOKENIZER.JSON
 //   hf_tokens TOKENIZER.JSON --time TEXT_FILE     megabytes per second, one thread
 #include <chrono>
@@ -25,11 +25,18 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 std::string line_of(const json& value) { return value.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  std::string text;
+  for (const auto& byte : value) text.push_back(static_cast<char>(byte.get<int>()));
+  return text;
+}
+
 void write_ids(const Tokenizer& tokenizer, double load_seconds) {
   const std::vector<std::int32_t> prefix(tokenizer.prefix().begin(), tokenizer.prefix().end());
   std::cout << line_of({{"prefix", prefix}, {"end_of_text", tokenizer.end_of_text()}, {"load_s", load_seconds}});
   for (std::string line; std::getline(std::cin, line);) {
-    const auto text = json::parse(line).get<std::string>();
+    const std::string text = text_of(json::parse(line));
     const std::vector<std::int32_t> parsed = tokenizer.encode(text, SpecialTokens::parsed);
     std::cout << line_of({tokenizer.encode(text), parsed, tokenizer.decode(parsed)});
   }
