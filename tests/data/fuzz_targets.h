@@ -17,6 +17,7 @@
 #include "data/documents.h"
 #include "data/example_source.h"
 #include "data/shard.h"
+#include "io/utf8.h"
 #include "quaver/error.h"
 
 namespace quaver::test {
@@ -56,7 +57,8 @@ inline void fuzz_tokenizer(std::string_view bytes) {
     const bool keeps_text = std::ranges::all_of(
         tokenizer->definition().added, [](const AddedToken& token) { return token.role == TokenRole::special; });
     const std::string decoded = tokenizer->decode(tokenizer->encode(text));
-    require(decoded == text || !keeps_text || tokenizer->definition().normalization != TextNormalization::none ||
+    require(decoded == replace_invalid_utf8(text) || !keeps_text ||
+            tokenizer->definition().normalization != TextNormalization::none ||
             tokenizer->definition().space_mark != SpaceMark::none);
     tokenizer->decode(tokenizer->encode(text, SpecialTokens::parsed));
     require(parse_bpe(tokenizer->to_json(), "again.json")->hash() == tokenizer->hash());
