@@ -167,7 +167,7 @@ struct HostSide {
   std::vector<std::uint32_t> codes = {};
   std::vector<float> block_scales = {};
   float tensor_scale = 0;
-  bool padding_is_clear = true;  // the half byte behind an odd row of FP4 codes
+  bool padding_is_clear = true;  // the half byte behind an odd row of FP4 codes, what lies between rows of FP8 codes
 
   float multiplier(Size r, Size c) const;
   double value(Size r, Size c) const;
