@@ -152,14 +152,15 @@ TEST_P(MatmulTest, HoppersAccumulators) {
   }
 }
 
-// Parts of a GEMM are the whole: a result whose rows lie further apart than they are long, in sizes that end just
-// behind a multiple of eight.
+// The same result in rows that lie further apart than they are long, in sizes just behind a multiple of eight.
 TEST_P(MatmulTest, SizesThatAreCut) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has no strides";
+  const Size tokens = 136;
+  const Size in = 1000;
+  const Size out = 1009;
+  const Size stride = 1016;
   for (const char* name : {"bf16", "fp16", "fp8-current", "fp8-row", "fp8-block"}) {
     const Recipe recipe = make_recipe(name, {});
-    const Size tokens = 136;
-    const Size in = 1000;
-    const Size out = 1009;
     Twin x(pair(), normal_matrix(tokens, in, 1));
     Twin w(pair(), normal_matrix(out, in, 2), Kept::f32);
     TwinTensor tx(pair(), recipe.x, tokens, in);
@@ -167,25 +168,20 @@ TEST_P(MatmulTest, SizesThatAreCut) {
     store(pair(), x, tx, casting);
     store(pair(), w, tw, casting);
     Twin close(pair(), tokens, out, 99);
-    Twin apart(pair(), tokens, 1016, 99);
-    pair().run([&](On on) { return Gemm{.a = tx.on(on).rows(), .b = tw.on(on).rows(), .out = close.on(on)}; });
-    if (!is_rehearsal()) {
-      View strided = apart.gpu();
-      strided.cols = out;
-      strided.stride = 1016;
-      pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = strided});
-      const Matrix all = apart.from_gpu();
-      Matrix inside(tokens, out);
-      for (Size r = 0; r < tokens; ++r) {
-        for (Size c = 0; c < 1016; ++c) {
-          const float value = all.values[index(r * 1016 + c)];
-          if (c < out) inside.values[index(r * out + c)] = value;
-          if (c >= out) EXPECT_EQ(value, 99) << name << ": written behind row " << r;
-        }
-      }
-      const double limit = limit_of(recipe.x.rows, recipe.w.rows, apart.gpu().format);
-      expect_near(std::string(name) + ", cut", close.from_cpu(), inside, limit, 0.5 * std::sqrt(1000.0));
+    Twin apart(pair(), tokens, stride, 99);
+    pair().cpu->run(Gemm{.a = tx.cpu().rows(), .b = tw.cpu().rows(), .out = close.cpu()});
+    View strided = apart.gpu();
+    strided.cols = out;
+    strided.stride = stride;
+    pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = strided});
+    const Matrix all = apart.from_gpu();
+    Matrix inside(tokens, out);
+    for (Size r = 0; r < tokens; ++r) {
+      std::copy_n(all.values.begin() + r * stride, out, inside.values.begin() + r * out);
     }
+    const double limit = limit_of(recipe.x.rows, recipe.w.rows, apart.gpu().format);
+    expect_near(std::string(name) + ", cut", close.from_cpu(), inside, limit, 0.5 * std::sqrt(1000.0));
+    EXPECT_TRUE(apart.margins_are_intact()) << name << ": written beyond the matrix";
   }
 }
 

@@ -105,6 +105,7 @@ TEST_P(QuantizeTest, SourcesInFp32AndBf16WithFactors) {
       compare(named, matrix_with(Contents::plain, 129, 257, 3), {.source = source});
       compare(named, matrix_with(Contents::special, 64, 512, 4), {.factor = 0.37F, .source = source});
       compare(named, matrix_with(Contents::plain, 40, 1024, 4), {.factor = -3.3F, .source = source});
+      compare(named, matrix_with(Contents::plain, 40, 1000, 4), {.factor = -3.3F, .source = source});
     }
   }
 }

@@ -95,12 +95,13 @@ void CudaEngine::run(const FillZero& op) {
 
 void CudaEngine::run(const Quantize& op) {
   if (op.out.is_own_codes()) return;
-  clear_pads(gpu_, op.out);
   const bool fp8 = is_low_precision(op.out.site().spec.rows.format);
   if (can_fuse(op.out, op.casting) && (fp8 || op.x.format == high_)) {
-    return cast_fused(gpu_, op.x, op.factor, fused_target(op.out, op.casting));
+    cast_fused(gpu_, op.x, op.factor, fused_target(op.out, op.casting));
+  } else {
+    cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
   }
-  cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
+  clear_pads(gpu_, op.out);
 }
 
 void CudaEngine::run(const TransposeCodes& op) {

@@ -6,7 +6,7 @@
 
 namespace quaver::cuda {
 
-// Of both sides, where they have any. Casts write codes alone, so that this may come before them or after.
+// Of both sides, where they have any. Casts write none, or zeros.
 void clear_pads(Gpu& gpu, const QuantizedTensor& tensor);
 void clear_pads(Gpu& gpu, const CodeMatrix& matrix);
 

@@ -18,7 +18,7 @@ struct BlockGemm {
   const float* b_scales = nullptr;  // [N / 128 × K / 128]
   void* out = nullptr;
   Format out_format = Format::bf16;  // or f32
-  Size out_stride = 0;               // elements from row to row: multiples of 16 bytes
+  Size out_stride = 0;               // elements from row to row: multiples of 16 bytes; what lies between is undefined
   const float* bias = nullptr;       // [N], or null
   float alpha = 1;
   Store store = Store::replace;  // add: to f32 only

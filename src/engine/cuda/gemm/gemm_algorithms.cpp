@@ -15,7 +15,10 @@
 namespace quaver::cuda {
 namespace {
 
-constexpr std::int64_t large_problem = std::int64_t{1} << 30;  // multiplications; below, a choice saves next to nothing
+// Multiplications; below, a choice saves next to nothing. With strides a problem may be what was cut off a larger one:
+// of unusual sizes, for which cuBLASLt's first proposal may be far from the best.
+constexpr std::int64_t large_problem = std::int64_t{1} << 30;
+constexpr std::int64_t large_strided_problem = std::int64_t{1} << 22;
 constexpr int most_candidates = 32;
 constexpr int most_runs = 5;
 constexpr double seconds_a_problem = 0.25;
@@ -197,6 +200,11 @@ std::size_t Problem::out_bytes() const {
   return static_cast<std::size_t>(out_stride * n) * (out_type == CUDA_R_32F ? sizeof(float) : sizeof(std::uint16_t));
 }
 
+bool Problem::is_large() const {
+  const bool strided = left.stride != left.rows || right.stride != right.rows || out_stride != m;
+  return m * n * k >= (strided ? large_strided_problem : large_problem);
+}
+
 GemmAlgorithms::GemmAlgorithms(Gpu& gpu) : gpu_(gpu) {
   workspace_ = gpu.workspace(Slot::blas, gemm_workspace_limit);
   check_library(cublasLtCreate(&library_), "opening cuBLASLt");
@@ -227,7 +235,7 @@ GemmAlgorithms::Entry& GemmAlgorithms::entry(const Problem& problem) {
   entry.candidates = proposals(problem);
   Candidate recalled{};
   if (!entry.candidates.empty() && recall(problem, recalled)) entry.candidates = {recalled};
-  entry.settled = !measures_ || entry.candidates.size() < 2 || problem.m * problem.n * problem.k < large_problem;
+  entry.settled = !measures_ || entry.candidates.size() < 2 || !problem.is_large();
   return entry;
 }
 

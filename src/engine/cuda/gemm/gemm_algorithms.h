@@ -56,6 +56,7 @@ struct Problem {
   auto operator<=>(const Problem&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   std::string key() const;                           // one line of printable characters: in the file and in errors
   std::size_t out_bytes() const;
+  bool is_large() const;  // enough for a measured choice to pay
 };
 
 struct Arguments {
