@@ -254,7 +254,7 @@ TwinTensor::TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, C
     return [&engine, &memory](std::size_t bytes) { return memory.emplace_back(engine, bytes).data(); };
   };
   cpu_ = QuantizedTensor(cpu_site_, rows, cols, copies, Sharing::where_exact, taker(*pair.cpu, memory_));
-  gpu_ = QuantizedTensor(gpu_site_, rows, cols, copies, Sharing::apart, taker(*pair.gpu, gpu_memory_));
+  gpu_ = QuantizedTensor(gpu_site_, rows, cols, copies, twin_site.sharing, taker(*pair.gpu, gpu_memory_));
 }
 
 // The engine knows sites by their address: what it saw of this one must not be found at the next one there.

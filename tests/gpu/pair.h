@@ -179,6 +179,7 @@ HostSide side_of(Engine& engine, const CodeMatrix& matrix);
 struct TwinSite {
   float scale = 0;
   std::string name = "site/x";
+  Sharing sharing = Sharing::apart;  // of the GPU's tensor
 };
 
 // A tensor in a site of each engine. The CPU's shares codes where that is exact, the GPU's never.
