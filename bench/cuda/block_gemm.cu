@@ -105,10 +105,13 @@ struct Problem {
     return {.shape = {shape.m, shape.n, shape.k},
             .a = a.get(),
             .b = b.get(),
+            .a_stride = shape.k,
+            .b_stride = shape.k,
             .a_scales = a_scales.get(),
             .b_scales = b_scales.get(),
             .out = out.get(),
             .out_format = shape.out,
+            .out_stride = shape.n,
             .bias = shape.bias ? bias.get() : nullptr,
             .alpha = 0.75F,
             .store = shape.store};

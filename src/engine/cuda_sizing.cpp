@@ -1,5 +1,6 @@
 // The workspace of the CUDA engine's operations, slot by slot, from the same sizes and rules that the engine uses
 // (cuda/workspace_sizes.h, cuda/fusion.h, tensor_cores.h). Slots of a few kilobytes are left out.
+#include "engine/cuda/gemm/gemm_shapes.h"
 #include "engine/cuda/workspace_sizes.h"
 #include "engine/cuda_module.h"
 #include "engine/gemm_cache_file.h"
@@ -28,7 +29,9 @@ class CudaSizing final : public SizesEach<CudaSizing> {
     cast(op.out, op.casting);
   }
 
-  void workspace(const Gemm& op);
+  void workspace(const Gemm& op) {
+    for (const cuda::GemmPart& part : cuda::gemm_parts(architecture_, op)) part_workspace(part.op);
+  }
   void workspace(const EmbedBackward& op) {
     if (op.table_gradient.empty()) return;
     const auto tokens = static_cast<Size>(op.tokens.size());
@@ -68,6 +71,7 @@ class CudaSizing final : public SizesEach<CudaSizing> {
   }
 
  private:
+  void part_workspace(const Gemm& op);
   void take(Slot slot, Size bytes) { device().take(static_cast<std::size_t>(slot), bytes); }
 
   bool fuses(const QuantizedTensor& out, const Casting& casting) const {
@@ -94,11 +98,11 @@ class CudaSizing final : public SizesEach<CudaSizing> {
   int architecture_;
 };
 
-void CudaSizing::workspace(const Gemm& op) {
+void CudaSizing::part_workspace(const Gemm& op) {
   const QuantSpec& a = op.a.matrix.spec;
   const QuantSpec& b = op.b.matrix.spec;
   const bool high = a.format == b.format && !is_low_precision(a.format);
-  const bool native = why_not_native(architecture_, "", a, b).empty() && extents_fit_fp8(op) &&
+  const bool native = why_not_native(architecture_, "", a, b).empty() && cuda::sizes_fit_fp8(architecture_, op) &&
                       library_has_scaling(architecture_, scaling_of(a));
   Format operand = a.format;
   if (!high && !native) {
@@ -115,9 +119,10 @@ void CudaSizing::workspace(const CrossEntropy& op) {
   const Size vocab = op.w.rows_count();
   if (vocab == 0) return;  // the head has no memory yet: only the arena is being planned
   const Size chunk = cuda::logits_chunk(tokens, vocab, high_precision(), op.logits_gradient, default_logits_limit);
-  take(Slot::large, high_precision_bytes(chunk * vocab));
+  const Size stride = cuda::logits_stride(vocab);
+  take(Slot::large, high_precision_bytes(chunk * stride));
   const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), 0, chunk);
-  const View logits{&nowhere, high_precision(), chunk, vocab};
+  const View logits{&nowhere, high_precision(), chunk, vocab, stride};
   workspace(Gemm{.a = {x_rows, false}, .b = op.w.rows(), .out = logits});
   if (op.logits_gradient == nullptr) return;
   Site& site = *op.logits_gradient;

@@ -43,13 +43,6 @@ inline std::string why_not_native(int architecture, const std::string& gpu, cons
   return "";
 }
 
-// Every extent of an FP8 GEMM is a multiple of this.
-inline constexpr Size fp8_multiple = 16;
-
-inline bool extents_fit_fp8(const Gemm& op) {
-  return op.a.extent() % fp8_multiple == 0 && op.b.extent() % fp8_multiple == 0 && op.a.reduction() % fp8_multiple == 0;
-}
-
 // Whether cuBLASLt 13 has kernels for FP8 with such scales: rows and blocks on Hopper only. For GPUs that are not here;
 // one that is here is asked.
 inline bool library_has_scaling(int architecture, Scaling scaling) {

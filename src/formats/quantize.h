@@ -23,8 +23,9 @@ struct CodeMatrix {
   std::byte* codes = nullptr;     // row_bytes() apart; FP4 two to a byte, low nibble first
   float* block_scales = nullptr;  // [scale_rows() × scale_cols()]; null where spec.block is block::tensor
   float* tensor_scale = nullptr;  // one float: 1 where nothing applies to the whole tensor
+  Size stride = 0;                // bytes from row to row; 0: as many as a row's codes take
 
-  Size row_bytes() const { return (cols * info(spec.format).storage_bits + 7) / 8; }
+  Size row_bytes() const { return stride != 0 ? stride : (cols * info(spec.format).storage_bits + 7) / 8; }
   Size code_bytes() const { return rows * row_bytes(); }
   Size scale_rows() const { return spec.block.rows == 0 ? 1 : (rows + spec.block.rows - 1) / spec.block.rows; }
   Size scale_cols() const { return spec.block.cols == 0 ? 1 : (cols + spec.block.cols - 1) / spec.block.cols; }

@@ -15,7 +15,13 @@ Size side_bytes(const CodeMatrix& matrix) {
 
 QuantizedTensor::QuantizedTensor(Site& site, View matrix, float* one)
     : site_(&site), own_codes_(true), rows_count_(matrix.rows), cols_count_(matrix.cols) {
-  rows_ = {site.spec.rows, matrix.rows, matrix.cols, static_cast<std::byte*>(matrix.data), nullptr, one};
+  rows_ = {site.spec.rows,
+           matrix.rows,
+           matrix.cols,
+           static_cast<std::byte*>(matrix.data),
+           nullptr,
+           one,
+           matrix.stride * info(matrix.format).storage_bits / 8};
 }
 
 Size QuantizedTensor::bytes() const {

@@ -23,8 +23,18 @@ CodeMatrix slice_rows(const CodeMatrix& matrix, Size first, Size count);
 // Which GEMMs will read it: forward only (evaluation), backward only (requantized), or all.
 enum class Copies : std::uint8_t { rows_only, columns_only, both };
 
-// Whether both sides may share one copy of the codes. apart: low-precision codes are stored for each side.
+// Whether both sides may share one copy of the codes. apart: low-precision codes are stored for each side, as tensor
+// cores read them: rows of FP8 codes begin at multiples of 16 bytes, with zeros between them, so that a GEMM may sum
+// over whole multiples.
 enum class Sharing : std::uint8_t { where_exact, apart };
+
+inline constexpr Size fp8_row_multiple = 16;
+
+// Bytes from row to row where sides are stored apart; 0: as many as the codes take.
+inline Size apart_stride(Format format, Size cols) {
+  const bool pads = is_fp8(format) && cols % fp8_row_multiple != 0;
+  return pads ? (cols + fp8_row_multiple - 1) / fp8_row_multiple * fp8_row_multiple : 0;
+}
 
 inline bool stores_columns_apart(const SiteSpec& spec, Sharing sharing) {
   if (!columns_share_rows(spec.rows, spec.columns)) return true;
@@ -55,8 +65,11 @@ class QuantizedTensor {
                   MemoryBySide<TakeRows, TakeColumns> take)
       : site_(&site), rows_count_(rows), cols_count_(cols) {
     const bool apart = stores_columns_apart(site.spec, sharing);
-    if (copies != Copies::columns_only || !apart) rows_ = place(site.spec.rows, rows, cols, take.rows);
-    if (copies != Copies::rows_only && apart) columns_ = place(site.spec.columns, cols, rows, take.columns);
+    if (copies != Copies::columns_only || !apart)
+      rows_ = place(matrix_of(site.spec.rows, rows, cols, sharing), take.rows);
+    if (copies != Copies::rows_only && apart) {
+      columns_ = place(matrix_of(site.spec.columns, cols, rows, sharing), take.columns);
+    }
   }
 
   // A tensor whose codes are an existing matrix in high precision: no cast, no copy. Casting that matrix into it does
@@ -85,9 +98,13 @@ class QuantizedTensor {
   Size bytes() const;
 
  private:
+  static CodeMatrix matrix_of(const QuantSpec& spec, Size rows, Size cols, Sharing sharing) {
+    const Size stride = sharing == Sharing::apart ? apart_stride(spec.format, cols) : 0;
+    return {.spec = spec, .rows = rows, .cols = cols, .stride = stride};
+  }
+
   template <class Take>
-  static CodeMatrix place(const QuantSpec& spec, Size rows, Size cols, Take take) {
-    CodeMatrix matrix{spec, rows, cols, nullptr, nullptr, nullptr};
+  static CodeMatrix place(CodeMatrix matrix, Take take) {
     matrix.codes = take(static_cast<std::size_t>(matrix.code_bytes()));
     const Size scales = matrix.has_block_scales() ? matrix.scale_rows() * matrix.scale_cols() : 0;
     auto* floats = reinterpret_cast<float*>(take(static_cast<std::size_t>(scales + 4) * sizeof(float)));

@@ -81,6 +81,7 @@ Apart find_apart(const HostSide& expected, const HostSide& actual, double slack)
 void expect_close_side(const std::string& what, const Pair& pair, const HostSide& expected, const HostSide& actual,
                        double limit) {
   ASSERT_EQ(expected.codes.size(), actual.codes.size()) << what;
+  EXPECT_TRUE(actual.padding_is_clear) << what << ": what lies behind a row is not zero";
   const Size count = expected.rows * expected.cols;
   double error2 = 0;
   double norm2 = 0;
@@ -190,7 +191,7 @@ void expect_same(const std::string& what, const HostSide& expected, const HostSi
   ASSERT_EQ(expected.cols, actual.cols) << what;
   expect_same_scales(what, expected, actual);
   expect_same_codes(what, expected, actual);
-  EXPECT_TRUE(actual.padding_is_clear) << what << ": the half byte behind a row is not zero";
+  EXPECT_TRUE(actual.padding_is_clear) << what << ": what lies behind a row is not zero";
 }
 
 void expect_same(const std::string& what, const TwinTensor& tensor) {

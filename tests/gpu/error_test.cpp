@@ -5,6 +5,7 @@
 #include "support/variable.h"
 
 #include "engine/cuda_module.h"
+#include "precision/recipe.h"
 
 namespace quaver::test {
 namespace {
@@ -89,20 +90,43 @@ TEST_F(NoticeTest, AShapeThatTensorCoresDoNotTakeIsToldOnceWhateverItsLength) {
   Pair own{.high_precision = Format::bf16, .cpu = make_reference_engine(), .gpu = {}};
   own.gpu = make_cuda_engine({.notice = [&](const std::string& text) { told.push_back(text); }});
   const SiteSpec spec = both({.format = Format::e4m3, .policy = ScalePolicy::none});
-  Twin w(own, normal_matrix(16, 32, 2));
-  TwinTensor weight(own, spec, 16, 32);
+  Twin w(own, normal_matrix(15, 32, 2));
+  TwinTensor weight(own, spec, 15, 32);
   store(own, w, weight);
   for (const Size length : {Size{1}, Size{2}, Size{3}}) {
     Twin x(own, normal_matrix(length, 32, 1));
     TwinTensor tensor(own, spec, length, 32);
     store(own, x, tensor);
-    Twin out(own, length, 16, 0);
+    Twin out(own, length, 15, 0);
     own.gpu->run(Gemm{.a = tensor.gpu().rows(), .b = weight.gpu().rows(), .out = out.gpu()});
   }
   own.gpu->device().synchronize();
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_NE(told[0].find("FP8 GEMMs of 1 × 16 × 32"), std::string::npos) << told[0];
-  EXPECT_NE(told[0].find("multiples of 16"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("FP8 GEMMs of 1 × 15 × 32"), std::string::npos) << told[0];
+  EXPECT_NE(told[0].find("multiple of 8"), std::string::npos) << told[0];
+}
+
+// A width of 1000, any number of tokens.
+TEST_F(NoticeTest, SizesThatArePaddedRunOnTensorCores) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine takes any shape";
+  std::vector<std::string> told;
+  Pair own{.high_precision = Format::bf16, .cpu = make_reference_engine(), .gpu = {}};
+  own.gpu = make_cuda_engine({.notice = [&](const std::string& text) { told.push_back(text); }});
+  for (const char* name : {"fp8-delayed", "fp8-current", "fp8-block"}) {
+    const Recipe recipe = make_recipe(name, {});
+    Twin w(own, normal_matrix(24, 1000, 2));
+    TwinTensor weight(own, recipe.w, 24, 1000);
+    store(own, w, weight);
+    for (const Size length : {Size{1}, Size{37}}) {
+      Twin x(own, normal_matrix(length, 1000, 1));
+      TwinTensor tensor(own, recipe.x, length, 1000);
+      store(own, x, tensor);
+      Twin out(own, length, 24, 0);
+      own.gpu->run(Gemm{.a = tensor.gpu().rows(), .b = weight.gpu().rows(), .out = out.gpu()});
+    }
+  }
+  own.gpu->device().synchronize();
+  for (const std::string& text : told) ADD_FAILURE() << text;
 }
 
 QUAVER_BOTH_HIGH_PRECISION_FORMATS(ErrorTest);

@@ -13,9 +13,9 @@ struct LayerSize {
   Size in;
   Size out;
 };
-const std::vector<LayerSize> layer_sizes{{1, 16, 8},     {1, 256, 64},   {3, 5, 7},      {130, 48, 33},
-                                         {17, 33, 129},  {64, 128, 96},  {48, 896, 160}, {128, 256, 512},
-                                         {256, 512, 64}, {257, 130, 66}, {1, 1, 1}};
+const std::vector<LayerSize> layer_sizes{
+    {1, 16, 8},      {1, 256, 64},   {3, 5, 7},      {130, 48, 33}, {17, 33, 129},   {64, 128, 96},  {48, 896, 160},
+    {128, 256, 512}, {256, 512, 64}, {257, 130, 66}, {1, 1, 1},     {130, 1000, 24}, {37, 40, 1000}, {77, 1001, 104}};
 
 class MatmulTest : public HighPrecisionTest {
  protected:
@@ -152,6 +152,39 @@ TEST_P(MatmulTest, HoppersAccumulators) {
   }
 }
 
+// The same result in rows that lie further apart than they are long, in sizes just behind a multiple of eight.
+TEST_P(MatmulTest, SizesThatAreCut) {
+  if (is_rehearsal()) GTEST_SKIP() << "the CPU engine has no strides";
+  const Size tokens = 136;
+  const Size in = 1000;
+  const Size out = 1009;
+  const Size stride = 1016;
+  for (const char* name : {"bf16", "fp16", "fp8-current", "fp8-row", "fp8-block"}) {
+    const Recipe recipe = make_recipe(name, {});
+    Twin x(pair(), normal_matrix(tokens, in, 1));
+    Twin w(pair(), normal_matrix(out, in, 2), Kept::f32);
+    TwinTensor tx(pair(), recipe.x, tokens, in);
+    TwinTensor tw(pair(), recipe.w, out, in);
+    store(pair(), x, tx, casting);
+    store(pair(), w, tw, casting);
+    Twin close(pair(), tokens, out, 99);
+    Twin apart(pair(), tokens, stride, 99);
+    pair().cpu->run(Gemm{.a = tx.cpu().rows(), .b = tw.cpu().rows(), .out = close.cpu()});
+    View strided = apart.gpu();
+    strided.cols = out;
+    strided.stride = stride;
+    pair().gpu->run(Gemm{.a = tx.gpu().rows(), .b = tw.gpu().rows(), .out = strided});
+    const Matrix all = apart.from_gpu();
+    Matrix inside(tokens, out);
+    for (Size r = 0; r < tokens; ++r) {
+      std::copy_n(all.values.begin() + r * stride, out, inside.values.begin() + r * out);
+    }
+    const double limit = limit_of(recipe.x.rows, recipe.w.rows, apart.gpu().format);
+    expect_near(std::string(name) + ", cut", close.from_cpu(), inside, limit, 0.5 * std::sqrt(1000.0));
+    EXPECT_TRUE(apart.margins_are_intact()) << name << ": written beyond the matrix";
+  }
+}
+
 QUAVER_BOTH_HIGH_PRECISION_FORMATS(MatmulTest);
 
 // Our own blockwise kernel, also for shapes that cuBLASLt would get.
@@ -171,8 +204,9 @@ class BlockwiseMatmulTest : public MatmulTest {
 
 // Whole tiles and parts of them; reductions that end within a slice of 128.
 TEST_P(BlockwiseMatmulTest, TheThreeProductsOfALayer) {
-  const std::vector<LayerSize> sizes{{16, 16, 16},     {128, 128, 256},  {256, 512, 256},  {272, 400, 144},
-                                     {528, 1040, 304}, {2064, 256, 272}, {4096, 512, 1536}};
+  const std::vector<LayerSize> sizes{{16, 16, 16},     {128, 128, 256},  {256, 512, 256},   {272, 400, 144},
+                                     {528, 1040, 304}, {2064, 256, 272}, {4096, 512, 1536}, {272, 1000, 40},
+                                     {77, 40, 1000},   {130, 1001, 504}};
   PrecisionConfig powers;
   powers.power_of_two_scales = true;
   for (const LayerSize& size : some_of(sizes)) {

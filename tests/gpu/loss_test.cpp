@@ -137,6 +137,15 @@ TEST_P(LossTest, EveryRecipe) {
   }
 }
 
+// GPT-2's vocabulary, whose GEMMs are cut, and a small one, whose are not; widths that are padded.
+TEST_P(LossTest, OddVocabularies) {
+  for (const char* name : {"fp32", "bf16", "fp16", "fp8-current", "fp8-block", "mxfp8"}) {
+    const Recipe recipe = make_recipe(name, {});
+    compare(name, recipe, {48, 97, 40}, scaled, true, limit_of(recipe));
+    if (!is_brief()) compare(name, recipe, {100, 50257, 40}, scaled, true, limit_of(recipe));
+  }
+}
+
 // Recipes whose scales do not depend on how many rows are cast at once. The last chunk is shorter, and not as tensor
 // cores want it.
 TEST_P(LossTest, InChunks) {

@@ -133,13 +133,16 @@ constexpr Storage storages[] = {{"f32, f32", Kept::f32, Rounding::nearest_even, 
 
 class AdamWTest : public HighPrecisionTest {
  protected:
+  // No GEMM reads them: their rows follow each other.
+  static TwinSite as_moments(const std::string& name) { return {.name = name, .sharing = Sharing::where_exact}; }
+
   struct Trained {
     Trained(Pair& pair, const Storage& storage_, const Shape& shape)
         : storage(storage_),
           weight(pair, normal_matrix(shape.rows, shape.cols, 1), storage_.weight),
           gradient(pair, normal_matrix(shape.rows, shape.cols, 2, 0.1F), Kept::f32),
-          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "m"}),
-          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, {0, "v"}),
+          moment1(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, as_moments("m")),
+          moment2(pair, both(storage_.moments), shape.rows, shape.cols, Copies::rows_only, as_moments("v")),
           factor(pair, {0.8F}),
           summary(pair, std::vector<GradientSummary>(1)),
           statistics(pair, std::vector<UpdateStatistics>(1)) {

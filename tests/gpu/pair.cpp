@@ -234,6 +234,10 @@ HostSide side_of(Engine& engine, const CodeMatrix& matrix) {
     for (Size c = 0; c < side.cols; ++c) side.codes[index(r * side.cols + c)] = code_at(row, matrix.spec.format, c);
     const bool padded = matrix.spec.format == Format::e2m1 && side.cols % 2 == 1;
     if (padded && code_at(row, matrix.spec.format, side.cols) != 0) side.padding_is_clear = false;
+    const bool clear = std::all_of(row + side.cols, row + std::max(matrix.stride, side.cols),
+                                   [](std::byte code) { return code == std::byte{0}; });
+    // Nobody reads it on a CPU that stands in for the GPU.
+    if (matrix.stride != 0 && !clear && !is_rehearsal()) side.padding_is_clear = false;
   }
   return side;
 }
@@ -250,7 +254,7 @@ TwinTensor::TwinTensor(Pair& pair, const SiteSpec& spec, Size rows, Size cols, C
     return [&engine, &memory](std::size_t bytes) { return memory.emplace_back(engine, bytes).data(); };
   };
   cpu_ = QuantizedTensor(cpu_site_, rows, cols, copies, Sharing::where_exact, taker(*pair.cpu, memory_));
-  gpu_ = QuantizedTensor(gpu_site_, rows, cols, copies, Sharing::apart, taker(*pair.gpu, gpu_memory_));
+  gpu_ = QuantizedTensor(gpu_site_, rows, cols, copies, twin_site.sharing, taker(*pair.gpu, gpu_memory_));
 }
 
 // The engine knows sites by their address: what it saw of this one must not be found at the next one there.

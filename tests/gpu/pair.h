@@ -167,7 +167,7 @@ struct HostSide {
   std::vector<std::uint32_t> codes = {};
   std::vector<float> block_scales = {};
   float tensor_scale = 0;
-  bool padding_is_clear = true;  // the half byte behind an odd row of FP4 codes
+  bool padding_is_clear = true;  // the half byte behind an odd row of FP4 codes, what lies between rows of FP8 codes
 
   float multiplier(Size r, Size c) const;
   double value(Size r, Size c) const;
@@ -179,6 +179,7 @@ HostSide side_of(Engine& engine, const CodeMatrix& matrix);
 struct TwinSite {
   float scale = 0;
   std::string name = "site/x";
+  Sharing sharing = Sharing::apart;  // of the GPU's tensor
 };
 
 // A tensor in a site of each engine. The CPU's shares codes where that is exact, the GPU's never.

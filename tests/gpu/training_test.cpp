@@ -238,6 +238,19 @@ TEST_F(OtherModelsTest, GroupedHeadsFollowTheCpu) {
   }
 }
 
+// A width that FP8 codes are padded to, and an odd number of tokens.
+TEST_F(OtherModelsTest, OddSizesFollowTheCpu) {
+  for (const std::string& recipe : some_of<std::string>({"fp8-delayed", "bf16", "fp8-current", "fp8-block", "mxfp8"})) {
+    Config config = config_of(recipe);
+    config.model.width = 72;
+    config.model.heads = 3;
+    config.model.context = 23;
+    config.data.synthetic_vocab = 37;
+    config.train.batch = 3;
+    expect_same_curve("odd sizes " + recipe, cpu_run(config), run_of(*gpu_session(config)), bound_of(recipe));
+  }
+}
+
 // Rows of features in FP32, and as many pixels and classes as no tensor core likes.
 TEST_F(OtherModelsTest, ClassifiersFollowTheCpu) {
   for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {

@@ -103,6 +103,21 @@ TEST(QuantizedTensor, BytesAreCodesAndScales) {
   EXPECT_EQ(make(fp4, 2, 33, Copies::rows_only, pool).bytes(), 2 * 17 + 2 * 2 * 4);
 }
 
+// As tensor cores read them; other formats, and rows that are multiples already, take what their codes take.
+TEST(QuantizedTensor, StoredApartRowsOfFp8BeginAtMultiplesOf16) {
+  Pool pool;
+  const auto apart = [&](const QuantSpec& spec, Size rows, Size cols) {
+    Site site = site_of(spec, spec);
+    const QuantizedTensor tensor(site, rows, cols, Copies::both, Sharing::apart,
+                                 [&](std::size_t bytes) { return pool(bytes); });
+    return std::pair{tensor.rows_matrix().row_bytes(), tensor.columns_matrix().row_bytes()};
+  };
+  EXPECT_EQ(apart(e4m3_current, 37, 1000), std::pair(Size{1008}, Size{48}));
+  EXPECT_EQ(apart(e4m3_squares, 32, 1024), std::pair(Size{1024}, Size{32}));
+  EXPECT_EQ(apart(mxfp4, 2, 33), std::pair(Size{17}, Size{1}));
+  EXPECT_EQ(pool.sizes[0], 37U * 1008U);
+}
+
 TEST(QuantizedTensor, AHighPrecisionMatrixIsItsOwnCodes) {
   std::vector<float> values{1, 2, 3, 4, 5, 6};
   float one = 1;

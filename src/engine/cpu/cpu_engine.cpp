@@ -48,7 +48,7 @@ void CpuOperations::run(const TransposeCodes& op) {
   const CodeMatrix& from = op.from;
 #pragma omp parallel for schedule(static)
   for (Size c = 0; c < from.cols; ++c) {
-    for (Size r = 0; r < from.rows; ++r) op.to.codes[c * from.rows + r] = from.codes[r * from.cols + c];
+    for (Size r = 0; r < from.rows; ++r) op.to.codes[c * op.to.row_bytes() + r] = from.codes[r * from.row_bytes() + c];
   }
   *op.to.tensor_scale = *from.tensor_scale;
   if (!from.has_block_scales()) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cuda/attention/attention_decode.h"
+#include "engine/cuda/cast/clear_pads.h"
 #include "engine/cuda/cast/transpose_codes.h"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/combine.h"
@@ -44,6 +45,8 @@ FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& 
   target.rows = out.rows_matrix().codes;
   target.rows_scale = out.rows_matrix().tensor_scale;
   target.columns = out.columns_matrix().codes;
+  target.row_bytes = to_int(out.rows_matrix().row_bytes());
+  target.column_bytes = to_int(out.columns_matrix().row_bytes());
   target.columns_scale = out.columns_matrix().tensor_scale;
   target.scale = has_given_scale(site.spec.rows) ? slot.scale : nullptr;
   target.statistics = slot.statistics;
@@ -94,12 +97,17 @@ void CudaEngine::run(const Quantize& op) {
   if (op.out.is_own_codes()) return;
   const bool fp8 = is_low_precision(op.out.site().spec.rows.format);
   if (can_fuse(op.out, op.casting) && (fp8 || op.x.format == high_)) {
-    return cast_fused(gpu_, op.x, op.factor, fused_target(op.out, op.casting));
+    cast_fused(gpu_, op.x, op.factor, fused_target(op.out, op.casting));
+  } else {
+    cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
   }
-  cast(gpu_, op.x, op.factor, cast_target(op.out, op.casting));
+  clear_pads(gpu_, op.out);
 }
 
-void CudaEngine::run(const TransposeCodes& op) { transpose_codes(gpu_, op); }
+void CudaEngine::run(const TransposeCodes& op) {
+  transpose_codes(gpu_, op);
+  clear_pads(gpu_, op.to);
+}
 
 void CudaEngine::run(const SumColumns& op) {
   FusedTarget sums_alone;
@@ -122,6 +130,7 @@ bool CudaEngine::norm_has_room(Size width, int targets) {
 }
 
 void CudaEngine::run(const AddNorm& op) {
+  clear_pads(gpu_, op.out);
   const bool fuse = can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_has_room(op.residual.cols, 1));
   write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
 }
@@ -138,7 +147,11 @@ void CudaEngine::run(const AddNormBackward& op) {
   const bool alongside = !branch || branch.is_fp8();  // one kernel writes both, or neither, in FP8
   const bool fuse_out = op.out != nullptr && op.out->has_own_columns() && can_fuse(*op.out, unobserved) && alongside &&
                         norm_has_room(width, 2);
-  if (fuse_out) requantized = fused_target(*op.out, unobserved);
+  if (op.branch_gradient != nullptr) clear_pads(gpu_, *op.branch_gradient);
+  if (fuse_out) {
+    clear_pads(gpu_, *op.out);
+    requantized = fused_target(*op.out, unobserved);
+  }
   cuda::add_norm_backward(gpu_, op, branch, requantized);
   if (op.branch_gradient != nullptr && !fuse_branch) {
     cast(gpu_, op.gradient, 1, cast_target(*op.branch_gradient, op.casting));
@@ -197,6 +210,7 @@ void CudaEngine::run(const StoreKeyValues& op) { cuda::store_key_values(gpu_, op
 void CudaEngine::run(const AttentionDecode& op) { cuda::attention_decode(gpu_, op); }
 
 void CudaEngine::run(const Activation& op) {
+  clear_pads(gpu_, op.out);
   const CastTarget tiles = cast_target(op.out, op.casting);
   if (!can_fuse(op.out, op.casting) && can_cast_activation(op.x, {}, tiles)) return cast_activation(gpu_, op, tiles);
   write(op.out, op.casting, can_fuse(op.out, op.casting),
@@ -209,6 +223,8 @@ void CudaEngine::run(const ActivationBackward& op) {
   const bool fp8 = fuse && is_low_precision(op.in_gradient.site().spec.rows.format);
   const bool fuse_out = op.out != nullptr && fp8 && op.out->has_own_columns() && can_fuse(*op.out, unobserved);
   const FusedTarget requantized = fuse_out ? fused_target(*op.out, unobserved) : FusedTarget{};
+  clear_pads(gpu_, op.in_gradient);
+  if (fuse_out) clear_pads(gpu_, *op.out);
   const CastTarget tiles = cast_target(op.in_gradient, op.casting);
   if (!fuse && can_cast_activation(op.x, op.out_gradient, tiles)) {
     cast_activation_backward(gpu_, op, tiles);
@@ -276,11 +292,12 @@ void CudaEngine::run(const CrossEntropy& op) {
   const Size tokens = op.x.rows_count();
   const Size vocab = op.w.rows_count();
   const bool train = op.logits_gradient != nullptr;
-  const Size row_bytes = vocab * info(high_).storage_bits / 8;
+  const Size stride = logits_stride(vocab);
+  const Size row_bytes = stride * info(high_).storage_bits / 8;
   const Size chunk = logits_chunk(tokens, vocab, high_, op.logits_gradient, logits_limit_);
   auto* memory = gpu_.workspace(Slot::large, static_cast<std::size_t>(chunk * row_bytes));
   for (Size first = 0; first < tokens; first += chunk) {
-    const View logits{memory, high_, std::min(chunk, tokens - first), vocab};
+    const View logits{memory, high_, std::min(chunk, tokens - first), vocab, stride};
     const CodeMatrix x_rows = slice_rows(op.x.rows_matrix(), first, logits.rows);
     run(Gemm{.a = {x_rows, false},
              .b = op.w.rows(),

@@ -100,6 +100,10 @@ inline Size embedding_sums_bytes(Size tokens, Size cols) {
 
 // ---- logits -------------------------------------------------------------------------------------------------------
 
+// Logits from row to row, as GEMMs take them: vectors of eight. dlogits are zero between rows.
+inline constexpr Size logits_multiple = 8;
+inline Size logits_stride(Size vocab) { return ceil_div(vocab, logits_multiple) * logits_multiple; }
+
 // Rows of logits that are computed at once, so that they and what dlogits are cast into take no more than `limit`
 // bytes: whole blocks of scales.
 inline Size logits_chunk(Size tokens, Size vocab, Format high, const Site* gradient, Size limit) {
@@ -107,7 +111,7 @@ inline Size logits_chunk(Size tokens, Size vocab, Format high, const Site* gradi
   if (gradient != nullptr && logits_are_cast(gradient->spec, high)) {
     bits += info(gradient->spec.rows.format).storage_bits + info(gradient->spec.columns.format).storage_bits;
   }
-  return std::clamp<Size>(limit / (vocab * bits / 8) / 128 * 128, std::min<Size>(tokens, 128), tokens);
+  return std::clamp<Size>(limit / (logits_stride(vocab) * bits / 8) / 128 * 128, std::min<Size>(tokens, 128), tokens);
 }
 
 // Bytes of the codes and scales of dlogits, both sides.
@@ -125,6 +129,7 @@ inline Size logits_codes_bytes(Site& site, Size rows, Size vocab, Sharing sharin
 inline CodeMatrix columns_shape(const CodeMatrix& matrix, Size count) {
   CodeMatrix part = matrix;
   part.cols = count;
+  part.stride = apart_stride(matrix.spec.format, count);
   return part;
 }
 inline bool scales_are_cut(const CodeMatrix& matrix) { return matrix.has_block_scales() && matrix.spec.block.cols > 0; }

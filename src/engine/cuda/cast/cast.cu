@@ -197,7 +197,8 @@ void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
 template <class Fill>
 void cast_filled(Gpu& gpu, const View& shape, const CastTarget& given, const Fill& fill) {
   const CastTarget target = resolved(given);
-  const CastJob job = cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, true}, target);
+  const CastJob job =
+      cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, true, shape.cols}, target);
   const Format format = target.rows.spec.format;
   const bool lines = takes_lines(job, target, format);
   with_fp8(format, [&](auto constant) {

@@ -94,10 +94,12 @@ __device__ void store_codes(std::byte* to, Packed<F>& packed, int count) {
   }
 }
 
+// A last group of fewer goes whole into a row with room for it: its other elements are zeros, and so are their codes.
 template <Format F>
 __device__ void store_group(const SideJob& side, const GroupPlace& at, Packed<F>& packed) {
-  std::byte* to = side.codes + at.out_line * side.row_bytes + at.out_first * lane::layout(F).width / 8;
-  if (!side.aligned || at.count < group_size) {
+  constexpr int width = lane::layout(F).width;
+  std::byte* to = side.codes + at.out_line * side.row_bytes + at.out_first * width / 8;
+  if (!side.aligned || (at.out_first + group_size) * width / 8 > side.row_bytes) {
     store_codes<F>(to, packed, at.count);
   } else if constexpr (packed_words<F> == 2) {
     *reinterpret_cast<uint2*>(to) = uint2{packed[0], packed[1]};

@@ -20,7 +20,8 @@ struct Source {
   Size rows = 0;
   Size cols = 0;
   float factor = 1;
-  bool aligned = false;  // every row starts on 16 bytes
+  bool aligned = false;  // every row starts on 16 bytes, and zeros follow it where it does not end there
+  Size stride = 0;       // elements from row to row
 
   __host__ __device__ Size tiles_across() const { return (cols + tile_size - 1) / tile_size; }
   __host__ __device__ Size tiles_down() const { return (rows + tile_size - 1) / tile_size; }
@@ -99,7 +100,7 @@ __device__ void load_tile(const Source& x, const TilePlace& place, T* tile) {
       const int col = (i * tile_threads + thread) % chunks * width;
       T* to = tile + tile_offset<T>(row, col);
       if (place.row + row < x.rows && place.col + col < x.cols) {
-        copy16_async(to, static_cast<const T*>(x.data) + (place.row + row) * x.cols + place.col + col);
+        copy16_async(to, static_cast<const T*>(x.data) + (place.row + row) * x.stride + place.col + col);
       } else {
         *reinterpret_cast<uint4*>(to) = uint4{0, 0, 0, 0};
       }
@@ -113,7 +114,7 @@ __device__ void load_tile(const Source& x, const TilePlace& place, T* tile) {
     const int col = i % tile_size;
     const bool inside = place.row + row < x.rows && place.col + col < x.cols;
     tile[tile_offset<T>(row, col)] =
-        inside ? source_element<T>(x, (place.row + row) * x.cols + place.col + col) : static_cast<T>(0.0F);
+        inside ? source_element<T>(x, (place.row + row) * x.stride + place.col + col) : static_cast<T>(0.0F);
   }
 }
 

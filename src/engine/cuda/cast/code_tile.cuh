@@ -34,11 +34,11 @@ struct CodeTile {
   __device__ void put(unsigned at, uint2 codes) const { *reinterpret_cast<uint2*>(memory + at) = codes; }
 
   // Writes columns [0, cols) of the tile, whose first row and column are (row0, col0) of the source, into
-  // out [source columns × total_rows]. All threads of the block call it between two barriers.
-  __device__ void write_columns(std::byte* out, int total_rows, int row0, int col0, int rows, int cols) const {
+  // out, where a column of the source takes `column_bytes`. All threads of the block call it between two barriers.
+  __device__ void write_columns(std::byte* out, int column_bytes, int row0, int col0, int rows, int cols) const {
     const unsigned lane = threadIdx.x % 32;
     const int first_row = static_cast<int>(lane % 4) * kRun;
-    const bool whole = first_row + kRun <= rows && total_rows % kRun == 0;
+    const bool whole = first_row + kRun <= rows && column_bytes % kRun == 0;
     auto* const first = reinterpret_cast<std::uint8_t*>(out) + row0 + first_row;
     for (unsigned chunk = threadIdx.x / 32; static_cast<int>(chunk * 16) < cols; chunk += blockDim.x / 32) {
       unsigned pairs[kMatrices];
@@ -46,14 +46,14 @@ struct CodeTile {
       for (unsigned m = 0; m < kMatrices; m += 4)
         load_transposed(memory + chunk_offset(m * 8 + lane, chunk), pairs + m);
       const int col = static_cast<int>(chunk * 16 + lane / 4 * 2);
-      std::uint8_t* to = first + offset_of(col0 + col, total_rows);
+      std::uint8_t* to = first + offset_of(col0 + col, column_bytes);
       unsigned words[kRun / 4];
 #pragma unroll
       for (int w = 0; w < kRun / 4; ++w) words[w] = __byte_perm(pairs[2 * w], pairs[2 * w + 1], 0x6420);
       if (col < cols) store(to, words, whole, rows - first_row);
 #pragma unroll
       for (int w = 0; w < kRun / 4; ++w) words[w] = __byte_perm(pairs[2 * w], pairs[2 * w + 1], 0x7531);
-      if (col + 1 < cols) store(to + total_rows, words, whole, rows - first_row);
+      if (col + 1 < cols) store(to + column_bytes, words, whole, rows - first_row);
     }
   }
 

@@ -12,6 +12,8 @@ struct FusedTarget {
   Format format = Format::f32;   // high precision, e4m3 or e5m2
   std::byte* rows = nullptr;     // [rows × cols], or null
   std::byte* columns = nullptr;  // [cols × rows], FP8 only, or null
+  int row_bytes = 0;             // of FP8 codes, from row to row
+  int column_bytes = 0;          // the same of the columnwise codes
   float* rows_scale = nullptr;   // where the tensor's multiplier is stored
   float* columns_scale = nullptr;
   const float* scale = nullptr;          // s; null: 1

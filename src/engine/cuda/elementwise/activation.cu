@@ -87,7 +87,7 @@ struct Map {
   float limit;
   int rows;
   int cols;   // of out and dy
-  int width;  // of x
+  int width;  // of x, or from row to row
   bool aligned;
   FusedTarget out;          // of width `cols` forward, `width` backward
   FusedTarget requantized;  // backward only
@@ -154,8 +154,8 @@ struct Strip {
       }
     }
   }
-  __device__ void write_columns(const Tile& tile, std::byte* columns, int t, int first_col) const {
-    tile.write_columns(columns, rows, t * tile_rows_count, first_col, rows_of(t), cols);
+  __device__ void write_columns(const Tile& tile, const FusedTarget& out, int t, int first_col) const {
+    tile.write_columns(out.columns, out.column_bytes, t * tile_rows_count, first_col, rows_of(t), cols);
   }
 };
 
@@ -231,14 +231,14 @@ __global__ __launch_bounds__(threads, 6) void map_kernel(const Map<T> op) {
       if constexpr (operands == 2) in.at(1, i).unpack(u);
       activate<F>(v, u, op.factor, op.limit);
       if (op.partials != nullptr) add_to(sums, v);
-      const Size at = offset_of(t * tile_rows_count + r, op.cols) + strip.col;
+      const Size at = offset_of(t * tile_rows_count + r, kFp8 ? op.out.row_bytes : op.cols) + strip.col;
       put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, v, counts);
     });
     if constexpr (kFp8) {
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols);
       if (op.out.columns == nullptr) continue;
       __syncthreads();
-      strip.write_columns(tile, op.out.columns, t, strip.col0);
+      strip.write_columns(tile, op.out, t, strip.col0);
       __syncthreads();
     }
   }
@@ -297,7 +297,7 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
           requantized_tile.put(requantized_tile.offset(r, strip.across * 8), to_format.cast(v));
         });
       }
-      const Size at = offset_of(t * tile_rows_count + r, op.width) + strip.col;
+      const Size at = offset_of(t * tile_rows_count + r, kFp8 ? op.out.row_bytes : op.width) + strip.col;
       put<T, kFp8, kWhole>({op.out, caster, tile}, strip, r, at, d, counts);
       if constexpr (results == 2) put<T, kFp8, kWhole>({op.out, caster, up_tile}, strip, r, at + op.cols, e, counts);
     });
@@ -305,10 +305,10 @@ __global__ __launch_bounds__(threads, F == Function::swiglu ? 3 : 5) void map_ba
       seen += static_cast<unsigned>(strip.rows_of(t) * strip.cols * results);
       __syncthreads();
       if (op.out.columns != nullptr) {
-        strip.write_columns(tile, op.out.columns, t, strip.col0);
-        if (results == 2) strip.write_columns(up_tile, op.out.columns, t, strip.col0 + op.cols);
+        strip.write_columns(tile, op.out, t, strip.col0);
+        if (results == 2) strip.write_columns(up_tile, op.out, t, strip.col0 + op.cols);
       }
-      if (op.requantized) strip.write_columns(requantized_tile, op.requantized.columns, t, strip.col0);
+      if (op.requantized) strip.write_columns(requantized_tile, op.requantized, t, strip.col0);
       __syncthreads();
     }
   }
@@ -355,8 +355,9 @@ void forward(Gpu& gpu, View x, Size cols, float factor, float limit, const Fused
   args.limit = limit;
   args.rows = to_int(x.rows);
   args.cols = to_int(cols);
-  args.width = to_int(x.cols);
-  args.aligned = cols % 8 == 0 && x.cols % 8 == 0;
+  args.width = to_int(x.row_stride());
+  const Size written = out.is_fp8() ? out.row_bytes : cols;
+  args.aligned = (F == Function::swiglu ? cols : written) % 8 == 0 && args.width % 8 == 0;
   args.out = out;
   constexpr bool has_fp8 = std::is_same_v<T, __nv_bfloat16> || F == Function::identity;
   constexpr int operands = F == Function::swiglu ? 2 : 1;

@@ -14,8 +14,15 @@ struct MatrixBox {
   cuuint32_t rows;
 };
 
+struct Matrix {
+  const void* data;
+  Size rows;
+  Size cols;
+  Size row_bytes;  // from row to row
+};
+
 // A row-major matrix, read or written in boxes of 128 bytes of `box.rows` rows.
-CUtensorMap map_of(const void* data, Size rows, Size cols, const MatrixBox& box) {
+CUtensorMap map_of(const Matrix& matrix, const MatrixBox& box) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
@@ -26,17 +33,17 @@ CUtensorMap map_of(const void* data, Size rows, Size cols, const MatrixBox& box)
   if (encode == nullptr) {
     throw Error("the NVIDIA driver has no cuTensorMapEncodeTiled", "install the driver of CUDA 12 or later");
   }
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(cols * box.element_bytes)};
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.row_bytes)};
   const cuuint32_t sides[] = {static_cast<cuuint32_t>(128 / box.element_bytes), box.rows};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map;
-  const CUresult status =
-      encode(&map, box.type, 2, const_cast<void*>(data), extents, strides, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode(&map, box.type, 2, const_cast<void*>(matrix.data), extents, strides, sides, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
-    throw Error("blockwise GEMM: CUDA cannot describe a matrix of " + std::to_string(rows) + " × " +
-                    std::to_string(cols) + " (error " + std::to_string(static_cast<int>(status)) + ")",
+    throw Error("blockwise GEMM: CUDA cannot describe a matrix of " + std::to_string(matrix.rows) + " × " +
+                    std::to_string(matrix.cols) + " (error " + std::to_string(static_cast<int>(status)) + ")",
                 "QUAVER_BLOCK_GEMM=cublaslt multiplies without this kernel");
   }
   return map;
@@ -50,8 +57,9 @@ void launch(const BlockGemm& op, int multiprocessors, cudaStream_t stream) {
                              sizeof(Out), hopper::group_rows};
   const auto [m, n, k] = op.shape;
   const BlockGemmSchedule schedule = block_gemm_schedule(op.shape, multiprocessors);
-  const BlockGemmMaps maps{
-      .a = map_of(op.a, m, k, codes), .b = map_of(op.b, n, k, codes), .out = map_of(op.out, m, n, result)};
+  const BlockGemmMaps maps{.a = map_of({op.a, m, k, op.a_stride}, codes),
+                           .b = map_of({op.b, n, k, op.b_stride}, codes),
+                           .out = map_of({op.out, m, n, op.out_stride * result.element_bytes}, result)};
   const BlockGemmWork work{.schedule = schedule,
                            .m = to_int(m),
                            .n = to_int(n),

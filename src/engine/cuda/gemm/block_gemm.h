@@ -9,13 +9,16 @@
 namespace quaver::cuda {
 
 struct BlockGemm {
-  BlockGemmShape shape;  // n a multiple of 8, k of 16
+  BlockGemmShape shape;  // with a bias n is a multiple of 8
   const void* a = nullptr;
   const void* b = nullptr;
+  Size a_stride = 0;  // bytes from row to row: multiples of 16
+  Size b_stride = 0;
   const float* a_scales = nullptr;  // [M × K / 128]
   const float* b_scales = nullptr;  // [N / 128 × K / 128]
   void* out = nullptr;
   Format out_format = Format::bf16;  // or f32
+  Size out_stride = 0;               // elements from row to row: multiples of 16 bytes; what lies between is undefined
   const float* bias = nullptr;       // [N], or null
   float alpha = 1;
   Store store = Store::replace;  // add: to f32 only

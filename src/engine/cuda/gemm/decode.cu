@@ -92,21 +92,31 @@ struct alignas(16) Values {
 __device__ void put(float x, float& out) { out = x; }
 __device__ void put(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
 
+// Groups of a row, and bytes from row to row.
+struct GroupRows {
+  Size groups;
+  Size bytes;
+};
+
 template <Format format, class Out>
-__global__ void __launch_bounds__(threads) decode_groups(const Codes<format>* __restrict__ codes, Size groups,
-                                                         Size row_groups, ScaleMap map, Values<Out>* out) {
+__global__ void __launch_bounds__(threads)
+    decode_groups(const std::byte* __restrict__ codes, Size groups, GroupRows rows, ScaleMap map, Values<Out>* out) {
   const Size first = static_cast<Size>(blockIdx.x) * (threads * groups_a_thread) + threadIdx.x;
   Codes<format> loaded[groups_a_thread];
 #pragma unroll
   for (int i = 0; i < groups_a_thread; ++i) {
-    if (first + i * threads < groups) loaded[i] = codes[first + i * threads];
+    const Size index = first + i * threads;
+    const Size row = index / rows.groups;
+    if (index < groups) {
+      loaded[i] = reinterpret_cast<const Codes<format>*>(codes + row * rows.bytes)[index - row * rows.groups];
+    }
   }
 #pragma unroll
   for (int i = 0; i < groups_a_thread; ++i) {
     const Size index = first + i * threads;
     if (index >= groups) return;
-    const Size row = index / row_groups;
-    const float scale = map.at(row, (index - row * row_groups) * group);
+    const Size row = index / rows.groups;
+    const float scale = map.at(row, (index - row * rows.groups) * group);
     float x[group];
     loaded[i].decode(x);
     Values<Out> values;
@@ -150,11 +160,12 @@ void decode_as(Gpu& gpu, const CodeMatrix& matrix, Out* out) {
                      shift_of(matrix.spec.block.cols)};
   const Size count = matrix.rows * matrix.cols;
   if (count == 0) return;
-  if (matrix.cols % group == 0 && aligned(matrix.codes, alignof(Codes<format>)) && aligned(out, 16)) {
+  const bool in_groups = matrix.cols % group == 0 && matrix.row_bytes() % alignof(Codes<format>) == 0;
+  if (in_groups && aligned(matrix.codes, alignof(Codes<format>)) && aligned(out, 16)) {
     const Size groups = count / group;
     decode_groups<format, Out>
         <<<static_cast<unsigned>(ceil_div(groups, threads * groups_a_thread)), threads, 0, gpu.stream()>>>(
-            reinterpret_cast<const Codes<format>*>(matrix.codes), groups, matrix.cols / group, map,
+            matrix.codes, groups, GroupRows{matrix.cols / group, matrix.row_bytes()}, map,
             reinterpret_cast<Values<Out>*>(out));
   } else {
     decode_elements<format, Out><<<static_cast<unsigned>(ceil_div(count, threads)), threads, 0, gpu.stream()>>>(

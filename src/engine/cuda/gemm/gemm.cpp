@@ -76,14 +76,15 @@ std::string why_not_native(const Gpu& gpu, const Gemm& op) {
   std::string formats = quaver::why_not_native(gpu.architecture(), gpu.name(), op.a.matrix.spec, op.b.matrix.spec);
   if (!formats.empty()) return formats;
   if (op.a.transposed || op.b.transposed) return "an operand is stored along the wrong dimension";
-  if (!extents_fit_fp8(op)) return "their sizes are not multiples of 16";
+  if (!sizes_fit_fp8(gpu.architecture(), op)) return "their results' width is not a multiple of 8";
   const bool lies_well = aligned(op.a.matrix.codes) && aligned(op.b.matrix.codes) && aligned(op.out.data);
   return lies_well ? "" : "their memory does not begin at multiples of 16 bytes";
 }
 
 // Each reason is reported once per pair of formats, with the first shape it applies to: text generation has another
 // shape for every length.
-void tell_decoded(Gpu& gpu, const Gemm& op, Format as, const std::string& reason) {
+void tell_decoded(Gpu& gpu, const Gemm& op, const std::string& reason) {
+  const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
   const std::string through = as == Format::bf16 ? "BF16" : "FP32";
   std::string what = name_of(op.a.matrix) + " × " + name_of(op.b.matrix) + " GEMMs";
   if (is_fp8(op.a.matrix.spec.format) && is_fp8(op.b.matrix.spec.format)) what = "FP8 GEMMs";
@@ -91,15 +92,6 @@ void tell_decoded(Gpu& gpu, const Gemm& op, Format as, const std::string& reason
   gpu.notice(what + (of_shape ? " of " + shape_of(op) + ", and others like them, run through " : " run through ") +
                  through + ", exactly but at its speed: " + reason,
              what + through + reason);
-}
-
-Factor factor_of(const Operand& operand, const void* data, cudaDataType_t type, cublasOperation_t as_it_lies,
-                 cublasOperation_t transposed) {
-  return {.type = type,
-          .rows = operand.matrix.cols,
-          .cols = operand.matrix.rows,
-          .operation = operand.transposed ? transposed : as_it_lies,
-          .alignment = alignment_of(data)};
 }
 
 // The operand's scales as cuBLASLt reads them: those of 1 × 128 blocks contiguous along the operand's rows, those of
@@ -136,15 +128,6 @@ float block_alpha(const Gemm& op) {
   return op.alpha * (multiplier(op.a.matrix.spec) * multiplier(op.b.matrix.spec));
 }
 
-// Whether our blockwise kernel multiplies operands that tensor cores support as stored.
-bool block_gemm_supports(int architecture, const Gemm& op) {
-  const QuantSpec& a = op.a.matrix.spec;
-  const QuantSpec& b = op.b.matrix.spec;
-  const bool blockwise = scaling_of(a) == Scaling::vector128 && scaling_of(b) == Scaling::block128;
-  const bool writes = op.out.format == Format::f32 || !op.accumulate;
-  return architecture == 90 && a.format == Format::e4m3 && b.format == Format::e4m3 && blockwise && writes;
-}
-
 }  // namespace
 
 Gemms::Gemms(Gpu& gpu) : gpu_(gpu), cache_(gpu) {
@@ -163,30 +146,57 @@ Gemms::Gemms(Gpu& gpu) : gpu_(gpu), cache_(gpu) {
 void Gemms::run(const Gemm& op) {
   check_operands(op);
   if (op.out.count() == 0) return;
+  for (const GemmPart& part : gemm_parts(gpu_.architecture(), op)) run_part(part);
+}
+
+void Gemms::run_part(const GemmPart& part) {
+  const Gemm& op = part.op;
   if (is_high_precision_pair(op)) return multiply_high_precision(op);
   std::string reason = why_not_native(gpu_, op);
   if (reason.empty()) {
     if (multiply_native(op)) return;
     reason = "cuBLASLt has no kernel for them on " + gpu_.name();
   }
-  multiply_decoded(op, reason);
+  if (part.kind == GemmPart::Kind::whole) tell_decoded(gpu_, op, reason);
+  multiply_decoded(op);
+}
+
+Gemms::Source Gemms::stored(const CodeMatrix& matrix, Scaling scaling, Size length) {
+  const Format format = matrix.spec.format;
+  return {.data = matrix.codes,
+          .type = type_of(format),
+          .scaling = scaling,
+          .length = length,
+          .stride = matrix.row_bytes() * 8 / info(format).storage_bits};
+}
+
+Factor Gemms::factor_of(const Operand& operand, const Source& source, cublasOperation_t as_it_lies,
+                        cublasOperation_t transposed) {
+  return {.type = source.type,
+          .rows = source.length,
+          .cols = operand.matrix.rows,
+          .stride = source.stride,
+          .operation = operand.transposed ? transposed : as_it_lies,
+          .alignment = alignment_of(source.data)};
 }
 
 Gemms::Sources Gemms::high_precision_sources(const Gemm& op) {
   const Format format = op.a.matrix.spec.format;
   return {.format = format,
-          .a = {op.a.matrix.codes, type_of(format), Scaling::none},
-          .b = {op.b.matrix.codes, type_of(format), Scaling::none},
+          .a = stored(op.a.matrix, Scaling::none, op.a.matrix.cols),
+          .b = stored(op.b.matrix, Scaling::none, op.b.matrix.cols),
           .compute = format == Format::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
           .scalars = Scalars::host};
 }
 
+// Sums over the zeros behind the rows too: tensor cores are slow where a reduction is no multiple of 16.
 Gemms::Sources Gemms::native_sources(const Gemm& op) {
   const CodeMatrix& a = op.a.matrix;
   const CodeMatrix& b = op.b.matrix;
+  const Size padded = ceil_div(op.a.reduction(), fp8_row_multiple) * fp8_row_multiple;
   return {.format = a.spec.format,
-          .a = {a.codes, type_of(a.spec.format), scaling_of(a.spec)},
-          .b = {b.codes, type_of(b.spec.format), scaling_of(b.spec)},
+          .a = stored(a, scaling_of(a.spec), padded),
+          .b = stored(b, scaling_of(b.spec), padded),
           .compute = CUBLAS_COMPUTE_32F,
           .scalars = Scalars::host};
 }
@@ -210,8 +220,8 @@ Support Gemms::support(const QuantSpec& a, const QuantSpec& b) {
   }
   const Format as = decoded_format(a, b);
   const Sources decoded{.format = as,
-                        .a = {memory, type_of(as), Scaling::none},
-                        .b = {memory, type_of(as), Scaling::none},
+                        .a = {memory, type_of(as), Scaling::none, extent, extent},
+                        .b = {memory, type_of(as), Scaling::none, extent, extent},
                         .compute = CUBLAS_COMPUTE_32F,
                         .scalars = Scalars::device};
   if (!cache_.supports(problem_of(op, decoded))) return {SupportLevel::unavailable, none};
@@ -225,7 +235,11 @@ void Gemms::multiply_high_precision(const Gemm& op) {
 }
 
 bool Gemms::multiply_native(const Gemm& op) {
-  if (!is_own(op)) return multiply(op, native_sources(op));
+  if (!is_own(op)) {
+    const bool fits = op.out.cols % size_multiple == 0;
+    if (fits && multiply(op, native_sources(op))) return true;
+    if (block_gemm_ == BlockGemmBy::library || !block_gemm_supports(gpu_.architecture(), op)) return false;
+  }
   multiply_blockwise(op);
   return true;
 }
@@ -240,19 +254,21 @@ void Gemms::multiply_blockwise(const Gemm& op) {
   run_block_gemm({.shape = {op.out.rows, op.out.cols, op.a.reduction()},
                   .a = op.a.matrix.codes,
                   .b = op.b.matrix.codes,
+                  .a_stride = op.a.matrix.row_bytes(),
+                  .b_stride = op.b.matrix.row_bytes(),
                   .a_scales = op.a.matrix.block_scales,
                   .b_scales = op.b.matrix.block_scales,
                   .out = op.out.data,
                   .out_format = op.out.format,
+                  .out_stride = op.out.row_stride(),
                   .bias = op.bias.empty() ? nullptr : op.bias.f32(),
                   .alpha = block_alpha(op),
                   .store = op.accumulate ? Store::add : Store::replace},
                  gpu_.multiprocessors(), gpu_.stream());
 }
 
-void Gemms::multiply_decoded(const Gemm& op, const std::string& reason) {
+void Gemms::multiply_decoded(const Gemm& op) {
   const Format as = decoded_format(op.a.matrix.spec, op.b.matrix.spec);
-  tell_decoded(gpu_, op, as, reason);
   const Sources sources{.format = as,
                         .a = decoded(op.a.matrix, as, Slot::operand_a),
                         .b = decoded(op.b.matrix, as, Slot::operand_b),
@@ -265,25 +281,26 @@ void Gemms::multiply_decoded(const Gemm& op, const std::string& reason) {
 
 Gemms::Source Gemms::decoded(const CodeMatrix& matrix, Format as, Slot slot) {
   const Size bytes = decoded_bytes(matrix, as);
-  if (bytes == 0) return {matrix.codes, type_of(as), Scaling::none};
+  if (bytes == 0) return stored(matrix, Scaling::none, matrix.cols);
   void* values = gpu_.workspace(slot, static_cast<std::size_t>(bytes));
   decode_matrix(gpu_, matrix, as, values);
-  return {values, type_of(as), Scaling::none};
+  return {values, type_of(as), Scaling::none, matrix.cols, matrix.cols};
 }
 
 // Row-major out = a·bᵀ is cuBLASLt's column-major outᵀ = b·aᵀ: b is its left operand, the bias runs along its rows.
 Problem Gemms::problem_of(const Gemm& op, const Sources& sources) {
   const bool rounds = rounds_result(op, sources.format);
   const Store store = op.accumulate ? Store::add : Store::replace;
-  Problem problem{.left = factor_of(op.b, sources.b.data, sources.b.type, CUBLAS_OP_T, CUBLAS_OP_N),
-                  .right = factor_of(op.a, sources.a.data, sources.a.type, CUBLAS_OP_N, CUBLAS_OP_T),
+  Problem problem{.left = factor_of(op.b, sources.b, CUBLAS_OP_T, CUBLAS_OP_N),
+                  .right = factor_of(op.a, sources.a, CUBLAS_OP_N, CUBLAS_OP_T),
                   .left_scaling = sources.b.scaling,
                   .right_scaling = sources.a.scaling,
                   .out_type = rounds ? CUDA_R_32F : type_of(op.out.format),
                   .out_alignment = rounds ? 16 : alignment_of(op.out.data),
                   .m = op.out.cols,
                   .n = op.out.rows,
-                  .k = op.a.reduction(),
+                  .k = op.a.transposed ? op.a.matrix.rows : sources.a.length,
+                  .out_stride = rounds ? op.out.cols : op.out.row_stride(),
                   .compute = sources.compute,
                   .scalars = sources.scalars,
                   .store = rounds ? Store::replace : store};

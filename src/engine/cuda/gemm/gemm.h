@@ -1,11 +1,13 @@
-// GEMMs of code matrices: natively where tensor cores support the formats and their scales, otherwise of the decoded
-// operands, which is exact and slower, and reported once. Native GEMMs are cuBLASLt's, blockwise ones on Hopper our own
-// where that is faster; QUAVER_BLOCK_GEMM=own takes ours wherever it can, QUAVER_BLOCK_GEMM=cublaslt never.
+// GEMMs of code matrices: natively where tensor cores support the formats, their scales and sizes (gemm_shapes.h),
+// otherwise of the decoded operands, which is exact and slower, and reported once. Native GEMMs are cuBLASLt's,
+// blockwise ones on Hopper our own where that is faster; QUAVER_BLOCK_GEMM=own takes ours wherever it can,
+// QUAVER_BLOCK_GEMM=cublaslt never.
 #pragma once
 
 #include <string>
 
 #include "engine/cuda/gemm/gemm_algorithms.h"
+#include "engine/cuda/gemm/gemm_shapes.h"
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/engine.h"
 
@@ -33,6 +35,8 @@ class Gemms {
     const void* data;
     cudaDataType_t type;
     Scaling scaling;
+    Size length;  // of a row: with the zeros behind it where it is codes
+    Size stride;  // elements from row to row
   };
   struct Sources {
     Format format;  // of what is multiplied
@@ -50,15 +54,19 @@ class Gemms {
     float* result;  // before it is rounded
   };
 
+  static Source stored(const CodeMatrix& matrix, Scaling scaling, Size length);
+  static Factor factor_of(const Operand& operand, const Source& source, cublasOperation_t as_it_lies,
+                          cublasOperation_t transposed);
   static Sources high_precision_sources(const Gemm& op);
   static Sources native_sources(const Gemm& op);
   static Problem problem_of(const Gemm& op, const Sources& sources);
 
+  void run_part(const GemmPart& part);
   bool multiply_native(const Gemm& op);
-  bool is_own(const Gemm& op) const;  // by our own kernel
+  bool is_own(const Gemm& op) const;  // by our own kernel, whatever cuBLASLt has
   void multiply_blockwise(const Gemm& op);
   void multiply_high_precision(const Gemm& op);
-  void multiply_decoded(const Gemm& op, const std::string& reason);
+  void multiply_decoded(const Gemm& op);
   Source decoded(const CodeMatrix& matrix, Format as, Slot slot);
 
   // False, with nothing done, where cuBLASLt has no kernel for it.

@@ -15,7 +15,10 @@
 namespace quaver::cuda {
 namespace {
 
-constexpr std::int64_t large_problem = std::int64_t{1} << 30;  // multiplications; below, a choice saves next to nothing
+// Multiplications; below, a choice saves next to nothing. With strides a problem may be what was cut off a larger one:
+// of unusual sizes, for which cuBLASLt's first proposal may be far from the best.
+constexpr std::int64_t large_problem = std::int64_t{1} << 30;
+constexpr std::int64_t large_strided_problem = std::int64_t{1} << 22;
 constexpr int most_candidates = 32;
 constexpr int most_runs = 5;
 constexpr double seconds_a_problem = 0.25;
@@ -59,11 +62,16 @@ std::int32_t mode_of(Scaling scaling) {
   return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 }
 
+// Where it says more than the sizes do: choices that are kept from before strides stay good.
+std::string stride_text(std::int64_t stride, std::int64_t rows) {
+  return stride == rows ? "" : " ld" + std::to_string(stride);
+}
+
 std::string key_of(const Factor& factor, Scaling scaling) {
   std::ostringstream text;
   text << name_of(factor.type) << ' ' << factor.rows << 'x' << factor.cols
-       << (factor.operation == CUBLAS_OP_T ? "T" : "N") << " s" << static_cast<int>(scaling) << " @"
-       << factor.alignment;
+       << (factor.operation == CUBLAS_OP_T ? "T" : "N") << stride_text(factor.stride, factor.rows) << " s"
+       << static_cast<int>(scaling) << " @" << factor.alignment;
   return text.str();
 }
 
@@ -81,9 +89,9 @@ class Descriptors {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, arguments.bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(CUDA_R_16BF));
     }
-    layout(left, problem.left.type, problem.left.rows, problem.left.cols);
-    layout(right, problem.right.type, problem.right.rows, problem.right.cols);
-    layout(out, problem.out_type, problem.m, problem.n);
+    layout(left, problem.left);
+    layout(right, problem.right);
+    layout(out, {.type = problem.out_type, .rows = problem.m, .cols = problem.n, .stride = problem.out_stride});
   }
 
   cublasLtMatmulDescOpaque_t operation{};
@@ -105,9 +113,9 @@ class Descriptors {
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(problem.sums == Sums::fast));
   }
 
-  static void layout(cublasLtMatrixLayoutOpaque_t& matrix, cudaDataType_t type, std::int64_t rows, std::int64_t cols) {
-    check_library(cublasLtMatrixLayoutInit(&matrix, type, static_cast<std::uint64_t>(rows),
-                                           static_cast<std::uint64_t>(cols), rows),
+  static void layout(cublasLtMatrixLayoutOpaque_t& matrix, const Factor& factor) {
+    check_library(cublasLtMatrixLayoutInit(&matrix, factor.type, static_cast<std::uint64_t>(factor.rows),
+                                           static_cast<std::uint64_t>(factor.cols), factor.stride),
                   "describing a matrix");
   }
 };
@@ -165,7 +173,7 @@ GemmChoice choice_of(const cublasLtMatmulHeuristicResult_t& candidate, float mic
 
 [[noreturn]] void fail(const Problem& problem, cublasStatus_t status) {
   throw Error("product " + problem.key() + ": cuBLASLt says " + cublasLtGetStatusName(status),
-              "choose another format for this layer, such as bf16, or widths that are multiples of 16");
+              "choose another format for this layer, such as bf16, or widths that are multiples of 8");
 }
 
 using Event = std::unique_ptr<CUevent_st, decltype(&cudaEventDestroy)>;
@@ -181,14 +189,20 @@ Event make_event() {
 std::string Problem::key() const {
   std::ostringstream text;
   text << key_of(left, left_scaling) << " * " << key_of(right, right_scaling) << " = " << name_of(out_type) << ' ' << m
-       << 'x' << n << 'x' << k << " @" << out_alignment << " c" << static_cast<int>(compute)
-       << (scalars == Scalars::device ? " device" : "") << (sums == Sums::fast ? " fast" : "")
-       << (bias == BiasBy::library ? " bias" : "") << (store == Store::add ? " add" : "");
+       << 'x' << n << 'x' << k << stride_text(out_stride, m) << " @" << out_alignment << " c"
+       << static_cast<int>(compute) << (scalars == Scalars::device ? " device" : "")
+       << (sums == Sums::fast ? " fast" : "") << (bias == BiasBy::library ? " bias" : "")
+       << (store == Store::add ? " add" : "");
   return text.str();
 }
 
 std::size_t Problem::out_bytes() const {
-  return static_cast<std::size_t>(m * n) * (out_type == CUDA_R_32F ? sizeof(float) : sizeof(std::uint16_t));
+  return static_cast<std::size_t>(out_stride * n) * (out_type == CUDA_R_32F ? sizeof(float) : sizeof(std::uint16_t));
+}
+
+bool Problem::is_large() const {
+  const bool strided = left.stride != left.rows || right.stride != right.rows || out_stride != m;
+  return m * n * k >= (strided ? large_strided_problem : large_problem);
 }
 
 GemmAlgorithms::GemmAlgorithms(Gpu& gpu) : gpu_(gpu) {
@@ -221,7 +235,7 @@ GemmAlgorithms::Entry& GemmAlgorithms::entry(const Problem& problem) {
   entry.candidates = proposals(problem);
   Candidate recalled{};
   if (!entry.candidates.empty() && recall(problem, recalled)) entry.candidates = {recalled};
-  entry.settled = !measures_ || entry.candidates.size() < 2 || problem.m * problem.n * problem.k < large_problem;
+  entry.settled = !measures_ || entry.candidates.size() < 2 || !problem.is_large();
   return entry;
 }
 

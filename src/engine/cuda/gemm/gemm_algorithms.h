@@ -23,6 +23,7 @@ struct Factor {
   cudaDataType_t type = CUDA_R_32F;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  std::int64_t stride = 0;  // from column to column, `rows` at least
   cublasOperation_t operation = CUBLAS_OP_N;
   std::uint32_t alignment = 16;  // of its memory, in bytes, 16 at most
 
@@ -45,6 +46,7 @@ struct Problem {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
+  std::int64_t out_stride = 0;  // from column to column, m at least
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   Scalars scalars = Scalars::host;
   Sums sums = Sums::split;
@@ -54,6 +56,7 @@ struct Problem {
   auto operator<=>(const Problem&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   std::string key() const;                           // one line of printable characters: in the file and in errors
   std::size_t out_bytes() const;
+  bool is_large() const;  // enough for a measured choice to pay
 };
 
 struct Arguments {

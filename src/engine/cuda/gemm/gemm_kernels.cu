@@ -54,27 +54,33 @@ __global__ void __launch_bounds__(threads)
   if (index < count) out[index] = __float2bfloat16_rn(bias[index]);
 }
 
+struct RowShape {
+  Size cols;
+  Size stride;
+};
+
 template <class T, int width>
 struct alignas(sizeof(T) * width) Pack {
   T value[width];
 };
 
-// out = (result) (+ bias) (+ out); result may be null. cols is a multiple of width.
+// out = (result) (+ bias) (+ out); result may be null, and is contiguous. cols is a multiple of width.
 template <class Out, int width, Store store>
-__global__ void __launch_bounds__(threads)
-    sum_kernel(const float* __restrict__ product, const float* __restrict__ bias, Size count, Size cols, Out* out) {
+__global__ void __launch_bounds__(threads) sum_kernel(const float* __restrict__ product, const float* __restrict__ bias,
+                                                      Size count, RowShape shape, Out* out) {
   const Size index = element() * width;
   if (index >= count) return;
+  const Size row = index / shape.cols;
+  const Size col = index - row * shape.cols;
   float sum[width] = {};
   if (product != nullptr) {
     const auto part = *reinterpret_cast<const Pack<float, width>*>(product + index);
     for (int i = 0; i < width; ++i) sum[i] = part.value[i];
   }
   if (bias != nullptr) {
-    const Size col = index % cols;
     for (int i = 0; i < width; ++i) sum[i] += bias[col + i];
   }
-  auto* place = reinterpret_cast<Pack<Out, width>*>(out + index);
+  auto* place = reinterpret_cast<Pack<Out, width>*>(out + row * shape.stride + col);
   Pack<Out, width> result;
   if constexpr (store == Store::add) {
     result = *place;
@@ -87,13 +93,13 @@ __global__ void __launch_bounds__(threads)
 template <class Out, int width>
 void launch_sum(Gpu& gpu, const float* product, const float* bias, View out, Store store) {
   const unsigned blocks = blocks_for(ceil_div(out.count(), width));
+  const RowShape shape{out.cols, out.row_stride()};
   auto* data = static_cast<Out*>(out.data);
   if (store == Store::add) {
-    sum_kernel<Out, width, Store::add>
-        <<<blocks, threads, 0, gpu.stream()>>>(product, bias, out.count(), out.cols, data);
+    sum_kernel<Out, width, Store::add><<<blocks, threads, 0, gpu.stream()>>>(product, bias, out.count(), shape, data);
   } else {
     sum_kernel<Out, width, Store::replace>
-        <<<blocks, threads, 0, gpu.stream()>>>(product, bias, out.count(), out.cols, data);
+        <<<blocks, threads, 0, gpu.stream()>>>(product, bias, out.count(), shape, data);
   }
   check_launch("adding a bias");
 }
@@ -103,7 +109,8 @@ void sum_into(Gpu& gpu, const float* product, const float* bias, View out, Store
   if (out.count() == 0) return;
   const bool aligned = reinterpret_cast<std::uintptr_t>(out.data) % (4 * sizeof(Out)) == 0 &&
                        reinterpret_cast<std::uintptr_t>(product) % 16 == 0;
-  if (aligned && out.cols % 4 == 0) return launch_sum<Out, 4>(gpu, product, bias, out, store);
+  if (aligned && out.cols % 4 == 0 && out.row_stride() % 4 == 0)
+    return launch_sum<Out, 4>(gpu, product, bias, out, store);
   launch_sum<Out, 1>(gpu, product, bias, out, store);
 }
 

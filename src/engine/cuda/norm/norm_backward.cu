@@ -148,6 +148,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
     const int rows = min(norm_tile_rows, op.rows - row0);
     for (int r = team.index; team.has_round(r, rows); r += team.count) {
       const Size first = offset_of(row0 + r, op.cols);
+      std::byte* const code_row = op.branch.rows + offset_of(row0 + r, op.branch.row_bytes);  // of FP8
       const int cols = r < rows ? op.cols : 0;
       const NormRow norm{next_stats.x, next_stats.y};
       cursor.step();
@@ -182,7 +183,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
           if (op.branch) {
             caster.with_format([&](const auto& to_format) {
               const uint2 codes = to_format.cast(d, counts);
-              if (op.branch.rows != nullptr) store_codes(op.branch.rows + first, col, valid, kEven, codes);
+              if (op.branch.rows != nullptr) store_codes(code_row, col, valid, kEven, codes);
               if (op.branch.columns != nullptr) tile.put(place, codes);
             });
           }
@@ -202,10 +203,10 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
       seen += static_cast<unsigned>(rows * op.cols);
       __syncthreads();
       if (op.branch.columns != nullptr) {
-        tile.write_columns(op.branch.columns, op.rows, row0, 0, rows, op.cols);
+        tile.write_columns(op.branch.columns, op.branch.column_bytes, row0, 0, rows, op.cols);
       }
       if (op.requantized) {
-        requantized_tile.write_columns(op.requantized.columns, op.rows, row0, 0, rows, op.cols);
+        requantized_tile.write_columns(op.requantized.columns, op.requantized.column_bytes, row0, 0, rows, op.cols);
       }
       __syncthreads();
     }

@@ -120,6 +120,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
     const int rows = min(norm_tile_rows, op.rows - row0);
     for (int r = team.index; team.has_round(r, rows); r += team.count) {
       const Size first = offset_of(row0 + r, op.cols);
+      std::byte* const code_row = op.out.rows + offset_of(row0 + r, op.out.row_bytes);  // of FP8
       const int cols = r < rows ? op.cols : 0;  // no row left: the team only takes part in barriers
       Packed8<T> x[V] = {};
       in.advance(load);
@@ -142,7 +143,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
         if constexpr (kFp8) {
           caster.with_format([&](const auto& to_format) {
             const uint2 codes = to_format.cast(v, counts);
-            if (op.out.rows != nullptr) store_codes(op.out.rows + first, col, valid, kEven, codes);
+            if (op.out.rows != nullptr) store_codes(code_row, col, valid, kEven, codes);
             if (op.out.columns != nullptr) tile.put(tile.offset(r, col), codes);
           });
         } else {
@@ -154,7 +155,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
       seen += static_cast<unsigned>(rows * op.cols);
       if (op.out.columns == nullptr) continue;
       __syncthreads();
-      tile.write_columns(op.out.columns, op.rows, row0, 0, rows, op.cols);
+      tile.write_columns(op.out.columns, op.out.column_bytes, row0, 0, rows, op.cols);
       __syncthreads();
     }
   }

@@ -10,39 +10,33 @@ namespace {
 
 constexpr int batch = 4;  // groups in flight
 
-// A row of logits as 16-byte aligned groups of eight: it may begin and end within one, so that rows of any length are
-// read as vectors but for their ends.
+// A row of logits as groups of eight, which begin at multiples of 16 bytes. The last may reach beyond the vocabulary:
+// into what lies between rows.
 template <class T>
 struct Row {
   T* data;
   int cols;
-  int shift;  // elements of the first group that belong to what lies before the row
   int groups;
 
-  __device__ Row(T* start, int count) : data(start), cols(count) {
-    shift = static_cast<int>(reinterpret_cast<std::uintptr_t>(start) % sizeof(uint4) / sizeof(T));
-    groups = (shift + cols + group_size - 1) / group_size;
-  }
-  __device__ int column(int group) const { return group * group_size - shift; }
-  __device__ bool whole(int group) const { return column(group) >= 0 && column(group) + group_size <= cols; }
-  __device__ bool holds(int c) const { return c >= 0 && c < cols; }
+  __device__ Row(T* start, int count) : data(start), cols(count), groups((count + group_size - 1) / group_size) {}
 
   // Elements that are not the row's come as −inf, which no sum of exponentials sees.
   __device__ Group<T> load(int group) const {
-    const int c = column(group);
-    if (whole(group)) return load_group(data + c);
+    const int c = group * group_size;
+    if (c + group_size <= cols) return load_group(data + c);
     float v[group_size];
 #pragma unroll
-    for (int i = 0; i < group_size; ++i) v[i] = holds(c + i) ? to_float(data[c + i]) : -INFINITY;
+    for (int i = 0; i < group_size; ++i) v[i] = c + i < cols ? to_float(data[c + i]) : -INFINITY;
     return pack<T>(v);
   }
+  // Zeros beyond the row, whatever v has there.
   __device__ void store(int group, const float (&v)[group_size]) const {
-    const int c = column(group);
-    if (whole(group)) return store_group(data + c, pack<T>(v));
+    const int c = group * group_size;
+    if (c + group_size <= cols) return store_group(data + c, pack<T>(v));
+    float kept[group_size];
 #pragma unroll
-    for (int i = 0; i < group_size; ++i) {
-      if (holds(c + i)) data[c + i] = from_float<T>(v[i]);
-    }
+    for (int i = 0; i < group_size; ++i) kept[i] = c + i < cols ? v[i] : 0.0F;
+    store_group(data + c, pack<T>(kept));
   }
 };
 
@@ -85,6 +79,7 @@ __device__ Softmax softmax_of(RunningSum seen) {
 
 struct LossRows {
   int vocab;
+  Size stride;  // elements from row to row: a multiple of the group
   const std::int32_t* targets;
   float gradient_factor;
   const float* gradient_scale;
@@ -131,7 +126,7 @@ __device__ void store_gradient(const Row<T>& row, int group, const Group<T>& log
   unpack(logits, v);
 #pragma unroll
   for (int i = 0; i < group_size; ++i) v[i] = gradient.factor * __expf(v[i] - gradient.log_sum);
-  const int at = gradient.target - row.column(group);
+  const int at = gradient.target - group * group_size;
   if (at >= 0 && at < group_size) {
 #pragma unroll
     for (int i = 0; i < group_size; ++i) v[i] -= i == at ? gradient.target_factor : 0.0F;
@@ -174,7 +169,7 @@ template <int threads, LossGradient gradient, class T>
 __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(LossRows rows, T* logits) {
   extern __shared__ uint4 shared[];
   auto* cache = reinterpret_cast<Group<T>*>(shared);
-  const Row<T> row(logits + static_cast<Size>(blockIdx.x) * rows.vocab, rows.vocab);
+  const Row<T> row(logits + static_cast<Size>(blockIdx.x) * rows.stride, rows.vocab);
   const int target = rows.targets[blockIdx.x];
   if (target < 0) {
     if (threadIdx.x == 0) rows.losses[blockIdx.x] = 0;
@@ -243,7 +238,7 @@ void launch(Gpu& gpu, LossRows rows, Size count, Size cached, T* logits) {
 template <class T>
 void launch_with_gradient(Gpu& gpu, const LossRows& rows, Size count, T* logits) {
   const SharedMemory memory = shared_memory();
-  const Size groups = ceil_div(rows.vocab, group_size) + 1;  // one more where rows are not aligned
+  const Size groups = ceil_div(rows.vocab, group_size);
   const Size bytes = groups * static_cast<Size>(sizeof(Group<T>));
   if (bytes <= std::min(memory.per_block, memory.per_multiprocessor / 2) - reserved) {
     return launch<512, LossGradient::in_place>(gpu, rows, count, groups, logits);
@@ -259,6 +254,7 @@ void softmax_loss(Gpu& gpu, const LossChunk& chunk) {
   if (count == 0) return;
   auto* losses = chunk.row_losses != nullptr ? chunk.row_losses : gpu.workspace<double>(Slot::rows, count);
   const LossRows rows{static_cast<int>(chunk.logits.cols),
+                      chunk.logits.row_stride(),
                       chunk.targets,
                       chunk.gradient_factor,
                       chunk.gradient_scale,

@@ -14,9 +14,9 @@ enum class LossGradient : std::uint8_t { none, in_place };
 // With g = gradient_factor · *gradient_scale, for every row whose target is not negative:
 //   loss_sum += L − logit[target] + z_loss · L²,  L = log Σ exp logits
 //   dlogits = g · (1 + 2 · z_loss · L) · softmax(logits) − g · onehot(target)
-// The gradient of other rows is zero.
+// The gradient of other rows is zero, and so is what lies between rows.
 struct LossChunk {
-  View logits;  // [rows × vocab], high precision
+  View logits;  // [rows × vocab], high precision; from row to row logits_stride(vocab) elements
   const std::int32_t* targets = nullptr;
   LossGradient gradient = LossGradient::none;
   float gradient_factor = 1;
