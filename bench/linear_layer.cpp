@@ -118,9 +118,12 @@ int run(Size tokens, const std::vector<std::string>& recipes) {
                                 {.name = "proj", .in = 4096, .out = 1024, .bias = true}};
   const auto engine =
       make_cuda_engine({.notice = [](const std::string& text) { std::fputs((text + "\n").c_str(), stderr); }});
+  std::vector<std::unique_ptr<TimedLayer>> layers;  // they stay: the engine knows their sites by address
   for (const std::string& recipe : recipes) {
-    for (const LinearShape& shape : shapes)
-      print(recipe, shape, tokens, TimedLayer(*engine, recipe, shape, tokens).milliseconds());
+    for (const LinearShape& shape : shapes) {
+      layers.push_back(std::make_unique<TimedLayer>(*engine, recipe, shape, tokens));
+      print(recipe, shape, tokens, layers.back()->milliseconds());
+    }
   }
   return 0;
 }

@@ -32,6 +32,12 @@ def _stream(device: torch.device) -> Optional[int]:
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
 
 
+def _autocast_dtype() -> torch.dtype:
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype("cuda")
+    return torch.get_autocast_gpu_dtype()  # PyTorch before 2.4
+
+
 def _rows(tensor: torch.Tensor, columns: int) -> torch.Tensor:
     """As a matrix that the library can read: the tensor's own memory, unless it is not contiguous or not aligned."""
     rows = tensor.reshape(-1, columns).contiguous()
@@ -170,7 +176,7 @@ class Linear(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.is_cuda and torch.is_autocast_enabled():
-            x = x.to(torch.get_autocast_gpu_dtype())
+            x = x.to(_autocast_dtype())
         self._check(x)
         if x.numel() == 0:
             bias = None if self.bias is None else self.bias.to(x.dtype)
