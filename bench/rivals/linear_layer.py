@@ -24,7 +24,8 @@ FORMAT_ERROR = {"bf16": 0.006, "fp8-delayed": 0.08, "fp8-current": 0.08, "fp8-bl
 
 
 def relative_error(found, expected):
-    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+    expected = expected.detach().double()
+    return ((found.detach().double() - expected).norm() / expected.norm()).item()
 
 
 def randn(rows, cols, seed, deviation=1.0):
@@ -39,12 +40,12 @@ def check_recipe(recipe, inputs, outputs):
     cpu = quaver.LinearLayer(inputs, outputs, bias=True, recipe=recipe)
     x, dy = randn(tokens, inputs, 1).requires_grad_(), randn(tokens, outputs, 2, 1e-3)
     weight, bias, wide = layer.weight.detach(), layer.bias.detach(), x.detach().float()
-    cpu.set_weight(weight.cpu())
     cpu.set_bias(bias.cpu())
     for _ in range(2):  # the second time with delayed scales
         x.grad = layer.weight.grad = None
+        cpu.set_weight(weight.cpu())
         y = layer(x)
-        kept = y.grad_fn.saved_tensors[0].cpu().numpy()
+        kept = y.grad_fn.saved_tensors[0].detach().cpu()
         y.backward(dy)
         cpu.clear_gradients()
         on_cpu = [cpu.forward(wide.cpu()), cpu.backward(dy.float().cpu()), cpu.weight_gradient()]
@@ -57,9 +58,9 @@ def check_recipe(recipe, inputs, outputs):
     wrong_codes = 0
     if recipe in ("fp8-current", "fp8-block"):
         codes = quaver.quantize(wide.cpu(), quaver.recipe_spec(recipe, "x", "columnwise"), side="columnwise").codes
-        wrong_codes = int((kept[: codes.size] != codes.reshape(-1)).sum())
-    same_amax = all(layer.statistics(role).amax == cpu.statistics(role).amax for role in ("x", "dy")
-                    if cpu.statistics(role).count)
+        wrong_codes = int((kept[: codes.size] != torch.from_numpy(codes.reshape(-1))).sum())
+    observed = () if recipe == "bf16" else ("x", "w", "dy")  # BF16 tensors are not cast
+    same_amax = all(layer.statistics(role).amax == cpu.statistics(role).amax for role in observed)
     # BF16 results, and fast accumulation: 14 bits of sums.
     good = against_cpu < 5e-3 and against_torch < FORMAT_ERROR[recipe] and wrong_codes == 0 and same_amax
     return {"check": recipe, "in": inputs, "out": outputs, "against_cpu_engine": round(against_cpu, 5),
@@ -131,8 +132,33 @@ def time_layer(name, layer, arguments):
 
 def engine_rows(arguments):
     lines = subprocess.run([arguments.engine, str(arguments.tokens), *arguments.recipes], check=True, text=True,
-                           capture_output=True).stdout.splitlines()
+                           stdout=subprocess.PIPE).stdout.splitlines()
     return [json.loads(line) for line in lines]
+
+
+def report(rows):
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def measure(arguments):
+    """What fails is told and left out of the table."""
+    def layers_of(name):
+        return name, lambda: [time_layer(name, layer, arguments) for layer in LAYERS]
+
+    jobs = [layers_of("torch bf16"), *(layers_of(f"quaver.Linear {recipe}") for recipe in arguments.recipes)]
+    if arguments.engine:
+        jobs.append(("the engine", lambda: engine_rows(arguments)))
+    jobs += [layers_of(f"torchao {recipe}") for recipe in arguments.torchao]
+    rows = []
+    for name, job in jobs:
+        try:
+            rows += report(job())
+        except Exception as error:
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        torch.cuda.empty_cache()
+    return rows
 
 
 def print_table(rows):
@@ -159,18 +185,8 @@ def main():
     arguments = parse()
     torch.set_float32_matmul_precision("highest")
     checks = [check_recipe(recipe, *LAYERS[layer]) for recipe in arguments.recipes for layer in ("out", "fc")]
-    for check in checks:
-        print(json.dumps(check), flush=True)
-    names = ["torch bf16", *(f"torchao {recipe}" for recipe in arguments.torchao),
-             *(f"quaver.Linear {recipe}" for recipe in arguments.recipes)]
-    rows = []
-    for name in names:
-        for layer in LAYERS:
-            rows.append(time_layer(name, layer, arguments))
-            print(json.dumps(rows[-1]), flush=True)
-            torch.cuda.empty_cache()
-    if arguments.engine:
-        rows += engine_rows(arguments)
+    report(checks)
+    rows = measure(arguments)
     print(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "quaver": quaver.version(),
                       "torchao": getattr(sys.modules.get("torchao"), "__version__", None)}))
     print_table(rows)

@@ -28,8 +28,14 @@ def _format(tensor: torch.Tensor, name: str) -> int:
     )
 
 
+# The handle of a GPU's current stream by the GPU's number; what PyTorch's own compiler calls is the fastest way to it.
+_stream_of_gpu: Callable[[int], int] = getattr(
+    torch._C, "_cuda_getCurrentRawStream", lambda gpu: torch.cuda.current_stream(gpu).cuda_stream
+)
+
+
 def _stream(device: torch.device) -> Optional[int]:
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+    return _stream_of_gpu(device.index) if device.type == "cuda" else None
 
 
 def _autocast_dtype() -> torch.dtype:
@@ -38,10 +44,18 @@ def _autocast_dtype() -> torch.dtype:
     return torch.get_autocast_gpu_dtype()  # PyTorch before 2.4
 
 
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """As the library can read it: the tensor's own memory, unless it is not contiguous or not aligned."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
+
+
 def _rows(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """As a matrix that the library can read: the tensor's own memory, unless it is not contiguous or not aligned."""
-    rows = tensor.reshape(-1, columns).contiguous()
-    return rows.clone() if rows.is_cuda and rows.data_ptr() % 16 else rows
+    return _readable(tensor if tensor.dim() == 2 else tensor.reshape(-1, columns))
+
+
+def _shaped(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return rows if len(shape) == 2 else rows.view(*shape[:-1], rows.shape[1])
 
 
 def _memory(size: int, device: torch.device) -> torch.Tensor:
@@ -56,12 +70,11 @@ class _LinearFunction(torch.autograd.Function):
         device = x.device
         rows = _rows(x, module.in_features)
         tokens, data_format = rows.shape[0], _format(x, "x")
-        handle = module._handle_with_weight()
-        needed = CLinearMemory()
-        call("linear_pass_memory", handle, tokens, data_format, ctypes.byref(needed))
+        handle = module._handle_with_weight(weight)
+        needed = module._memory_of(handle, tokens, data_format)
         kept = _memory(needed.kept if train else 0, device)
         scratch = _memory(needed.forward_scratch, device)
-        bias_values = None if bias is None else bias.detach().float().contiguous()
+        bias_values = None if bias is None else _readable(bias.float())
         y = torch.empty(tokens, module.out_features, dtype=x.dtype, device=device)
         made = CLinearForward(
             tokens=tokens,
@@ -82,7 +95,7 @@ class _LinearFunction(torch.autograd.Function):
             ctx.save_for_backward(kept if needed.kept else rows, weight)
             ctx.module, ctx.x_is_kept, ctx.scratch_bytes = module, not needed.kept, needed.backward_scratch
             ctx.input_shape, ctx.data_format = x.shape, data_format
-        return y.reshape(*x.shape[:-1], module.out_features)
+        return _shaped(y, x.shape)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[misc]
@@ -114,7 +127,7 @@ class _LinearFunction(torch.autograd.Function):
         call("linear_run_backward", handle, ctypes.byref(made))
         if db is not None:
             db = db.to(module.bias.dtype)
-        return None if dx is None else dx.reshape(ctx.input_shape), dw, db, None, None
+        return None if dx is None else _shaped(dx, ctx.input_shape), dw, db, None, None
 
 
 def _uncompiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -156,6 +169,7 @@ class Linear(torch.nn.Module):
         self._layer: Optional[LinearLayer] = None
         self._device: Optional[torch.device] = None  # where the layer is
         self._cast_weight: Any = None  # what the layer's codes were cast from
+        self._memory: dict[tuple[int, int], CLinearMemory] = {}  # by tokens and format
         self._require_layer()
 
     @classmethod
@@ -177,17 +191,16 @@ class Linear(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.is_cuda and torch.is_autocast_enabled():
             x = x.to(_autocast_dtype())
-        self._check(x)
+        weight, bias = self.weight, self.bias
+        self._check(x, weight)
         if x.numel() == 0:
-            bias = None if self.bias is None else self.bias.to(x.dtype)
-            return torch.nn.functional.linear(x, self.weight.to(x.dtype), bias)
-        operands = [x, self.weight] + ([] if self.bias is None else [self.bias])
-        train = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in operands)
-        return self._run(x, train)
+            return torch.nn.functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+        wanted = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+        return self._run(x, weight, bias, wanted and torch.is_grad_enabled())
 
     @_uncompiled
-    def _run(self, x: torch.Tensor, train: bool) -> torch.Tensor:
-        result: torch.Tensor = _LinearFunction.apply(x, self.weight, self.bias, self, train)
+    def _run(self, x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], train: bool) -> torch.Tensor:
+        result: torch.Tensor = _LinearFunction.apply(x, weight, bias, self, train)
         return result
 
     def end_step(self) -> None:
@@ -206,18 +219,19 @@ class Linear(torch.nn.Module):
         """What the casts from now on collect: counts and amax, or full statistics."""
         self._full_statistics = full
         self._require_layer().collect_full_statistics(full)
+        self._memory.clear()
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, recipe={self.recipe!r}"
 
-    def _check(self, x: torch.Tensor) -> None:
+    def _check(self, x: torch.Tensor, weight: torch.Tensor) -> None:
         _format(x, "x")
-        _format(self.weight, "the weight")
-        if x.device != self.weight.device:
-            raise ValueError(f"x is on {x.device} and the weight on {self.weight.device}: move one of them")
+        _format(weight, "the weight")
+        if x.device != weight.device:
+            raise ValueError(f"x is on {x.device} and the weight on {weight.device}: move one of them")
         if x.dim() < 1 or x.shape[-1] != self.in_features:
             raise ValueError(f"x is {tuple(x.shape)}: its last dimension must be {self.in_features}")
-        if not self.weight.is_contiguous():
+        if not weight.is_contiguous():
             raise ValueError("the weight is not contiguous: pass weight.contiguous()")
 
     def _require_layer(self) -> LinearLayer:
@@ -236,13 +250,24 @@ class Linear(torch.nn.Module):
         self._layer.collect_full_statistics(self._full_statistics)
         self._device = device
         self._cast_weight = None
+        self._memory.clear()
         return self._layer
 
-    def _handle_with_weight(self) -> ctypes.c_void_p:
+    def _memory_of(self, handle: ctypes.c_void_p, tokens: int, data_format: int) -> CLinearMemory:
+        """What a pass needs, remembered for some numbers of tokens."""
+        found = self._memory.get((tokens, data_format))
+        if found is None:
+            found = CLinearMemory()
+            call("linear_pass_memory", handle, tokens, data_format, ctypes.byref(found))
+            if len(self._memory) >= 64:
+                self._memory.clear()
+            self._memory[tokens, data_format] = found
+        return found
+
+    def _handle_with_weight(self, weight: torch.Tensor) -> ctypes.c_void_p:
         """Casts the weight where it has changed since its last cast: micro-batches of a step use the same codes."""
         handle = self._require_layer()._handle
-        weight = self.weight.detach()
-        now = (weight.data_ptr(), None if weight.is_inference() else self.weight._version)
+        now = (weight.data_ptr(), None if weight.is_inference() else weight._version)
         if now != self._cast_weight or now[1] is None:
             call("linear_set_device_weight", handle, weight.data_ptr(), _FORMATS[weight.dtype], _stream(weight.device))
             self._cast_weight = now
@@ -255,7 +280,7 @@ class Linear(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have the parameters; scales and statistics are the library's and begin anew."""
-        return {**self.__dict__, "_layer": None, "_device": None, "_cast_weight": None}
+        return {**self.__dict__, "_layer": None, "_device": None, "_cast_weight": None, "_memory": {}}
 
 
 def end_step(layers: Union[torch.nn.Module, Iterable[torch.nn.Module]]) -> None:

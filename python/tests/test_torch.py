@@ -34,7 +34,7 @@ RECIPES = ["fp8-delayed", "fp8-current", "fp8-row", "fp8-block", "bf16", "fp32"]
 
 
 def relative_error(found: torch.Tensor, expected: Any) -> float:
-    reference = torch.as_tensor(expected).double().cpu()
+    reference = torch.as_tensor(expected).detach().double().cpu()
     return float((found.detach().double().cpu() - reference).norm() / reference.norm())
 
 
@@ -304,11 +304,15 @@ class Cuda(Cpu):
         layer.cuda()
         x = self.randn(8, 64)
         with torch.no_grad():
-            layer(x)
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            expected = layer(x)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                doubled = 2 * x
                 with self.assertRaisesRegex(quaver.Error, "graph is being captured"):
                     layer(x)
-        torch.cuda.synchronize()
+            graph.replay()  # the rest of the capture, which the error has not ended
+            self.assertTrue(torch.equal(doubled, 2 * x))
+            self.assertTrue(torch.equal(layer(x), expected))
 
     def test_layers_share_what_does_not_depend_on_them(self) -> None:
         first = quaver.Linear(256, 256, device="cuda")
