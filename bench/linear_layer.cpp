@@ -2,6 +2,7 @@
 // the layers of a model run them, but for casts that a model fuses into their producers. Prints one line of JSON per
 // recipe and layer; bench/rivals/linear_layer.py compares quaver.Linear with them.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <vector>
 
@@ -15,8 +16,9 @@
 namespace quaver {
 namespace {
 
-constexpr int warm_up = 5;
-constexpr int timed = 30;
+constexpr int steps = 3;  // delayed scales are set from the first one on
+constexpr int timed = 60;
+constexpr std::chrono::milliseconds warm_up(700);  // the GPU's clocks fall under load
 
 // Random values in BF16: a piece of them again and again.
 std::shared_ptr<std::byte> random_matrix(Engine& engine, Size count, float deviation, std::uint32_t stream) {
@@ -56,11 +58,16 @@ class TimedLayer {
   }
 
   std::vector<double> milliseconds() {
-    for (int i = 0; i < warm_up; ++i) {
+    for (int i = 0; i < steps; ++i) {
       run();
       engine_.wait_for_statistics(sites_);
-      registry_.book().end_step(static_cast<std::uint64_t>(i));  // delayed scales, from the first pass on
+      registry_.book().end_step(static_cast<std::uint64_t>(i));
       engine_.upload_scales(sites_);
+    }
+    const auto end_of_warm_up = std::chrono::steady_clock::now() + warm_up;
+    while (std::chrono::steady_clock::now() < end_of_warm_up) {
+      for (int i = 0; i < 10; ++i) run();
+      engine_.device().synchronize();
     }
     std::vector<double> times;
     for (int i = 0; i < timed; ++i) {
@@ -103,9 +110,8 @@ class TimedLayer {
 
 void print(const std::string& recipe, const LinearShape& shape, Size tokens, const std::vector<double>& times) {
   std::printf(
-      "{\"implementation\": \"engine %s\", \"layer\": \"%s\", \"in\": %ld, \"out\": %ld, \"tokens\": %ld, \"ms\": "
-      "%.4f, "
-      "\"fastest\": %.4f, \"slowest\": %.4f}\n",
+      "{\"implementation\": \"engine %s\", \"layer\": \"%s\", \"in\": %ld, \"out\": %ld, \"tokens\": %ld, "
+      "\"ms\": %.4f, \"fastest\": %.4f, \"slowest\": %.4f}\n",
       recipe.c_str(), shape.name.c_str(), static_cast<long>(shape.in), static_cast<long>(shape.out),
       static_cast<long>(tokens), times[times.size() / 2], times.front(), times.back());
   std::fflush(stdout);
