@@ -258,8 +258,9 @@ void LinearLayer::end_step() {
 void LinearLayer::end_step(std::span<LinearLayer* const> layers) {
   std::map<LayerEngine*, std::vector<State*>> by_engine;
   for (LinearLayer* layer : layers) by_engine[layer->state_->engine.get()].push_back(layer->state_.get());
-  for (const auto& [engine, states] : by_engine) {
-    engine->run({}, [&](Engine& on) {
+  for (const auto& group : by_engine) {
+    const std::vector<State*>& states = group.second;
+    group.first->run({}, [&](Engine& on) {
       std::vector<Site*> sites;
       for (const State* state : states) {
         sites.insert(sites.end(), state->passes.sites().begin(), state->passes.sites().end());
