@@ -19,7 +19,7 @@ extern "C" {
 
 /* Grows when a function or struct of this header changes. A program built with this header needs
  * quaver_abi_version() == QUAVER_ABI_VERSION. */
-#define QUAVER_ABI_VERSION 1
+#define QUAVER_ABI_VERSION 2
 uint32_t quaver_abi_version(void);
 const char* quaver_version(void); /* "0.1.0" */
 
@@ -158,6 +158,7 @@ typedef struct quaver_linear_settings {
   int32_t bias;
   int32_t device;
   int32_t threads; /* 0: all cores */
+  int32_t gpu;     /* its number among CUDA's devices */
   const char* recipe;
   const char* const* settings; /* "precision.history=32" */
   size_t setting_count;
@@ -177,9 +178,62 @@ quaver_status quaver_linear_bias_gradient(const quaver_linear* layer, float* out
 quaver_status quaver_linear_clear_gradients(quaver_linear* layer);
 quaver_status quaver_linear_collect(quaver_linear* layer, int32_t detail);
 quaver_status quaver_linear_end_step(quaver_linear* layer);
+/* The same for many layers, with one wait per GPU. */
+quaver_status quaver_linear_end_steps(quaver_linear* const* layers, size_t count);
 /* Of the step that end_step ended last. */
 quaver_status quaver_linear_statistics(const quaver_linear* layer, int32_t role, quaver_statistics* out);
 quaver_status quaver_linear_scale(const quaver_linear* layer, int32_t role, float* out);
+
+/* Passes over arrays in the memory of the layer's device, without copies: contiguous, of QUAVER_F32, or QUAVER_BF16 on
+ * a GPU, where they begin at multiples of 16 bytes. A GPU's work goes onto the stream, a cudaStream_t (NULL: CUDA's
+ * default stream), and the calls return before it has run. Any number of passes may be between forward and backward. */
+
+/* Bytes that a pass needs beside its arrays. kept: from forward until its backward has run; 0 where backward reads x
+ * itself. The others: until the stream has passed the call's work. */
+typedef struct quaver_linear_memory {
+  size_t kept;
+  size_t forward_scratch;
+  size_t backward_scratch;
+} quaver_linear_memory;
+
+typedef struct quaver_linear_forward_pass {
+  int64_t tokens;
+  quaver_format format; /* of x and y */
+  int32_t pass;
+  const void* x;     /* [tokens x in] */
+  const float* bias; /* [out]; NULL: none */
+  void* y;           /* [tokens x out] */
+  void* kept;
+  size_t kept_bytes;
+  void* scratch;
+  size_t scratch_bytes;
+  void* stream;
+} quaver_linear_forward_pass;
+
+typedef struct quaver_linear_backward_pass {
+  int64_t tokens;
+  quaver_format format; /* of dy and dx */
+  quaver_format weight_format;
+  int32_t add;           /* to the weight gradient, which is replaced otherwise */
+  const void* x;         /* of forward, where nothing else was kept */
+  const void* dy;        /* [tokens x out] */
+  void* dx;              /* [tokens x in]; NULL: not wanted */
+  void* weight_gradient; /* [out x in]; NULL: not wanted */
+  float* bias_gradient;  /* [out], added to; NULL: not wanted */
+  void* kept;
+  size_t kept_bytes;
+  void* scratch;
+  size_t scratch_bytes;
+  void* stream;
+} quaver_linear_backward_pass;
+
+quaver_status quaver_linear_pass_memory(const quaver_linear* layer, int64_t tokens, quaver_format format,
+                                        quaver_linear_memory* out);
+/* Casts [out x in] values, or refers to them where the recipe casts nothing; passes use those of the latest call. */
+quaver_status quaver_linear_set_device_weight(quaver_linear* layer, const void* weight, quaver_format format,
+                                              void* stream);
+quaver_status quaver_linear_run_forward(quaver_linear* layer, const quaver_linear_forward_pass* pass);
+quaver_status quaver_linear_run_backward(quaver_linear* layer, const quaver_linear_backward_pass* pass);
 
 /* --- Training ----------------------------------------------------------------------------------------------------- */
 

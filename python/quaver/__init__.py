@@ -16,7 +16,7 @@ from .runs import Run, read_runs
 from .training import Evaluation, Step, Trainer, TrainingResult
 
 if TYPE_CHECKING:
-    from .torch_layer import Linear
+    from .torch_layer import Linear, end_step
 
 __all__ = [
     "Error",
@@ -33,6 +33,7 @@ __all__ = [
     "TrainingResult",
     "cast",
     "dequantize",
+    "end_step",
     "formats",
     "gemm",
     "quantize",
@@ -45,8 +46,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # PyTorch is imported by whoever uses quaver.Linear, and by nobody else.
-    if name == "Linear":
-        from .torch_layer import Linear
+    if name in ("Linear", "end_step"):
+        from . import torch_layer
 
-        return Linear
+        return getattr(torch_layer, name)
     raise AttributeError(f"module 'quaver' has no attribute {name!r}")

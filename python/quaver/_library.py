@@ -10,7 +10,7 @@ from ctypes import c_uint8, c_void_p
 from pathlib import Path
 from typing import Any, Iterator, Optional, Sequence
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 SONAME = "libquaver.so.0"
 
 
@@ -101,10 +101,50 @@ class CLinearSettings(Structure):
         ("bias", c_int32),
         ("device", c_int32),
         ("threads", c_int32),
+        ("gpu", c_int32),
         ("recipe", c_char_p),
         ("settings", POINTER(c_char_p)),
         ("setting_count", c_size_t),
         ("seed", c_uint64),
+    ]
+
+
+class CLinearMemory(Structure):
+    _fields_ = [("kept", c_size_t), ("forward_scratch", c_size_t), ("backward_scratch", c_size_t)]
+
+
+class CLinearForward(Structure):
+    _fields_ = [
+        ("tokens", c_int64),
+        ("format", c_int32),
+        ("pass_", c_int32),
+        ("x", c_void_p),
+        ("bias", c_void_p),
+        ("y", c_void_p),
+        ("kept", c_void_p),
+        ("kept_bytes", c_size_t),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_size_t),
+        ("stream", c_void_p),
+    ]
+
+
+class CLinearBackward(Structure):
+    _fields_ = [
+        ("tokens", c_int64),
+        ("format", c_int32),
+        ("weight_format", c_int32),
+        ("add", c_int32),
+        ("x", c_void_p),
+        ("dy", c_void_p),
+        ("dx", c_void_p),
+        ("weight_gradient", c_void_p),
+        ("bias_gradient", c_void_p),
+        ("kept", c_void_p),
+        ("kept_bytes", c_size_t),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_size_t),
+        ("stream", c_void_p),
     ]
 
 
@@ -214,6 +254,11 @@ _CHECKED: dict[str, list[Any]] = {
     "linear_clear_gradients": [c_void_p],
     "linear_collect": [c_void_p, c_int32],
     "linear_end_step": [c_void_p],
+    "linear_end_steps": [POINTER(c_void_p), c_size_t],
+    "linear_pass_memory": [c_void_p, c_int64, c_int32, POINTER(CLinearMemory)],
+    "linear_set_device_weight": [c_void_p, c_void_p, c_int32, c_void_p],
+    "linear_run_forward": [c_void_p, POINTER(CLinearForward)],
+    "linear_run_backward": [c_void_p, POINTER(CLinearBackward)],
     "linear_statistics": [c_void_p, c_int32, POINTER(CStatistics)],
     "linear_scale": [c_void_p, c_int32, POINTER(c_float)],
     "train": [POINTER(CTraining), POINTER(CTrainingResult)],

@@ -20,7 +20,8 @@ class LinearLayer:
     """y = x·wᵀ + b with the casts and GEMMs of a recipe.
 
     A step: forward and backward (any number of times, in turn), read the gradients, end_step(), which sets the next
-    delayed scales and clears the gradients. Arrays are in CPU memory whatever the device.
+    delayed scales and clears the gradients. Arrays are in CPU memory whatever the device ("cpu", "cuda" with the number
+    of the `gpu`, or "auto").
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class LinearLayer:
         seed: int = 1,
         device: str = "cpu",
         threads: int = 0,
+        gpu: int = 0,
     ) -> None:
         self.in_features = in_features
         self.out_features = out_features
@@ -45,6 +47,7 @@ class LinearLayer:
             bias=int(bias),
             device=index_of(_DEVICES, device, "device"),
             threads=threads,
+            gpu=gpu,
             recipe=recipe.encode(),
             settings=texts(settings),
             setting_count=len(settings),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -12,7 +11,6 @@ import numpy as np
 
 import quaver
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
 RANDOM = np.random.default_rng(1)
 
 
@@ -189,34 +187,5 @@ device = "cpu"
             quaver.read_runs("/nonexistent")
 
 
-@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
-class Torch(unittest.TestCase):
-    def test_linear_has_the_gradients_of_torch(self) -> None:
-        import torch
-
-        reference = torch.nn.Linear(32, 16)
-        layer = quaver.Linear.from_torch(reference, recipe="fp32")
-        x = torch.randn(4, 5, 32, requires_grad=True)
-        other = x.detach().clone().requires_grad_()
-        layer(x).square().sum().backward()
-        gradients = [layer.weight.grad.clone(), layer.bias.grad.clone()]
-        layer.zero_grad()
-        reference(other).square().sum().backward()
-        torch.testing.assert_close(x.grad, other.grad)
-        torch.testing.assert_close(gradients[0], reference.weight.grad)
-        torch.testing.assert_close(gradients[1], reference.bias.grad)
-
-    def test_a_second_forward_before_backward_is_refused(self) -> None:
-        import torch
-
-        layer = quaver.Linear(8, 8)
-        first = layer(torch.randn(2, 8))
-        layer(torch.randn(2, 8))
-        with self.assertRaisesRegex(RuntimeError, "ran again"):
-            first.sum().backward()
-
-
 if __name__ == "__main__":
-    if not HAS_TORCH:
-        print("skipped: tests of quaver.Linear, because PyTorch is not installed")
     unittest.main(argv=sys.argv)

@@ -101,6 +101,38 @@ void require_length(std::size_t count, std::size_t expected, const char* name) {
   }
 }
 
+// Memory that a caller gives for the time of a pass.
+std::span<std::byte> bytes_at(void* memory, std::size_t bytes) {
+  return {static_cast<std::byte*>(memory), memory == nullptr ? 0 : bytes};
+}
+
+LinearForward forward_of(const quaver_linear_forward_pass& from) {
+  return {.tokens = from.tokens,
+          .format = format_of(from.format),
+          .pass = enumerator<LinearPass>(from.pass, 2, "pass"),
+          .x = from.x,
+          .bias = from.bias,
+          .y = from.y,
+          .kept = bytes_at(from.kept, from.kept_bytes),
+          .scratch = bytes_at(from.scratch, from.scratch_bytes),
+          .stream = from.stream};
+}
+
+LinearBackward backward_of(const quaver_linear_backward_pass& from) {
+  return {.tokens = from.tokens,
+          .format = format_of(from.format),
+          .weight_format = format_of(from.weight_format),
+          .x = from.x,
+          .dy = from.dy,
+          .dx = from.dx,
+          .weight_gradient = from.weight_gradient,
+          .store = from.add != 0 ? LinearGradient::add : LinearGradient::replace,
+          .bias_gradient = from.bias_gradient,
+          .kept = bytes_at(from.kept, from.kept_bytes),
+          .scratch = bytes_at(from.scratch, from.scratch_bytes),
+          .stream = from.stream};
+}
+
 }  // namespace
 
 quaver_status quaver_format_by_name(const char* name, quaver_format* out) {
@@ -235,7 +267,8 @@ quaver_status quaver_linear_new(const quaver_linear_settings* settings, quaver_l
                                           .settings = c::texts(from.settings, from.setting_count, "settings"),
                                           .seed = from.seed,
                                           .device = enumerator<LinearDevice>(from.device, 3, "device"),
-                                          .threads = from.threads})};
+                                          .threads = from.threads,
+                                          .gpu = from.gpu})};
   });
 }
 
@@ -293,6 +326,14 @@ quaver_status quaver_linear_end_step(quaver_linear* layer) {
   return guarded([&] { require(layer, "layer")->layer.end_step(); });
 }
 
+quaver_status quaver_linear_end_steps(quaver_linear* const* layers, size_t count) {
+  return guarded([&] {
+    std::vector<LinearLayer*> list;
+    for (std::size_t i = 0; i < count; ++i) list.push_back(&require(require(layers, "layers")[i], "a layer")->layer);
+    LinearLayer::end_step(list);
+  });
+}
+
 quaver_status quaver_linear_statistics(const quaver_linear* layer, int32_t role, quaver_statistics* out) {
   return guarded(
       [&] { *require(out, "out") = c_statistics(require(layer, "layer")->layer.statistics(role_of(role))); });
@@ -300,4 +341,25 @@ quaver_status quaver_linear_statistics(const quaver_linear* layer, int32_t role,
 
 quaver_status quaver_linear_scale(const quaver_linear* layer, int32_t role, float* out) {
   return guarded([&] { *require(out, "out") = require(layer, "layer")->layer.scale(role_of(role)); });
+}
+
+quaver_status quaver_linear_pass_memory(const quaver_linear* layer, int64_t tokens, quaver_format format,
+                                        quaver_linear_memory* out) {
+  return guarded([&] {
+    const LinearMemory needed = require(layer, "layer")->layer.memory(tokens, format_of(format));
+    *require(out, "out") = {needed.kept, needed.forward_scratch, needed.backward_scratch};
+  });
+}
+
+quaver_status quaver_linear_set_device_weight(quaver_linear* layer, const void* weight, quaver_format format,
+                                              void* stream) {
+  return guarded([&] { require(layer, "layer")->layer.set_weight(weight, format_of(format), stream); });
+}
+
+quaver_status quaver_linear_run_forward(quaver_linear* layer, const quaver_linear_forward_pass* pass) {
+  return guarded([&] { require(layer, "layer")->layer.forward(forward_of(*require(pass, "pass"))); });
+}
+
+quaver_status quaver_linear_run_backward(quaver_linear* layer, const quaver_linear_backward_pass* pass) {
+  return guarded([&] { require(layer, "layer")->layer.backward(backward_of(*require(pass, "pass"))); });
 }

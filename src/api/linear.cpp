@@ -1,149 +1,135 @@
 #include "quaver/linear.h"
 
-#include <optional>
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "api/extent.h"
+#include "api/layer_engine.h"
+#include "api/linear_passes.h"
 #include "api/settings.h"
 
-#include "engine/cuda_module.h"
-#include "engine/sizing_engine.h"
-#include "nn/linear.h"
 #include "quaver/error.h"
-#include "train/resolved_config.h"
 
 namespace quaver {
 
 namespace {
 
-std::unique_ptr<Engine> engine_of(const LinearSettings& settings) {
-  // In FP32, as the caller's arrays are.
-  const auto on_gpu = [] { return make_cuda_engine({.high_precision = Format::f32, .notice = [](const auto&) {}}); };
-  if (settings.device == LinearDevice::cuda) return on_gpu();
-  if (settings.device == LinearDevice::automatic && inspect_cuda().state == CudaState::ready) return on_gpu();
-  return make_cpu_engine(settings.threads);
-}
-
-LinearShape shape_of(const LinearSettings& settings) {
+LayerShape shape_of(const LinearSettings& settings) {
   constexpr Size largest = Size{1} << 24U;
   if (settings.in < 1 || settings.out < 1 || settings.in > largest || settings.out > largest) {
     throw Error("a linear layer from " + std::to_string(settings.in) + " to " + std::to_string(settings.out),
                 "give it from 1 to 16777216 inputs and outputs");
   }
   if (settings.threads < 0) throw Error("a negative number of threads", "0 takes all cores");
-  return {.name = "linear", .in = settings.in, .out = settings.out, .bias = settings.bias, .init_std = 0};
+  return {.name = "linear", .in = settings.in, .out = settings.out};
 }
 
-ScaleRules rules_of(const PrecisionConfig& precision) {
-  ScaleRules rules;
-  rules.history = precision.history;
-  rules.rule = precision.history_rule;
-  return rules;
+PrecisionConfig checked_precision(const LinearSettings& settings) {
+  PrecisionConfig precision = precision_of(settings.recipe, settings.settings);
+  if (precision.scales.empty()) return precision;
+  throw Error("a layer does not read precision.scales", "give the text of the file to load_scales");
+}
+
+void check_format(Format format, const LayerEngine& engine) {
+  if (format == Format::f32 || (format == Format::bf16 && engine.is_gpu())) return;
+  throw Error("arrays in " + std::string(info(format).name) + (engine.is_gpu() ? " on a GPU" : " on a CPU"),
+              engine.is_gpu() ? "pass f32 or bf16" : "pass f32");
 }
 
 }  // namespace
 
-// A pass goes: forward, backward. What backward reads stays in the arena until the next forward.
+// What calls with arrays of the host need on the device: copies of them, master weight, bias and gradients.
+struct HostArrays {
+  std::shared_ptr<std::byte> memory;  // of what follows
+  std::size_t bytes = 0;
+  View x;
+  View y;  // later dy
+  View dx;
+  std::span<std::byte> kept;
+  std::span<std::byte> scratch;
+  std::shared_ptr<std::byte> weight;
+  std::shared_ptr<std::byte> bias;
+  std::shared_ptr<std::byte> weight_gradient;
+  std::shared_ptr<std::byte> bias_gradient;
+  bool awaits_backward = false;
+};
+
 struct LinearLayer::State {
   explicit State(const LinearSettings& settings)
-      : precision(precision_of(settings.recipe, settings.settings)),
-        registry(rules_of(precision)),
-        layer(registry, shape_of(settings)),
-        engine(engine_of(settings)) {
-    if (!precision.scales.empty()) {
-      throw Error("a layer does not read precision.scales", "give the text of the file to load_scales");
+      : precision(checked_precision(settings)),
+        passes(shape_of(settings), precision, settings.seed),
+        engine(LayerEngine::of(settings)),
+        has_bias(settings.bias) {
+    engine->run({}, [&](Engine& on) { passes.start(on, precision); });
+  }
+  ~State() { engine->retire(passes.take_registry()); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Floats on the device, zero when they are made.
+  static float* floats(Engine& on, std::shared_ptr<std::byte>& memory, Size count) {
+    if (memory == nullptr) memory = on.device().allocate(static_cast<std::size_t>(count) * sizeof(float));
+    return reinterpret_cast<float*>(memory.get());
+  }
+  Size weights() const { return passes.out() * passes.in(); }
+  float* weight(Engine& on) { return floats(on, host.weight, weights()); }
+  float* bias(Engine& on) { return has_bias ? floats(on, host.bias, passes.out()) : nullptr; }
+  float* weight_gradient(Engine& on) { return floats(on, host.weight_gradient, weights()); }
+  float* bias_gradient(Engine& on) { return has_bias ? floats(on, host.bias_gradient, passes.out()) : nullptr; }
+
+  void cast_host_weight(Engine& on) {
+    passes.set_weight(on, {weight(on), Format::f32, passes.out(), passes.in()});
+    on.device().synchronize();
+  }
+
+  void place_host_arrays(Engine& on, Size tokens) {
+    const LinearMemory needed = passes.memory(tokens, Format::f32);
+    const std::size_t scratch = std::max(needed.forward_scratch, needed.backward_scratch);
+    const auto place = [&](Arena arena) {
+      host.x = arena.saved(tokens, passes.in(), Format::f32);
+      host.y = arena.saved(tokens, passes.out(), Format::f32);
+      host.dx = arena.saved(tokens, passes.in(), Format::f32);
+      host.kept = {arena.take_saved(needed.kept), needed.kept};
+      host.scratch = {arena.take_saved(scratch), scratch};
+      return arena.peak();
+    };
+    const std::size_t bytes = place(Arena());
+    if (bytes > host.bytes) {
+      host.memory.reset();
+      host.memory = on.device().allocate(bytes);
+      host.bytes = bytes;
     }
-    registry.book().apply(make_plan(precision, registry.layers()));
-    for (const auto& entry : registry.book().entries()) sites.push_back(&entry->site);
-    set_static_scales();
-    casting.seed = settings.seed;
-    accumulators = accumulators_for(precision.accumulator, *engine);
-    registry.parameters().allocate(*engine, Format::f32);
-    engine->upload_scales(sites);
-    cast_weight();
+    place(Arena(host.memory.get(), host.bytes));
   }
 
-  void set_static_scales() {
-    const double scales[] = {precision.static_activation_scale, precision.static_weight_scale,
-                             precision.static_gradient_scale};
-    for (Site* site : sites) {
-      if (site->spec.rows.policy == ScalePolicy::fixed) {
-        site->scale = static_cast<float>(scales[static_cast<std::size_t>(site->role)]);
-      }
-    }
+  void clear_gradients(Engine& on) const {
+    const auto clear = [&](const std::shared_ptr<std::byte>& memory, Size count) {
+      if (memory != nullptr) on.run(FillZero{{memory.get(), Format::f32, 1, count}});
+    };
+    clear(host.weight_gradient, weights());
+    clear(host.bias_gradient, passes.out());
   }
 
-  void cast_weight() {
-    Casting weights = casting;
-    weights.step = weight_casts++;
-    registry.parameters().quantize_all(*engine, weights);
-    engine->device().synchronize();
+  void end_step(Engine& on) {
+    host.awaits_backward = false;
+    passes.book().end_step(++steps);
+    clear_gradients(on);
   }
 
-  Step step_on(Engine& on, Arena& place) const {
-    Step step{on, place, 1, tokens, pass};
-    step.memory = Memory::speed;
-    step.casting = casting;
-    step.casting.observe = pass != Pass::evaluate;
-    step.accumulators = accumulators;
-    return step;
-  }
-
-  // The operations alone: on a sizing engine nothing is computed, and the arena tells what they need.
-  View run_forward(Step& step, const float* x) {
-    step.begin({.micro_step = passes});
-    const View input = step.saved(layer.shape().in);
-    if (x != nullptr) step.engine.device().upload(x, input.data, static_cast<std::size_t>(input.bytes()));
-    layer.input_from(step, input, 1);
-    const View y = step.saved(layer.shape().out);
-    layer.forward(step, y);
-    return y;
-  }
-  View run_backward(Step& step, const float* dy) {
-    const View gradient = step.saved(layer.shape().out);
-    if (dy != nullptr) step.engine.device().upload(dy, gradient.data, static_cast<std::size_t>(gradient.bytes()));
-    layer.output_gradient_from(step, gradient, 1);
-    const View dx = step.saved(layer.shape().in);
-    layer.dgrad(step, dx);
-    layer.wgrad(step);
-    return dx;
-  }
-
-  void reserve() {
-    if (tokens <= planned) return;
-    const auto sizing = make_sizing_engine(engine->device().hardware(), engine->high_precision());
-    Arena measuring;
-    const Pass asked = std::exchange(pass, Pass::train);
-    Step step = step_on(*sizing, measuring);
-    run_forward(step, nullptr);
-    run_backward(step, nullptr);
-    pass = asked;
-    arena_memory.reset();
-    arena_memory = engine->device().allocate(measuring.peak());
-    arena = Arena(arena_memory.get(), measuring.peak());
-    planned = tokens;
-  }
-
-  void download(const View& view, std::span<float> out) const {
-    engine->device().download(view.data, out.data(), out.size_bytes());
+  // Arrays that are not the host's.
+  void check(Format format, std::initializer_list<const void*> arrays) const {
+    check_format(format, *engine);
+    const auto aligned = [](const void* array) { return reinterpret_cast<std::uintptr_t>(array) % 16 == 0; };
+    if (!engine->is_gpu() || std::ranges::all_of(arrays, aligned)) return;
+    throw Error("an array on the GPU does not begin at a multiple of 16 bytes", "copy it into memory of its own");
   }
 
   PrecisionConfig precision;
-  Registry registry;
-  Linear layer;
-  std::unique_ptr<Engine> engine;
-  std::vector<Site*> sites;
-  Casting casting;
-  Accumulators accumulators;
-  std::shared_ptr<std::byte> arena_memory;
-  Arena arena;
-  Size planned = 0;  // tokens that the arena holds
-  Size tokens = 0;   // of the latest pass
-  Pass pass = Pass::train;
-  std::optional<Step> latest;  // the latest pass, which backward continues
-  bool awaits_backward = false;
-  std::uint32_t passes = 0;
-  std::uint32_t weight_casts = 0;
+  LinearPasses passes;
+  std::shared_ptr<LayerEngine> engine;
+  bool has_bias;
+  HostArrays host;
   std::uint64_t steps = 0;
 };
 
@@ -153,89 +139,157 @@ LinearLayer::LinearLayer(LinearLayer&&) noexcept = default;
 LinearLayer& LinearLayer::operator=(LinearLayer&&) noexcept = default;
 
 void LinearLayer::set_weight(std::span<const float> weight) {
-  Parameter& parameter = state_->layer.weight();
-  checked_count(parameter.rows, parameter.cols, weight.size(), "the weight");
-  state_->engine->device().upload(weight.data(), parameter.master.data, weight.size_bytes());
-  state_->cast_weight();
+  State& state = *state_;
+  checked_count(state.passes.out(), state.passes.in(), weight.size(), "the weight");
+  state.engine->run({}, [&](Engine& on) {
+    on.device().upload(weight.data(), state.weight(on), weight.size_bytes());
+    state.cast_host_weight(on);
+  });
 }
 
 void LinearLayer::set_bias(std::span<const float> bias) {
-  if (!state_->layer.shape().bias) throw Error("the layer has no bias", "make it with bias = true");
-  Parameter& parameter = state_->registry.parameters().find("linear.bias");
-  checked_count(1, parameter.cols, bias.size(), "the bias");
-  state_->engine->device().upload(bias.data(), parameter.master.data, bias.size_bytes());
+  State& state = *state_;
+  if (!state.has_bias) throw Error("the layer has no bias", "make it with bias = true");
+  checked_count(1, state.passes.out(), bias.size(), "the bias");
+  state.engine->run({}, [&](Engine& on) { on.device().upload(bias.data(), state.bias(on), bias.size_bytes()); });
 }
 
 void LinearLayer::forward(std::span<const float> x, std::span<float> y, LinearPass pass) {
   State& state = *state_;
-  const LinearShape& shape = state.layer.shape();
-  const Size tokens = static_cast<Size>(x.size()) / shape.in;
-  checked_count(tokens, shape.in, x.size(), "x");
-  checked_count(tokens, shape.out, y.size(), "y");
-  state.awaits_backward = false;
-  state.tokens = tokens;
-  state.pass = pass == LinearPass::train ? Pass::train : Pass::evaluate;
-  state.reserve();
-  state.arena.reset();
-  state.latest.emplace(state.step_on(*state.engine, state.arena));
-  state.download(state.run_forward(*state.latest, x.data()), y);
-  state.awaits_backward = pass == LinearPass::train;
+  const Size tokens = static_cast<Size>(x.size()) / state.passes.in();
+  checked_count(tokens, state.passes.in(), x.size(), "x");
+  checked_count(tokens, state.passes.out(), y.size(), "y");
+  state.host.awaits_backward = false;
+  state.engine->run({}, [&](Engine& on) {
+    state.place_host_arrays(on, tokens);
+    if (!state.passes.has_weight()) state.cast_host_weight(on);
+    on.device().upload(x.data(), state.host.x.data, x.size_bytes());
+    state.passes.forward(on, {.tokens = tokens,
+                              .pass = pass,
+                              .x = state.host.x.data,
+                              .bias = state.bias(on),
+                              .y = state.host.y.data,
+                              .kept = state.host.kept,
+                              .scratch = state.host.scratch});
+    on.device().download(state.host.y.data, y.data(), y.size_bytes());
+  });
+  state.host.awaits_backward = pass == LinearPass::train;
 }
 
 void LinearLayer::backward(std::span<const float> dy, std::span<float> dx) {
   State& state = *state_;
-  if (!state.awaits_backward) {
+  if (!state.host.awaits_backward) {
     throw Error("backward without a forward pass in training", "call forward first, and backward once after it");
   }
-  checked_count(state.tokens, state.layer.shape().out, dy.size(), "dy");
-  checked_count(state.tokens, state.layer.shape().in, dx.size(), "dx");
-  state.awaits_backward = false;
-  state.download(state.run_backward(*state.latest, dy.data()), dx);
-  ++state.passes;
+  const Size tokens = state.host.x.rows;
+  checked_count(tokens, state.passes.out(), dy.size(), "dy");
+  checked_count(tokens, state.passes.in(), dx.size(), "dx");
+  state.host.awaits_backward = false;
+  state.engine->run({}, [&](Engine& on) {
+    on.device().upload(dy.data(), state.host.y.data, dy.size_bytes());
+    state.passes.backward(on, {.tokens = tokens,
+                               .x = state.host.x.data,
+                               .dy = state.host.y.data,
+                               .dx = state.host.dx.data,
+                               .weight_gradient = state.weight_gradient(on),
+                               .store = LinearGradient::add,
+                               .bias_gradient = state.bias_gradient(on),
+                               .kept = state.host.kept,
+                               .scratch = state.host.scratch});
+    on.device().download(state.host.dx.data, dx.data(), dx.size_bytes());
+  });
+}
+
+LinearMemory LinearLayer::memory(Size tokens, Format format) const {
+  check_format(format, *state_->engine);
+  return state_->passes.memory(tokens, format);
+}
+
+void LinearLayer::set_weight(const void* weight, Format format, void* stream) {
+  State& state = *state_;
+  if (weight == nullptr) throw Error("the weight is null", "pass the address of its array");
+  state.check(format, {weight});
+  state.engine->run(stream, [&](Engine& on) {
+    state.passes.set_weight(on, {const_cast<void*>(weight), format, state.passes.out(), state.passes.in()});
+  });
+}
+
+void LinearLayer::forward(const LinearForward& pass) {
+  State& state = *state_;
+  state.check(pass.format, {pass.x, pass.y, pass.bias, pass.kept.data(), pass.scratch.data()});
+  state.engine->run(pass.stream, [&](Engine& on) { state.passes.forward(on, pass); });
+}
+
+void LinearLayer::backward(const LinearBackward& pass) {
+  State& state = *state_;
+  check_format(pass.weight_format, *state.engine);
+  state.check(pass.format, {pass.x, pass.dy, pass.dx, pass.weight_gradient, pass.bias_gradient, pass.kept.data(),
+                            pass.scratch.data()});
+  state.engine->run(pass.stream, [&](Engine& on) { state.passes.backward(on, pass); });
 }
 
 std::vector<float> LinearLayer::weight_gradient() const {
-  const View& gradient = state_->layer.weight().gradient;
-  std::vector<float> out(static_cast<std::size_t>(gradient.count()));
-  state_->download(gradient, out);
+  State& state = *state_;
+  std::vector<float> out(static_cast<std::size_t>(state.weights()));
+  state.engine->run(
+      {}, [&](Engine& on) { on.device().download(state.weight_gradient(on), out.data(), out.size() * sizeof(float)); });
   return out;
 }
 
 std::vector<float> LinearLayer::bias_gradient() const {
-  if (!state_->layer.shape().bias) return {};
-  const View& gradient = state_->registry.parameters().find("linear.bias").gradient;
-  std::vector<float> out(static_cast<std::size_t>(gradient.count()));
-  state_->download(gradient, out);
+  State& state = *state_;
+  if (!state.has_bias) return {};
+  std::vector<float> out(static_cast<std::size_t>(state.passes.out()));
+  state.engine->run(
+      {}, [&](Engine& on) { on.device().download(state.bias_gradient(on), out.data(), out.size() * sizeof(float)); });
   return out;
 }
 
-void LinearLayer::clear_gradients() { state_->registry.parameters().clear_gradients(*state_->engine); }
+void LinearLayer::clear_gradients() {
+  state_->engine->run({}, [&](Engine& on) { state_->clear_gradients(on); });
+}
 
 void LinearLayer::end_step() {
-  State& state = *state_;
-  state.awaits_backward = false;
-  state.engine->wait_for_statistics(state.sites);
-  state.registry.book().end_step(++state.steps);
-  state.engine->upload_scales(state.sites);
-  clear_gradients();
+  LinearLayer* const layer = this;
+  end_step({&layer, 1});
+}
+
+// On a GPU the casts' own stream of work is waited for, and not what the caller enqueued behind it.
+void LinearLayer::end_step(std::span<LinearLayer* const> layers) {
+  std::map<LayerEngine*, std::vector<State*>> by_engine;
+  for (LinearLayer* layer : layers) by_engine[layer->state_->engine.get()].push_back(layer->state_.get());
+  for (const auto& group : by_engine) {
+    const std::vector<State*>& states = group.second;
+    group.first->run({}, [&](Engine& on) {
+      std::vector<Site*> sites;
+      for (const State* state : states) {
+        sites.insert(sites.end(), state->passes.sites().begin(), state->passes.sites().end());
+      }
+      on.wait_for_statistics(sites);
+      for (State* state : states) state->end_step(on);
+      on.upload_scales(sites);
+    });
+  }
 }
 
 CastStatistics LinearLayer::statistics(Role role) const {
-  return state_->registry.book().entry(site_name("linear", role)).last_step;
+  return state_->passes.book().entry(site_name("linear", role)).last_step;
 }
 
-void LinearLayer::collect(Detail detail) { state_->casting.detail = detail; }
+void LinearLayer::collect(Detail detail) { state_->passes.collect(detail); }
 
-float LinearLayer::scale(Role role) const {
-  return state_->registry.book().entry(site_name("linear", role)).site.scale;
-}
+float LinearLayer::scale(Role role) const { return state_->passes.book().entry(site_name("linear", role)).site.scale; }
 
-std::string LinearLayer::scales_json() const { return state_->registry.book().to_json(); }
+std::string LinearLayer::scales_json() const { return state_->passes.book().to_json(); }
 
 std::vector<std::string> LinearLayer::load_scales(const std::string& json) {
-  auto missing = state_->registry.book().from_json(json, ScaleBook::Import::scales_only, state_->steps);
-  state_->engine->upload_scales(state_->sites);
-  state_->cast_weight();
+  State& state = *state_;
+  auto missing = state.passes.book().from_json(json, ScaleBook::Import::scales_only, state.steps);
+  state.engine->run({}, [&](Engine& on) {
+    on.upload_scales(state.passes.sites());
+    state.passes.forget_weight();
+    if (state.host.weight != nullptr) state.cast_host_weight(on);
+  });
   return missing;
 }
 

@@ -38,8 +38,8 @@ Function find_function(const char* symbol) {
 
 bool cuda_may_be_there() { return !cuda_module.find().empty() && has_driver(); }
 
-std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options) {
-  return std::unique_ptr<Engine>(find_function<MakeCudaEngine>(make_cuda_engine_symbol)(&options));
+std::unique_ptr<GpuEngine> make_cuda_engine(const CudaOptions& options) {
+  return std::unique_ptr<GpuEngine>(find_function<MakeCudaEngine>(make_cuda_engine_symbol)(&options));
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclOptions& options) {

@@ -22,8 +22,19 @@ struct CudaOptions {
   Size logits_limit = default_logits_limit;  // bytes of logits, and of codes of their gradient, that are there at once
 };
 
+// The engine of a GPU, for programs that have streams of their own. Without on_stream its operations go onto its own
+// stream, own_stream(). Streams are cudaStream_t.
+class GpuEngine : public Engine {
+ public:
+  virtual void* own_stream() const = 0;
+
+  // Calls work() with the GPU chosen for this thread; its operations go onto the stream, behind all that went onto
+  // others in earlier calls. Throws Error where a CUDA graph is captured from the stream.
+  virtual void on_stream(void* stream, const std::function<void()>& work) = 0;
+};
+
 // Throws Error naming what is missing (the module, a library, a GPU) and the remedy.
-std::unique_ptr<Engine> make_cuda_engine(const CudaOptions& options);
+std::unique_ptr<GpuEngine> make_cuda_engine(const CudaOptions& options);
 
 // Whether loading may succeed: the module is beside the program and a driver is installed.
 bool cuda_may_be_there();
@@ -75,7 +86,7 @@ CudaReport inspect_cuda();
 
 // What the module exports, with C linkage so that their names are known.
 extern "C" {
-using MakeCudaEngine = Engine* (*)(const CudaOptions*);
+using MakeCudaEngine = GpuEngine* (*)(const CudaOptions*);
 using DescribeCuda = void (*)(CudaMachine*);
 using MakeNcclCommunicator = Communicator* (*)(const NcclOptions*);
 }

@@ -146,12 +146,68 @@ TEST(CInterfaceTest, AWrongArgumentIsAnErrorWithARemedy) {
   EXPECT_EQ(quaver_gemm(nullptr, nullptr, out, 4), QUAVER_INVALID);
   quaver_linear* layer = nullptr;
   EXPECT_EQ(quaver_linear_new(nullptr, &layer), QUAVER_INVALID);
+  quaver_linear_memory memory{};
+  EXPECT_EQ(quaver_linear_pass_memory(nullptr, 1, QUAVER_F32, &memory), QUAVER_INVALID);
+  EXPECT_EQ(quaver_linear_run_forward(nullptr, nullptr), QUAVER_INVALID);
+  EXPECT_EQ(quaver_linear_end_steps(nullptr, 1), QUAVER_INVALID);
+  EXPECT_EQ(quaver_linear_end_steps(&layer, 1), QUAVER_INVALID);
   quaver_store* store = nullptr;
   EXPECT_EQ(quaver_store_open("/nonexistent", &store), QUAVER_FAILED);
   quaver_matrix_free(nullptr);
   quaver_linear_free(nullptr);
   quaver_store_free(nullptr);
   quaver_table_free(nullptr);
+}
+
+TEST(CInterfaceTest, RunsALayerInDeviceMemoryAsTheClassDoes) {
+  const std::vector<float> x = test::random_matrix(16, 32, 1), w = test::random_matrix(8, 32, 2);
+  const std::vector<float> dy = test::random_matrix(16, 8, 3);
+  quaver_linear_settings settings{};
+  settings.in = 32;
+  settings.out = 8;
+  settings.device = QUAVER_DEVICE_CPU;
+  settings.recipe = "fp8-block";
+  settings.seed = 1;
+  quaver_linear* layer = nullptr;
+  ASSERT_EQ(quaver_linear_new(&settings, &layer), QUAVER_OK) << quaver_last_error();
+  ASSERT_EQ(quaver_linear_set_device_weight(layer, w.data(), QUAVER_F32, nullptr), QUAVER_OK);
+  quaver_linear_memory memory{};
+  ASSERT_EQ(quaver_linear_pass_memory(layer, 16, QUAVER_F32, &memory), QUAVER_OK);
+  std::vector<std::byte> kept(memory.kept), scratch(std::max(memory.forward_scratch, memory.backward_scratch));
+  std::vector<float> y(16 * 8), dx(16 * 32), dw(8 * 32);
+  quaver_linear_forward_pass forward{};
+  forward.tokens = 16;
+  forward.x = x.data();
+  forward.y = y.data();
+  forward.kept = kept.data();
+  forward.kept_bytes = kept.size();
+  forward.scratch = scratch.data();
+  forward.scratch_bytes = scratch.size();
+  ASSERT_EQ(quaver_linear_run_forward(layer, &forward), QUAVER_OK) << quaver_last_error();
+  quaver_linear_backward_pass backward{};
+  backward.tokens = 16;
+  backward.dy = dy.data();
+  backward.dx = dx.data();
+  backward.weight_gradient = dw.data();
+  backward.kept = kept.data();
+  backward.kept_bytes = kept.size();
+  backward.scratch = scratch.data();
+  backward.scratch_bytes = scratch.size();
+  ASSERT_EQ(quaver_linear_run_backward(layer, &backward), QUAVER_OK) << quaver_last_error();
+  ASSERT_EQ(quaver_linear_end_steps(&layer, 1), QUAVER_OK);
+  backward.kept_bytes = 3;
+  EXPECT_EQ(quaver_linear_run_backward(layer, &backward), QUAVER_FAILED);
+  EXPECT_THAT(quaver_last_error(), HasSubstr("kept has 3 bytes"));
+  quaver_linear_free(layer);
+
+  LinearLayer expected({.in = 32, .out = 8, .recipe = "fp8-block"});
+  std::vector<float> expected_y(y.size()), expected_dx(dx.size());
+  expected.set_weight(w);
+  expected.forward(x, expected_y);
+  expected.backward(dy, expected_dx);
+  EXPECT_EQ(y, expected_y);
+  EXPECT_EQ(dx, expected_dx);
+  EXPECT_EQ(dw, expected.weight_gradient());
 }
 
 int stop_at_four(const quaver_step_metrics* metrics, void* user) {

@@ -127,6 +127,99 @@ TEST(LinearLayerTest, TakesAnyNumberOfTokens) {
   }
 }
 
+// A pass over arrays that the layer reads and writes in place.
+class PlacedPass {
+ public:
+  PlacedPass(LinearLayer& layer, std::span<const float> input) : layer_(layer), input_(input) {
+    const LinearMemory needed = layer.memory(tokens, Format::f32);
+    kept_.resize(needed.kept);
+    scratch_.resize(std::max(needed.forward_scratch, needed.backward_scratch));
+    layer.forward({.tokens = tokens, .x = input.data(), .y = passed.y.data(), .kept = kept_, .scratch = scratch_});
+  }
+  void backward(LinearGradient store, std::vector<float>& dw) {
+    layer_.backward({.tokens = tokens,
+                     .x = input_.data(),
+                     .dy = dy.data(),
+                     .dx = passed.dx.data(),
+                     .weight_gradient = dw.data(),
+                     .store = store,
+                     .kept = kept_,
+                     .scratch = scratch_});
+  }
+  Passed passed;
+
+ private:
+  LinearLayer& layer_;
+  std::span<const float> input_;
+  std::vector<std::byte> kept_;
+  std::vector<std::byte> scratch_;
+};
+
+TEST(LinearLayerTest, PassesInDeviceMemoryAreThoseOfHostArraysInAnyOrder) {
+  const std::vector<float> other = test::random_matrix(tokens, in, 5);
+  for (const char* name : {"fp32", "bf16", "fp8-current", "fp8-delayed", "fp8-block", "mxfp8"}) {
+    SCOPED_TRACE(name);
+    LinearLayer host({.in = in, .out = out, .recipe = name});
+    const Passed expected = one_pass(host);
+    LinearLayer layer({.in = in, .out = out, .recipe = name});
+    layer.set_weight(w.data(), Format::f32, nullptr);
+    PlacedPass first(layer, x);
+    PlacedPass second(layer, other);
+    std::vector<float> dw(out * in), sum(out * in);
+    second.backward(LinearGradient::replace, sum);
+    first.backward(LinearGradient::replace, dw);
+    EXPECT_EQ(first.passed.y, expected.y);
+    EXPECT_EQ(first.passed.dx, expected.dx);
+    EXPECT_EQ(dw, expected.dw);
+    first.backward(LinearGradient::add, sum);
+    host.forward(other, second.passed.y);
+    host.backward(dy, second.passed.dx);
+    const std::vector<float> both = host.weight_gradient();
+    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], both[i], 1e-3);
+  }
+}
+
+TEST(LinearLayerTest, EndsTheStepOfManyLayersAsOfEach) {
+  LinearLayer first({.in = in, .out = out, .recipe = "fp8-delayed"});
+  LinearLayer second({.in = in, .out = out, .recipe = "fp8-delayed"});
+  LinearLayer alone({.in = in, .out = out, .recipe = "fp8-delayed"});
+  for (LinearLayer* layer : {&first, &second, &alone}) one_pass(*layer);
+  alone.end_step();
+  LinearLayer* const both[] = {&first, &second};
+  LinearLayer::end_step(both);
+  EXPECT_GT(alone.scale(Role::x), 0);
+  EXPECT_EQ(first.scale(Role::x), alone.scale(Role::x));
+  EXPECT_EQ(second.scale(Role::dy), alone.scale(Role::dy));
+  EXPECT_EQ(second.statistics(Role::w).count, alone.statistics(Role::w).count);
+}
+
+TEST(LinearLayerTest, RefusesPassesInDeviceMemoryThatItCannotRun) {
+  LinearLayer layer({.in = in, .out = out});
+  const LinearMemory needed = layer.memory(tokens, Format::f32);
+  std::vector<std::byte> kept(needed.kept), scratch(needed.forward_scratch);
+  std::vector<float> y(tokens * out);
+  LinearForward pass{.tokens = tokens, .x = x.data(), .y = y.data(), .kept = kept, .scratch = scratch};
+  EXPECT_THROW(layer.forward(pass), Error);  // no weight
+  layer.set_weight(w.data(), Format::f32, nullptr);
+  layer.forward(pass);
+  const auto refused = [&](const auto& change) {
+    LinearForward changed = pass;
+    change(changed);
+    EXPECT_THROW(layer.forward(changed), Error);
+  };
+  refused([](LinearForward& changed) { changed.x = nullptr; });
+  refused([](LinearForward& changed) { changed.y = nullptr; });
+  refused([](LinearForward& changed) { changed.tokens = 0; });
+  refused([](LinearForward& changed) { changed.tokens = std::numeric_limits<Size>::max() / 2; });
+  refused([](LinearForward& changed) { changed.format = Format::bf16; });
+  refused([](LinearForward& changed) { changed.kept = {}; });
+  refused([](LinearForward& changed) { changed.scratch = changed.scratch.first(changed.scratch.size() - 1); });
+  EXPECT_THROW(layer.backward(LinearBackward{.tokens = tokens, .x = x.data(), .kept = kept}), Error);
+  EXPECT_THROW(layer.set_weight(nullptr, Format::f32, nullptr), Error);
+  EXPECT_THROW(layer.memory(-1, Format::f32), Error);
+  EXPECT_THROW(LinearLayer({.in = 4, .out = 4, .device = LinearDevice::cuda, .gpu = -1}), Error);
+}
+
 TEST(LinearLayerTest, RefusesAWrongOrderAndWrongSizes) {
   LinearLayer layer({.in = in, .out = out});
   std::vector<float> y(tokens * out), dx(tokens * in);

@@ -14,10 +14,44 @@
 
 namespace quaver::cuda {
 
+namespace {
+
+// The current GPU is the thread's, and its caller may use another.
+class ChosenGpu {
+ public:
+  explicit ChosenGpu(int index) {
+    check(cudaGetDevice(&before_), "asking for the current GPU");
+    if (before_ != index) check(cudaSetDevice(index), "choosing the GPU");
+    changed_ = before_ != index;
+  }
+  ~ChosenGpu() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  ChosenGpu(const ChosenGpu&) = delete;
+  ChosenGpu& operator=(const ChosenGpu&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+// A capture would hold scales and workspace as they are now, and GEMMs cannot be measured in it.
+void require_uncaptured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking whether a graph is captured");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error("a CUDA graph is being captured from the stream", "run quaver's layers outside of captured graphs");
+}
+
+}  // namespace
+
 CudaEngine::CudaEngine(const CudaOptions& options)
-    : high_(options.high_precision),
+    : index_(options.device),
+      high_(options.high_precision),
       logits_limit_(options.logits_limit),
       gpu_(options.device, options.notice),
+      own_stream_(gpu_.stream()),
+      latest_stream_(own_stream_),
       device_(gpu_),
       sites_(gpu_, device_),
       gemms_(gpu_),
@@ -27,7 +61,34 @@ CudaEngine::CudaEngine(const CudaOptions& options)
   device_.upload(&one, one_.get(), sizeof(one));
 }
 
-CudaEngine::~CudaEngine() = default;
+// What other streams were given uses memory that is freed now.
+CudaEngine::~CudaEngine() {
+  if (latest_work_ == nullptr) return;
+  cudaEventSynchronize(latest_work_);
+  cudaEventDestroy(latest_work_);
+}
+
+void CudaEngine::on_stream(void* stream, const std::function<void()>& work) {
+  const ChosenGpu chosen(index_);
+  const auto wanted = static_cast<cudaStream_t>(stream);
+  require_uncaptured(wanted);
+  if (latest_work_ == nullptr) {
+    check(cudaEventCreateWithFlags(&latest_work_, cudaEventDisableTiming), "making an event");
+    check(cudaEventRecord(latest_work_, latest_stream_), "recording an event");
+  }
+  if (wanted != latest_stream_) check(cudaStreamWaitEvent(wanted, latest_work_), "waiting for another stream");
+  latest_stream_ = wanted;
+  // The caller may destroy the stream before the next call: its end is recorded now, also where work() throws.
+  struct Return {
+    CudaEngine& engine;
+    ~Return() {
+      cudaEventRecord(engine.latest_work_, engine.gpu_.stream());
+      engine.gpu_.switch_stream(engine.own_stream_);
+    }
+  } const back{*this};
+  gpu_.switch_stream(wanted);
+  work();
+}
 
 std::string CudaEngine::name() const {
   return gpu_.name() + " (" + gemms_.describe() + ", " + attention_.describe() + ")";
@@ -334,7 +395,7 @@ void CudaEngine::run(const AdamW& op) {
 
 }  // namespace quaver::cuda
 
-extern "C" __attribute__((visibility("default"))) quaver::Engine* quaver_make_cuda_engine(
+extern "C" __attribute__((visibility("default"))) quaver::GpuEngine* quaver_make_cuda_engine(
     const quaver::CudaOptions* options) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {

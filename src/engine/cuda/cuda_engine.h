@@ -20,7 +20,7 @@
 
 namespace quaver::cuda {
 
-class CudaEngine final : public Engine {
+class CudaEngine final : public GpuEngine {
  public:
   explicit CudaEngine(const CudaOptions& options);
   ~CudaEngine() override;
@@ -33,6 +33,8 @@ class CudaEngine final : public Engine {
   Accumulators accumulators() const override { return gpu_accumulators(); }
   std::string tuning() const override { return gemms_.tuning(); }
   void fix_tuning(const std::string& text) override { gemms_.fix_tuning(text); }
+  void* own_stream() const override { return own_stream_; }
+  void on_stream(void* stream, const std::function<void()>& work) override;
   void upload_scales(std::span<Site* const> sites) override { sites_.upload_scales(sites); }
   void fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) override {
     sites_.fetch_statistics(sites, then);
@@ -86,9 +88,13 @@ class CudaEngine final : public Engine {
   void chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns);
   CodeMatrix cut_columns(const CodeMatrix& matrix, Size first, Size count);
 
+  int index_;
   Format high_;
   Size logits_limit_;
   Gpu gpu_;
+  cudaStream_t own_stream_;
+  cudaStream_t latest_stream_;         // that an on_stream used
+  cudaEvent_t latest_work_ = nullptr;  // its end
   StreamDevice device_;
   SiteTable sites_;
   Gemms gemms_;
