@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <map>
 
-#include "support/thread_ranks.h"
-
 #include "quaver/error.h"
-#include "train/own_text.h"
+#include "train/three_ranks.h"
 
 namespace quaver::test {
 namespace {
@@ -82,27 +80,7 @@ TEST(Frozen, CostsNoGradientsAndNoOptimizerStateAsPlanned) {
 }
 
 TEST(Frozen, RanksEndInTheBitsOfOneProcess) {
-  for (const ShardMode mode : {ShardMode::none, ShardMode::optimizer, ShardMode::gradients, ShardMode::weights}) {
-    Config config = frozen_config("fp8-delayed", most_frozen);
-    config.train.accumulation = config.train.reduction_groups = 3;
-    config.train.statistics_every = 2;
-    config.train.shard = mode;
-    OwnTrainer alone(config);
-    std::vector<StepReport> want;
-    for (int i = 0; i < 3; ++i) want.push_back(alone.trainer.step());
-    ThreadRanks(3).run([&](Communicator& ranks) {
-      const auto engine = make_cpu_engine(1);
-      const TrainingData data = OwnTrainer::text(0);
-      Trainer trainer(
-          config, data, *engine, [](const std::string&) {}, ranks);
-      for (const StepReport& step : want) {
-        const StepReport report = trainer.step();
-        EXPECT_EQ(report.loss, step.loss);
-        EXPECT_EQ(report.gradient_norm, step.gradient_norm);
-        EXPECT_EQ(report.update_ratio, step.update_ratio);
-      }
-    });
-  }
+  expect_the_steps_of_one_process(frozen_config("fp8-delayed", most_frozen));
 }
 
 TEST(Frozen, SomethingMustBeTrained) {

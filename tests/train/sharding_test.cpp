@@ -3,10 +3,9 @@
 #include <mutex>
 
 #include "support/late_engine.h"
-#include "support/thread_ranks.h"
 
 #include "comm/agreement.h"
-#include "train/own_text.h"
+#include "train/three_ranks.h"
 
 namespace quaver::test {
 namespace {
@@ -20,17 +19,6 @@ Config config_of(ShardMode mode) {
   config.train.accumulation = config.train.reduction_groups = 6;
   config.train.shard = mode;
   return config;
-}
-
-// A trainer on each of three ranks.
-void on_three(const Config& config, const std::function<void(Trainer&, Communicator&)>& work) {
-  ThreadRanks(3).run([&](Communicator& ranks) {
-    const auto engine = make_cpu_engine(1);
-    const TrainingData data = OwnTrainer::text(0);
-    Trainer trainer(
-        config, data, *engine, [](const std::string&) {}, ranks);
-    work(trainer, ranks);
-  });
 }
 
 TEST(Sharding, ChangesNoLossOfTrainingOrValidation) {

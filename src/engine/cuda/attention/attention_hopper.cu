@@ -2,6 +2,7 @@
 // heads after.
 #include "engine/cuda/attention/attention_hopper.cuh"
 #include "engine/cuda/attention/attention_hopper.h"
+#include "engine/cuda/runtime/tensor_map.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
@@ -92,16 +93,6 @@ __global__ void __launch_bounds__(sum_threads)
 
 // [batch × sequence × width] of BF16, read in boxes of 64 positions and 64 elements.
 CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-          "looking for cuTensorMapEncodeTiled");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
-  if (encode == nullptr) {
-    throw Error("the NVIDIA driver has no cuTensorMapEncodeTiled", "install the driver of CUDA 12 or later");
-  }
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(layout.sequence),
                                 static_cast<cuuint64_t>(layout.batch)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(width) * 2,
@@ -109,9 +100,10 @@ CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
   const cuuint32_t box[] = {part, 64, 1};
   const cuuint32_t steps[] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), extents, strides,
-                                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), extents, strides, box,
+                           steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error("attention: CUDA cannot describe " + std::to_string(layout.batch) + " × " +
                     std::to_string(layout.sequence) + " × " + std::to_string(width) + " (error " +

@@ -1,4 +1,5 @@
 #include "engine/cuda/gemm/block_gemm.cuh"
+#include "engine/cuda/runtime/tensor_map.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
@@ -23,24 +24,14 @@ struct Matrix {
 
 // A row-major matrix, read or written in boxes of 128 bytes of `box.rows` rows.
 CUtensorMap map_of(const Matrix& matrix, const MatrixBox& box) {
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-          "looking for cuTensorMapEncodeTiled");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
-  if (encode == nullptr) {
-    throw Error("the NVIDIA driver has no cuTensorMapEncodeTiled", "install the driver of CUDA 12 or later");
-  }
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.row_bytes)};
   const cuuint32_t sides[] = {static_cast<cuuint32_t>(128 / box.element_bytes), box.rows};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map;
-  const CUresult status = encode(&map, box.type, 2, const_cast<void*>(matrix.data), extents, strides, sides, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = tensor_map_encoder()(&map, box.type, 2, const_cast<void*>(matrix.data), extents, strides,
+                                               sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error("blockwise GEMM: CUDA cannot describe a matrix of " + std::to_string(matrix.rows) + " × " +
                     std::to_string(matrix.cols) + " (error " + std::to_string(static_cast<int>(status)) + ")",
