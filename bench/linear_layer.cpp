@@ -1,9 +1,12 @@
 // The linear layers of GPT 350M inside the CUDA engine: cast of the weight, forward and backward with their casts, as
-// the layers of a model run them, but for casts that a model fuses into their producers. Prints one line of JSON per
-// recipe and layer; bench/rivals/linear_layer.py compares quaver.Linear with them.
+// the layers of a model run them, but for casts that a model fuses into their producers. It times one layer for each
+// line that it reads, so that bench/rivals/linear_layer.py can time it in turn with quaver.Linear.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/cuda_module.h"
@@ -16,9 +19,8 @@
 namespace quaver {
 namespace {
 
-constexpr int steps = 3;  // delayed scales are set from the first one on
-constexpr int timed = 60;
-constexpr std::chrono::milliseconds warm_up(700);  // the GPU's clocks fall under load
+constexpr int warm_up = 40;  // the same numbers as in linear_layer.py
+constexpr int timed = 20;
 
 // Random values in BF16: a piece of them again and again.
 std::shared_ptr<std::byte> random_matrix(Engine& engine, Size count, float deviation, std::uint32_t stream) {
@@ -57,25 +59,23 @@ class TimedLayer {
     arena_ = Arena(memory_.get(), measuring.peak());
   }
 
-  std::vector<double> milliseconds() {
-    for (int i = 0; i < steps; ++i) {
-      run();
-      engine_.wait_for_statistics(sites_);
-      registry_.book().end_step(static_cast<std::uint64_t>(i));
-      engine_.upload_scales(sites_);
-    }
-    const auto end_of_warm_up = std::chrono::steady_clock::now() + warm_up;
-    while (std::chrono::steady_clock::now() < end_of_warm_up) {
-      for (int i = 0; i < 10; ++i) run();
-      engine_.device().synchronize();
-    }
+  // Delayed scales, from the first pass.
+  void set_scales() {
+    run();
+    engine_.wait_for_statistics(sites_);
+    registry_.book().end_step(1);
+    engine_.upload_scales(sites_);
+  }
+
+  double median_milliseconds() {
     std::vector<double> times;
+    for (int i = 0; i < warm_up; ++i) run();
     for (int i = 0; i < timed; ++i) {
       engine_.device().time([&] { run(); }, [&](double seconds) { times.push_back(1000 * seconds); });
     }
     engine_.device().synchronize();
     std::ranges::sort(times);
-    return times;
+    return times[times.size() / 2];
   }
 
  private:
@@ -108,41 +108,39 @@ class TimedLayer {
   Arena arena_;
 };
 
-void print(const std::string& recipe, const LinearShape& shape, Size tokens, const std::vector<double>& times) {
-  std::printf(
-      "{\"implementation\": \"engine %s\", \"layer\": \"%s\", \"in\": %ld, \"out\": %ld, \"tokens\": %ld, "
-      "\"ms\": %.4f, \"fastest\": %.4f, \"slowest\": %.4f}\n",
-      recipe.c_str(), shape.name.c_str(), static_cast<long>(shape.in), static_cast<long>(shape.out),
-      static_cast<long>(tokens), times[times.size() / 2], times.front(), times.back());
-  std::fflush(stdout);
+LinearShape shape_of(const std::string& name) {
+  if (name == "qkv") return {.name = name, .in = 1024, .out = 3072, .bias = true};
+  if (name == "out") return {.name = name, .in = 1024, .out = 1024, .bias = true};
+  if (name == "fc") return {.name = name, .in = 1024, .out = 4096, .bias = true};
+  if (name == "proj") return {.name = name, .in = 4096, .out = 1024, .bias = true};
+  throw Error("there is no layer " + name, "choose qkv, out, fc or proj");
 }
 
-int run(Size tokens, const std::vector<std::string>& recipes) {
-  const LinearShape shapes[] = {{.name = "qkv", .in = 1024, .out = 3072, .bias = true},
-                                {.name = "out", .in = 1024, .out = 1024, .bias = true},
-                                {.name = "fc", .in = 1024, .out = 4096, .bias = true},
-                                {.name = "proj", .in = 4096, .out = 1024, .bias = true}};
+void answer_lines(Size tokens) {
   const auto engine =
       make_cuda_engine({.notice = [](const std::string& text) { std::fputs((text + "\n").c_str(), stderr); }});
-  std::vector<std::unique_ptr<TimedLayer>> layers;  // they stay: the engine knows their sites by address
-  for (const std::string& recipe : recipes) {
-    for (const LinearShape& shape : shapes) {
-      layers.push_back(std::make_unique<TimedLayer>(*engine, recipe, shape, tokens));
-      print(recipe, shape, tokens, layers.back()->milliseconds());
+  std::map<std::string, std::unique_ptr<TimedLayer>> layers;  // they stay: the engine knows their sites by address
+  for (std::string line; std::getline(std::cin, line);) {
+    std::unique_ptr<TimedLayer>& layer = layers[line];
+    if (layer == nullptr) {
+      const std::size_t space = line.find(' ');
+      const std::string name = space == std::string::npos ? "" : line.substr(space + 1);
+      layer = std::make_unique<TimedLayer>(*engine, line.substr(0, space), shape_of(name), tokens);
+      layer->set_scales();
     }
+    std::printf("%.5f\n", layer->median_milliseconds());
+    std::fflush(stdout);
   }
-  return 0;
 }
 
 }  // namespace
 }  // namespace quaver
 
-// bench_linear_layer [tokens [recipe …]]
+// bench_linear_layer [tokens]: reads lines such as "fp8-delayed qkv", and answers each with milliseconds.
 int main(int count, char** arguments) {
   try {
-    std::vector<std::string> recipes(arguments + std::min(count, 2), arguments + count);
-    if (recipes.empty()) recipes = {"bf16", "fp8-delayed", "fp8-current", "fp8-block"};
-    return quaver::run(count > 1 ? std::stol(arguments[1]) : 65536, recipes);
+    quaver::answer_lines(count > 1 ? std::stol(arguments[1]) : 65536);
+    return 0;
   } catch (const quaver::Error& error) {
     std::fprintf(stderr, "%s: %s\n", error.what(), error.remedy().c_str());
   } catch (const std::exception& error) {

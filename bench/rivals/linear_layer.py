@@ -3,7 +3,9 @@
 
 torch.nn.Linear in BF16 (autocast), torchao's float8 layer (compiled), quaver.Linear under several recipes, and with
 --engine PROGRAM (build/bench/bench_linear_layer) the same layers inside quaver's engine, without Python. First checks the
-numbers, then times. Prints one line of JSON per implementation and layer, then a table of milliseconds.
+numbers, then times all of them in turn, round after round, since the GPU's clocks change with its load. Prints one line of
+JSON per implementation and layer, then a table of milliseconds (medians of the rounds), and of quaver.Linear over engine
+(medians of the rounds' ratios).
 """
 import argparse
 import json
@@ -19,7 +21,7 @@ import quaver
 
 LAYERS = {"qkv": (1024, 3072), "out": (1024, 1024), "fc": (1024, 4096), "proj": (4096, 1024)}
 RECIPES = ["bf16", "fp8-delayed", "fp8-current", "fp8-block"]
-WARMUP_SECONDS = 0.7  # the GPU's clocks fall under load; bench/linear_layer.cpp waits as long
+WARMUP, TIMED = 40, 20  # steps of a round, enqueued at one go, so that the host is ahead as it is in a model
 # Root mean square error against FP32: E4M3 has 3 bits of mantissa, E5M2 2, BF16 7; codes agree, sums are rounded.
 FORMAT_ERROR = {"bf16": 0.006, "fp8-delayed": 0.08, "fp8-current": 0.08, "fp8-block": 0.06}
 
@@ -68,19 +70,16 @@ def check_recipe(recipe, inputs, outputs):
             "against_torch_fp32": round(against_torch, 5), "wrong_codes": wrong_codes, "same_amax": same_amax, "good": good}
 
 
-def milliseconds(step, repeats):
-    end_of_warmup = time.monotonic() + WARMUP_SECONDS
-    while time.monotonic() < end_of_warmup:
-        for _ in range(10):
-            step()
-        torch.cuda.synchronize()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * repeats)]
+def milliseconds(step):
+    for _ in range(WARMUP):
+        step()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * TIMED)]
     for begin, end in zip(events[::2], events[1::2]):
         begin.record()
         step()
         end.record()
     torch.cuda.synchronize()
-    return sorted(begin.elapsed_time(end) for begin, end in zip(events[::2], events[1::2]))
+    return statistics.median(begin.elapsed_time(end) for begin, end in zip(events[::2], events[1::2]))
 
 
 def torch_step(layer, x, dy):
@@ -123,64 +122,84 @@ def make_step(name, inputs, outputs, x, dy):
     return torch_step(nn.Linear(inputs, outputs, device="cuda"), x, dy)
 
 
-def time_layer(name, layer, arguments):
+class Engine:
+    """bench_linear_layer, which times the engine's layers when it is asked to."""
+
+    def __init__(self, program, tokens):
+        self.process = subprocess.Popen([program, str(tokens)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def milliseconds(self, recipe, layer):
+        self.process.stdin.write(f"{recipe} {layer}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the program ended; what it said is above")
+        return float(answer)
+
+
+def timers(layer, engine, arguments):
+    """By name, what returns the milliseconds of one round. What fails is told and left out."""
     inputs, outputs = LAYERS[layer]
     x = randn(arguments.tokens, inputs, 1).requires_grad_()
     dy = randn(arguments.tokens, outputs, 2, 1e-3)
-    torch.cuda.reset_peak_memory_stats()
-    times = milliseconds(make_step(name, inputs, outputs, x, dy), arguments.repeats)
-    return {"implementation": name, "layer": layer, "in": inputs, "out": outputs, "tokens": arguments.tokens,
-            "ms": round(statistics.median(times), 4), "fastest": round(times[0], 4), "slowest": round(times[-1], 4),
-            "peak_memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)}
-
-
-def engine_rows(recipe, arguments):
-    lines = subprocess.run([arguments.engine, str(arguments.tokens), recipe], check=True, text=True,
-                           stdout=subprocess.PIPE).stdout.splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def report(rows):
-    for row in rows:
-        print(json.dumps(row), flush=True)
-    return rows
+    made = {}
+    for name in ["torch bf16", *(f"torchao {recipe}" for recipe in arguments.torchao),
+                 *(f"quaver.Linear {recipe}" for recipe in arguments.recipes)]:
+        try:
+            step = make_step(name, inputs, outputs, x, dy)
+            milliseconds(step)
+            made[name] = lambda step=step: milliseconds(step)
+        except Exception as error:
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    for recipe in arguments.recipes if engine else []:
+        engine.milliseconds(recipe, layer)
+        made[f"engine {recipe}"] = lambda recipe=recipe: engine.milliseconds(recipe, layer)
+    return made
 
 
 def measure(arguments):
-    """What fails is told and left out of the table."""
-    def layers_of(name):
-        return name, lambda: [time_layer(name, layer, arguments) for layer in LAYERS]
-
-    jobs = [layers_of("torch bf16")]
-    for recipe in arguments.recipes:
-        jobs.append(layers_of(f"quaver.Linear {recipe}"))
-        if arguments.engine:
-            jobs.append((f"engine {recipe}", lambda recipe=recipe: engine_rows(recipe, arguments)))
-    jobs += [layers_of(f"torchao {recipe}") for recipe in arguments.torchao]
-    rows = []
-    for name, job in jobs:
-        try:
-            rows += report(job())
-        except Exception as error:
-            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        torch.cuda.empty_cache()
-    return rows
-
-
-def print_table(rows):
+    """{name: {layer: milliseconds of each round}}"""
+    engine = Engine(arguments.engine, arguments.tokens) if arguments.engine else None
     times = {}
-    for row in rows:
-        times.setdefault(row["implementation"], {})[row["layer"]] = row["ms"]
-    print(f"{'ms, forward + backward':28}" + "".join(f"{layer:>9}" for layer in LAYERS) + f"{'sum':>9}")
+    for layer in LAYERS:
+        made = timers(layer, engine, arguments)
+        for turn in range(arguments.rounds):
+            for name in reversed(list(made)) if turn % 2 else list(made):
+                times.setdefault(name, {}).setdefault(layer, []).append(made[name]())
+        torch.cuda.empty_cache()
+    if engine:
+        engine.process.stdin.close()
+    return {name: by_layer for name, by_layer in times.items() if set(by_layer) == set(LAYERS)}
+
+
+def print_rows(times):
     for name, by_layer in times.items():
-        if set(by_layer) == set(LAYERS):
-            print(f"{name:28}" + "".join(f"{by_layer[layer]:9.3f}" for layer in LAYERS) + f"{sum(by_layer.values()):9.3f}")
+        for layer, rounds in by_layer.items():
+            print(json.dumps({"implementation": name, "layer": layer, "ms": round(statistics.median(rounds), 4),
+                              "fastest": round(min(rounds), 4), "slowest": round(max(rounds), 4)}))
+
+
+def print_line(name, values):
+    print(f"{name:34}" + "".join(f"{value:9.3f}" for value in values))
+
+
+def print_tables(times):
+    print(f"{'ms, forward + backward':34}" + "".join(f"{layer:>9}" for layer in LAYERS) + f"{'sum':>9}")
+    sums = {name: [sum(of_round) for of_round in zip(*by_layer.values())] for name, by_layer in times.items()}
+    for name, by_layer in times.items():
+        print_line(name, [statistics.median(rounds) for rounds in (*by_layer.values(), sums[name])])
+    for name, by_layer in times.items():
+        engine = name.replace("quaver.Linear", "engine")
+        if engine == name or engine not in times:
+            continue
+        pairs = [*zip(by_layer.values(), times[engine].values()), (sums[name], sums[engine])]
+        print_line(f"{name} / engine", [statistics.median(a / b for a, b in zip(*pair)) for pair in pairs])
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=65536)
-    parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES, help="of quaver")
     parser.add_argument("--torchao", nargs="*", default=["tensorwise"], help="its recipes; none: not measured")
     parser.add_argument("--engine", help="bench_linear_layer, for the time without Python")
@@ -191,11 +210,13 @@ def main():
     arguments = parse()
     torch.set_float32_matmul_precision("highest")
     checks = [check_recipe(recipe, *LAYERS[layer]) for recipe in arguments.recipes for layer in ("out", "fc")]
-    report(checks)
-    rows = measure(arguments)
+    for check in checks:
+        print(json.dumps(check), flush=True)
+    times = measure(arguments)
+    print_rows(times)
     print(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "quaver": quaver.version(),
                       "torchao": getattr(sys.modules.get("torchao"), "__version__", None)}))
-    print_table(rows)
+    print_tables(times)
     bad = [check for check in checks if not check["good"]]
     if bad:
         sys.exit(f"{len(bad)} of {len(checks)} checks failed: {bad}")
