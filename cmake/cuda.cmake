@@ -43,6 +43,7 @@ if(QUAVER_BENCHMARKS)
   add_executable(bench_block_gemm
     ${PROJECT_SOURCE_DIR}/bench/cuda/block_gemm.cu
     ${PROJECT_SOURCE_DIR}/src/engine/cuda/gemm/block_gemm.cu
+    ${PROJECT_SOURCE_DIR}/src/engine/cuda/runtime/tensor_map.cpp
     ${PROJECT_SOURCE_DIR}/src/engine/cuda/runtime/gpu.cpp)
   target_include_directories(bench_block_gemm PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(bench_block_gemm SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
