@@ -113,6 +113,12 @@ class LinearLayer {
   // Returns the sites that the text lacks. A weight in device memory is to be set again.
   std::vector<std::string> load_scales(const std::string& json);
 
+  // All that a layer is beside its weight and bias, as text: one that is given them and the text goes on as this one
+  // would, bit for bit, from the end of a step. load_state throws Error, and changes nothing, where the text is that of
+  // a layer with another recipe, or of none.
+  std::string state() const;
+  void load_state(const std::string& text);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -183,6 +183,10 @@ quaver_status quaver_linear_end_steps(quaver_linear* const* layers, size_t count
 /* Of the step that end_step ended last. */
 quaver_status quaver_linear_statistics(const quaver_linear* layer, int32_t role, quaver_statistics* out);
 quaver_status quaver_linear_scale(const quaver_linear* layer, int32_t role, float* out);
+/* All that the layer is beside its weight and bias, after a step has ended; the text lives until it is asked for again.
+ * A layer of the same recipe that loads it goes on bit for bit. */
+quaver_status quaver_linear_state(quaver_linear* layer, const char** out);
+quaver_status quaver_linear_load_state(quaver_linear* layer, const char* text);
 
 /* Passes over arrays in the memory of the layer's device, without copies: contiguous, of QUAVER_F32, or QUAVER_BF16 on
  * a GPU, where they begin at multiples of 16 bytes. A GPU's work goes onto the stream, a cudaStream_t (NULL: CUDA's

@@ -261,6 +261,8 @@ _CHECKED: dict[str, list[Any]] = {
     "linear_run_backward": [c_void_p, POINTER(CLinearBackward)],
     "linear_statistics": [c_void_p, c_int32, POINTER(CStatistics)],
     "linear_scale": [c_void_p, c_int32, POINTER(c_float)],
+    "linear_state": [c_void_p, POINTER(c_char_p)],
+    "linear_load_state": [c_void_p, c_char_p],
     "train": [POINTER(CTraining), POINTER(CTrainingResult)],
     "evaluate": [c_char_p, c_int64, POINTER(CEvaluation)],
     "export_model": [c_char_p, c_char_p],

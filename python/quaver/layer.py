@@ -117,6 +117,16 @@ class LinearLayer:
         call("linear_scale", self._handle, index_of(ROLES, role, "role"), ctypes.byref(found))
         return found.value
 
+    def state(self) -> str:
+        """All that the layer is beside its weight and bias: one of the same recipe goes on with it bit for bit."""
+        found = ctypes.c_char_p()
+        call("linear_state", self._handle, ctypes.byref(found))
+        return (found.value or b"").decode()
+
+    def load_state(self, state: str) -> None:
+        """What state() returned; set weight and bias again, or before."""
+        call("linear_load_state", self._handle, state.encode())
+
     @staticmethod
     def _require_shape(values: np.ndarray, shape: tuple[int, int], name: str) -> None:
         if values.shape != shape:

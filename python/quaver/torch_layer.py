@@ -167,6 +167,7 @@ class Linear(torch.nn.Module):
         self._options = {"recipe": recipe, "settings": tuple(settings), "seed": seed, "threads": threads}
         self._full_statistics = False
         self._layer: Optional[LinearLayer] = None
+        self._saved: Optional[str] = None  # state for the next layer that is made
         self._device: Optional[torch.device] = None  # where the layer is
         self._cast_weight: Any = None  # what the layer's codes were cast from
         self._memory: dict[tuple[int, int], CLinearMemory] = {}  # by tokens and format
@@ -234,11 +235,27 @@ class Linear(torch.nn.Module):
         if not weight.is_contiguous():
             raise ValueError("the weight is not contiguous: pass weight.contiguous()")
 
+    def get_extra_state(self) -> str:
+        """Scales, their histories and the count of casts, for state_dict(). Save after end_step()."""
+        return self._require_layer().state()
+
+    def set_extra_state(self, state: str) -> None:
+        self._require_layer().load_state(state)
+        self._cast_weight = None
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """The parameters of a torch.nn.Linear will do: scales begin anew then."""
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        missing_keys = rest[2]
+        if prefix + "_extra_state" in missing_keys:
+            missing_keys.remove(prefix + "_extra_state")
+
     def _require_layer(self) -> LinearLayer:
-        """The library's layer on the weight's device. A move to another one begins with new scales."""
+        """The library's layer on the weight's device. A move to another one takes the state with it."""
         device = self.weight.device
         if self._layer is not None and self._device == device:
             return self._layer
+        state = self._state()
         on_gpu = device.type == "cuda"
         if not on_gpu and device.type != "cpu":
             raise ValueError(f"the weight is on {device}: quaver.Linear runs on CPUs and CUDA GPUs")
@@ -248,6 +265,9 @@ class Linear(torch.nn.Module):
             options = {**self._options, "device": device.type, "gpu": number}
             self._layer = LinearLayer(self.in_features, self.out_features, **options)  # type: ignore[arg-type]
         self._layer.collect_full_statistics(self._full_statistics)
+        if state is not None:
+            self._layer.load_state(state)
+        self._saved = None
         self._device = device
         self._cast_weight = None
         self._memory.clear()
@@ -278,9 +298,13 @@ class Linear(torch.nn.Module):
             raise RuntimeError("the layer was moved between forward and backward")
         return self._layer._handle
 
+    def _state(self) -> Optional[str]:
+        return self._saved if self._layer is None else self._layer.state()
+
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have the parameters; scales and statistics are the library's and begin anew."""
-        return {**self.__dict__, "_layer": None, "_device": None, "_cast_weight": None, "_memory": {}}
+        """Copies and pickles go on as the layer would; statistics begin anew."""
+        library = {"_layer": None, "_saved": self._state(), "_device": None, "_cast_weight": None, "_memory": {}}
+        return {**self.__dict__, **library}
 
 
 def end_step(layers: Union[torch.nn.Module, Iterable[torch.nn.Module]]) -> None:

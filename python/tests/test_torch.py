@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import sys
 import unittest
@@ -179,6 +180,40 @@ class Cpu(unittest.TestCase):
         self.assertEqual(layer(torch.empty(0, 64, device=self.device)).shape, (0, 32))
         for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
             self.assertTrue(torch.equal(other(shifted), layer(shifted)))
+
+    def test_goes_on_where_it_was_saved(self) -> None:
+        def losses(layer: quaver.Linear, first: int) -> list[float]:
+            found = []
+            for step in range(first, first + 3):
+                layer.zero_grad()
+                loss = (layer(self.randn(32, 64, seed=step)) - self.randn(32, 48, seed=100 + step)).square().mean()
+                loss.backward()
+                with torch.no_grad():
+                    for parameter in layer.parameters():
+                        parameter -= 0.1 * parameter.grad
+                layer.end_step()
+                found.append(float(loss))
+            return found
+
+        for recipe in ["fp8-delayed"] + (["nvfp4"] if self.device == "cpu" else []):  # which rounds dy at random
+            layer = quaver.Linear(64, 48, recipe=recipe, device=self.device)
+            losses(layer, 0)
+            file = io.BytesIO()
+            torch.save(layer.state_dict(), file)
+            copied, pickled = copy.deepcopy(layer), pickle.dumps(layer)
+            scale = layer.scale("dy")
+            expected = losses(layer, 3)
+            file.seek(0)
+            loaded = quaver.Linear(64, 48, recipe=recipe, device=self.device)
+            loaded.load_state_dict(torch.load(file))
+            for other in (loaded, copied, pickle.loads(pickled)):
+                self.assertEqual(other.scale("dy"), scale)
+                self.assertEqual(losses(other, 3), expected)
+        with self.assertRaisesRegex(quaver.Error, "another recipe"):
+            quaver.Linear(64, 48, recipe="fp8-block").load_state_dict(loaded.cpu().state_dict())
+        plain = torch.nn.Linear(64, 48, device=self.device)
+        loaded.to(self.device).load_state_dict(plain.state_dict())
+        self.assertTrue(torch.equal(loaded.weight, plain.weight))
 
     def test_wrong_tensors_are_refused_with_a_remedy(self) -> None:
         layer = quaver.Linear(64, 32, device=self.device)

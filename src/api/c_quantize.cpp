@@ -22,6 +22,7 @@ struct quaver_linear {
   Size in;
   Size out;
   LinearLayer layer;
+  std::string state = {};  // that was asked for last
 };
 
 namespace {
@@ -362,4 +363,16 @@ quaver_status quaver_linear_run_forward(quaver_linear* layer, const quaver_linea
 
 quaver_status quaver_linear_run_backward(quaver_linear* layer, const quaver_linear_backward_pass* pass) {
   return guarded([&] { require(layer, "layer")->layer.backward(backward_of(*require(pass, "pass"))); });
+}
+
+quaver_status quaver_linear_state(quaver_linear* layer, const char** out) {
+  return guarded([&] {
+    require(out, "out");
+    require(layer, "layer")->state = layer->layer.state();
+    *out = layer->state.c_str();
+  });
+}
+
+quaver_status quaver_linear_load_state(quaver_linear* layer, const char* text) {
+  return guarded([&] { require(layer, "layer")->layer.load_state(c::text(text, "text")); });
 }

@@ -1,7 +1,9 @@
 #include "quaver/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "api/extent.h"
@@ -35,6 +37,47 @@ void check_format(Format format, const LayerEngine& engine) {
   if (format == Format::f32 || (format == Format::bf16 && engine.is_gpu())) return;
   throw Error("arrays in " + std::string(info(format).name) + (engine.is_gpu() ? " on a GPU" : " on a CPU"),
               engine.is_gpu() ? "pass f32 or bf16" : "pass f32");
+}
+
+constexpr const char* state_kind = "quaver linear layer 1";
+
+struct SavedState {
+  std::uint64_t steps;
+  LinearPasses::Casts casts;
+  std::string scales;
+};
+
+SavedState parse_state(const std::string& text) {
+  try {
+    const auto from = nlohmann::json::parse(text);
+    if (from.at("kind") != state_kind)
+      throw Error("the text is not the state of a linear layer", "take it from state()");
+    const auto casts = from.at("casts").get<std::array<std::uint32_t, 3>>();
+    return {
+        from.at("steps").get<std::uint64_t>(), {casts[0], casts[1], casts[2]}, from.at("scales").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(std::string("the state of a linear layer is damaged: ") + error.what(), "take it from state()");
+  }
+}
+
+std::vector<SiteSpec> specs_of(const ScaleBook& book) {
+  std::vector<SiteSpec> specs;
+  for (const auto& entry : book.entries()) specs.push_back(entry->site.spec);
+  return specs;
+}
+
+// All of them, or none: what the memory of passes depends on may not change.
+void restore_scales(ScaleBook& book, const std::string& scales) {
+  const std::string before = book.to_json();
+  const std::vector<SiteSpec> specs = specs_of(book);
+  try {
+    const auto missing = book.from_json(scales, ScaleBook::Import::everything, 0);
+    if (missing.empty() && specs_of(book) == specs) return;
+    throw Error("the state is that of a layer with another recipe", "make the layer with the recipe it had");
+  } catch (const Error&) {
+    book.from_json(before, ScaleBook::Import::everything, 0);
+    throw;
+  }
 }
 
 }  // namespace
@@ -115,6 +158,12 @@ struct LinearLayer::State {
     host.awaits_backward = false;
     passes.book().end_step(++steps);
     clear_gradients(on);
+  }
+
+  // Those of the book, from now on. The next pass casts the host's weight anew.
+  void use_scales() {
+    engine->run({}, [&](Engine& on) { on.upload_scales(passes.sites()); });
+    passes.forget_weight();
   }
 
   // Arrays that are not the host's.
@@ -283,14 +332,27 @@ float LinearLayer::scale(Role role) const { return state_->passes.book().entry(s
 std::string LinearLayer::scales_json() const { return state_->passes.book().to_json(); }
 
 std::vector<std::string> LinearLayer::load_scales(const std::string& json) {
-  State& state = *state_;
-  auto missing = state.passes.book().from_json(json, ScaleBook::Import::scales_only, state.steps);
-  state.engine->run({}, [&](Engine& on) {
-    on.upload_scales(state.passes.sites());
-    state.passes.forget_weight();
-    if (state.host.weight != nullptr) state.cast_host_weight(on);
-  });
+  auto missing = state_->passes.book().from_json(json, ScaleBook::Import::scales_only, state_->steps);
+  state_->use_scales();
   return missing;
+}
+
+std::string LinearLayer::state() const {
+  const LinearPasses::Casts& casts = state_->passes.casts();
+  return nlohmann::json{{"kind", state_kind},
+                        {"steps", state_->steps},
+                        {"casts", {casts.x, casts.weight, casts.dy}},
+                        {"scales", state_->passes.book().to_json()}}
+      .dump();
+}
+
+void LinearLayer::load_state(const std::string& text) {
+  State& state = *state_;
+  const SavedState saved = parse_state(text);
+  restore_scales(state.passes.book(), saved.scales);
+  state.steps = saved.steps;
+  state.passes.set_casts(saved.casts);
+  state.use_scales();
 }
 
 }  // namespace quaver

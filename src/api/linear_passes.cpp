@@ -126,7 +126,7 @@ void LinearPasses::set_weight(Engine& engine, const View& weight) {
   if (weight_codes_ == nullptr) weight_codes_ = engine.device().allocate(bytes);
   place(Arena(weight_codes_.get(), bytes));
   Casting casting = casting_;
-  casting.step = weight_casts_++;
+  casting.step = casts_.weight++;
   engine.run(Quantize{weight, weight_, casting});
 }
 
@@ -149,7 +149,7 @@ void LinearPasses::forward(Engine& engine, const LinearForward& pass) {
   if (!has_weight()) throw Error("the layer has no weight", "call set_weight before forward");
 
   Casting casting = casting_;
-  casting.step = trains ? x_casts_++ : x_casts_;
+  casting.step = trains ? casts_.x++ : casts_.x;
   casting.observe = trains;
   const View x{const_cast<void*>(pass.x), pass.format, pass.tokens, in()};
   Arena kept = over(pass.kept);
@@ -177,7 +177,7 @@ QuantizedTensor LinearPasses::x_for_backward(const LinearBackward& pass) const {
 // Its columns are summed on the way: the bias gradient.
 QuantizedTensor LinearPasses::cast_dy(Engine& engine, const LinearBackward& pass) {
   Casting casting = casting_;
-  casting.step = dy_casts_++;
+  casting.step = casts_.dy++;
   const View dy{const_cast<void*>(pass.dy), pass.format, pass.tokens, out()};
   Arena scratch = over(pass.scratch);
   const View sums = bias_view(pass.bias_gradient, out());

@@ -33,6 +33,15 @@ class LinearPasses {
   std::span<Site* const> sites() const { return sites_; }
   void collect(Detail detail) { casting_.detail = detail; }
 
+  // How many casts there were, which random streams depend on.
+  struct Casts {
+    std::uint32_t x = 0;
+    std::uint32_t weight = 0;
+    std::uint32_t dy = 0;
+  };
+  const Casts& casts() const { return casts_; }
+  void set_casts(const Casts& casts) { casts_ = casts; }
+
   std::unique_ptr<Registry> take_registry() { return std::move(registry_); }
 
  private:
@@ -56,9 +65,7 @@ class LinearPasses {
   std::shared_ptr<std::byte> one_;  // the float 1, the scale of matrices that are their own codes
   std::shared_ptr<std::byte> weight_codes_;
   QuantizedTensor weight_;
-  std::uint32_t x_casts_ = 0;  // of the random streams
-  std::uint32_t weight_casts_ = 0;
-  std::uint32_t dy_casts_ = 0;
+  Casts casts_;
 };
 
 }  // namespace quaver

@@ -112,6 +112,12 @@ TEST(CInterfaceTest, ALayerIsTheClassOfTheCppHeaders) {
   quaver_statistics seen{};
   ASSERT_EQ(quaver_linear_statistics(layer, QUAVER_ROLE_X, &seen), QUAVER_OK);
   EXPECT_EQ(seen.amax, expected.statistics(Role::x).amax);
+  const char* state = nullptr;
+  ASSERT_EQ(quaver_linear_state(layer, &state), QUAVER_OK);
+  EXPECT_EQ(state, expected.state());
+  EXPECT_EQ(quaver_linear_load_state(layer, state), QUAVER_OK) << quaver_last_error();
+  EXPECT_EQ(quaver_linear_load_state(layer, "{}"), QUAVER_FAILED);
+  EXPECT_EQ(quaver_linear_load_state(layer, nullptr), QUAVER_INVALID);
   EXPECT_EQ(quaver_linear_forward(layer, x.data(), INT64_MAX, QUAVER_TRAIN, y.data()), QUAVER_INVALID);
   quaver_linear_free(layer);
 }

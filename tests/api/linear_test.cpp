@@ -238,5 +238,48 @@ TEST(LinearLayerTest, RefusesAWrongOrderAndWrongSizes) {
   EXPECT_THROW(LinearLayer({.in = 4, .out = 4, .settings = {"precision.scales=scales.json"}}), Error);
 }
 
+TEST(LinearLayerTest, GoesOnFromItsState) {
+  for (const char* name : {"fp8-delayed", "fp8-block", "nvfp4", "bf16"}) {
+    SCOPED_TRACE(name);
+    LinearLayer layer({.in = in, .out = out, .recipe = name});
+    for (int step = 0; step < 3; ++step) {
+      one_pass(layer);
+      layer.end_step();
+    }
+    const std::string state = layer.state();
+    LinearLayer other({.in = in, .out = out, .recipe = name});
+    other.set_weight(w);  // which it casts anew with the scales that it is given
+    other.load_state(state);
+    EXPECT_EQ(other.state(), state);
+    for (int step = 0; step < 2; ++step) {
+      const Passed expected = one_pass(layer);
+      const Passed found = one_pass(other);
+      EXPECT_EQ(found.y, expected.y);
+      EXPECT_EQ(found.dx, expected.dx);
+      EXPECT_EQ(found.dw, expected.dw);
+      layer.end_step();
+      other.end_step();
+    }
+    EXPECT_EQ(other.state(), layer.state());
+  }
+}
+
+TEST(LinearLayerTest, LoadsNoStateThatIsNotItsOwn) {
+  LinearLayer layer({.in = in, .out = out, .recipe = "fp8-delayed"});
+  one_pass(layer);
+  layer.end_step();
+  const std::string before = layer.state();
+  const std::string other = LinearLayer({.in = in, .out = out, .recipe = "fp8-block"}).state();
+  std::string cut = before;
+  cut.resize(cut.size() / 2);
+  std::string without_scale = before;
+  without_scale.replace(without_scale.find("history"), 7, "HISTORY");
+  for (const std::string& text :
+       {other, cut, without_scale, std::string(), std::string("[]"), std::string("{\"kind\":1}")}) {
+    EXPECT_THROW(layer.load_state(text), Error);
+    EXPECT_EQ(layer.state(), before);
+  }
+}
+
 }  // namespace
 }  // namespace quaver
