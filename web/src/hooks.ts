@@ -1,4 +1,5 @@
 // Data that a view shows, kept fresh by the event stream.
+import type { RefObject } from 'preact';
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { api, ApiError } from './api';
 import { live, type LiveState } from './live';
@@ -218,6 +219,19 @@ export function useRemembered(name: string, initial: string): [string, (value: s
     remember(key, next);
     setValue(next);
   }];
+}
+
+// A form that a button opens: the focus goes back to the button when it closes. It goes with the drawing, not a frame
+// later: by then, on a busy machine, the user types elsewhere.
+export function useForm<T extends HTMLElement>(): { editing: boolean; setEditing: (editing: boolean) => void; opener: RefObject<T> } {
+  const [editing, setEditing] = useState(false);
+  const opener = useRef<T>(null);
+  const was = useRef(false);
+  useLayoutEffect(() => {
+    if (was.current && !editing) (opener.current?.querySelector('button') ?? opener.current)?.focus();
+    was.current = editing;
+  }, [editing]);
+  return { editing, setEditing, opener };
 }
 
 // The element's width, followed as it changes.

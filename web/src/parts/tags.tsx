@@ -1,7 +1,7 @@
 // A run's tags, and a small form to change them.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { api, type ApiError } from '../api';
-import { asApiError, useCanChange } from '../hooks';
+import { asApiError, useCanChange, useForm } from '../hooks';
 
 const mostTags = 32;
 const longestTag = 64;
@@ -22,19 +22,17 @@ interface TagsProps {
 
 export function Tags({ run, name, tags, most = mostTags, saved }: TagsProps) {
   const canChange = useCanChange();
-  const [editing, setEditing] = useState(false);
+  const { editing, setEditing, opener } = useForm<HTMLSpanElement>();
   const [text, setText] = useState('');
   const [error, setError] = useState<ApiError>();
   const input = useRef<HTMLInputElement>(null);
-  const opener = useRef<HTMLButtonElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (editing) input.current?.focus();
   }, [editing]);
 
   const close = () => {
     setEditing(false);
     setError(undefined);
-    requestAnimationFrame(() => opener.current?.focus());
   };
   const save = async (event: Event) => {
     event.preventDefault();
@@ -49,10 +47,10 @@ export function Tags({ run, name, tags, most = mostTags, saved }: TagsProps) {
 
   if (!editing) {
     return (
-      <span class="tags">
+      <span class="tags" ref={opener}>
         {tags.slice(0, most).map((tag) => <span class="tag" key={tag} title={tag}>{tag}</span>)}
         {tags.length > most && <span class="quiet" title={tags.slice(most).join(', ')}>+{tags.length - most}</span>}
-        {canChange && <button type="button" class="ghost tag-edit" ref={opener} aria-label={`Edit tags of ${name}`}
+        {canChange && <button type="button" class="ghost tag-edit" aria-label={`Edit tags of ${name}`}
           onClick={() => {
             setText(tags.join(', '));
             setEditing(true);

@@ -1,8 +1,8 @@
 // What people change about a run: its name, tags, note, whether it is listed, its deletion and the way back.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useEffect, useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { api, type ApiError } from '../api';
-import { asApiError, useCanChange } from '../hooks';
+import { asApiError, useCanChange, useForm } from '../hooks';
 import { parseTags } from '../parts/tags';
 import type { Run } from '../types';
 
@@ -45,7 +45,7 @@ export function RunEditor({ run, close, saved }: EditorProps) {
   const [note, setNote] = useState(run.note);
   const [error, setError] = useState<ApiError>();
   const first = useRef<HTMLInputElement>(null);
-  useEffect(() => first.current?.focus(), []);
+  useLayoutEffect(() => first.current?.focus(), []);
 
   const act = async (what: () => Promise<void>) => {
     try {
@@ -188,12 +188,7 @@ function MissingFolder({ folder }: { folder: string }) {
 
 // On the run's own page: everything that people wrote about it, and the form to change it.
 export function RunNotes({ run, saved }: { run: Run; saved: () => void }) {
-  const [editing, setEditing] = useState(false);
-  const opener = useRef<HTMLSpanElement>(null);
-  const close = () => {
-    setEditing(false);
-    requestAnimationFrame(() => opener.current?.querySelector('button')?.focus());
-  };
+  const { editing, setEditing, opener } = useForm<HTMLSpanElement>();
   const facts: (string | false)[] = [
     run.name !== run.trained_name && `trained as ${run.trained_name}`,
     run.store_folder !== '' && `in ${run.store_folder}/`,
@@ -206,7 +201,7 @@ export function RunNotes({ run, saved }: { run: Run; saved: () => void }) {
       {said && <span class="quiet">{said}</span>}
       {run.missing_folder !== null && <MissingFolder folder={run.missing_folder} />}
       {run.note && !editing && <p class="run-note">{run.note}</p>}
-      {editing && <RunEditor run={run} close={close} saved={saved} />}
+      {editing && <RunEditor run={run} close={() => setEditing(false)} saved={saved} />}
     </div>
   );
 }

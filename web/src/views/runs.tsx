@@ -1,11 +1,11 @@
 // All runs of the folder: find, sort, manage, pick some to compare.
-import { useMemo, useRef, useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import { ApiError } from '../api';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { StatusBadge } from '../parts/badges';
 import { Tags } from '../parts/tags';
 import { ago, count, date, durationShort, loss, short } from '../format';
-import { useNow, useRuns, useServer } from '../hooks';
+import { useForm, useNow, useRuns, useServer } from '../hooks';
 import { changed, go, href, type Place } from '../router';
 import type { Run } from '../types';
 import { EditButton, isShown, RunEditor, RunRemarks, ShowChecks } from './run_actions';
@@ -104,12 +104,7 @@ function Row({ run, now, picked, toggle, saved }: {
   run: Run; now: number; picked: boolean; toggle: () => void; saved: () => void;
 }) {
   const part = run.steps > 0 ? Math.min(1, run.step / run.steps) : 0;
-  const [editing, setEditing] = useState(false);
-  const edit = useRef<HTMLTableCellElement>(null);
-  const close = () => {
-    setEditing(false);
-    requestAnimationFrame(() => edit.current?.querySelector('button')?.focus());
-  };
+  const { editing, setEditing, opener } = useForm<HTMLTableCellElement>();
   return (
     <>
     <tr class={`${picked ? 'picked' : ''} ${run.hidden || run.deleted !== null ? 'unlisted' : ''}`}>
@@ -133,9 +128,9 @@ function Row({ run, now, picked, toggle, saved }: {
         <AlertCount run={run} />
       </td>
       <td class="num quiet" data-label="Updated" title={`started ${date(run.started)}, updated ${date(run.updated)}`}>{ago(run.updated, now)}</td>
-      <td class="edit" ref={edit}><EditButton run={run} open={editing} toggle={() => setEditing(!editing)} /></td>
+      <td class="edit" ref={opener}><EditButton run={run} open={editing} toggle={() => setEditing(!editing)} /></td>
     </tr>
-    {editing && <tr class="editing"><td colSpan={columns.length + 2}><RunEditor run={run} close={close} saved={saved} /></td></tr>}
+    {editing && <tr class="editing"><td colSpan={columns.length + 2}><RunEditor run={run} close={() => setEditing(false)} saved={saved} /></td></tr>}
     </>
   );
 }

@@ -58,6 +58,29 @@ test('the form by keys: Enter opens it at the name, Escape closes it and returns
   await close();
 });
 
+test('on a machine that draws late, forms do not take the focus from what the user has turned to', async (t) => {
+  if (!dash.mock) return t.skip('needs the mock server');
+  const mock = await startMock();
+  t.after(() => mock.close());
+  const page = await dash.browser.newPage();
+  await page.addInitScript(() => { window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 500); });
+  await visit(page, `${mock.url}#/`);
+  const stays = async (element) => {
+    await element.focus();
+    await page.waitForTimeout(800);
+    assert.ok(await element.evaluate((one) => one === document.activeElement), 'the focus went elsewhere');
+  };
+  await stays((await openForm(page, 'bf16-s1')).getByLabel('Note'));
+  await page.keyboard.press('Escape');
+  await stays(page.getByLabel('Filter runs'));
+  const tags = rowOf(page, 'bf16-s1').locator('.tags');
+  await tags.getByRole('button', { name: /^Edit tags/ }).click();
+  await stays(tags.getByRole('button', { name: 'Cancel' }));
+  await page.keyboard.press('Enter');
+  await stays(page.getByLabel('Filter runs'));
+  await page.close();
+});
+
 test('a hidden run is left out of the list and of compare until it is asked for', async () => {
   const { id, name } = spare();
   const { page, close } = await dash.open('#/');
