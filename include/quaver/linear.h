@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "quaver/device.h"
 #include "quaver/quant_spec.h"
 #include "quaver/statistics.h"
 
 namespace quaver {
 
-// automatic: a GPU where there is one that the CUDA engine can use, else the CPU.
-enum class LinearDevice : std::uint8_t { automatic, cpu, cuda };
+using LinearDevice = DeviceKind;
 
 struct LinearSettings {
   Size in = 0;

@@ -22,6 +22,7 @@ struct LayerShape {
   Size block = -1;              // number of the block it lies in, −1 outside the stack
   bool high_precision = false;  // the head: in high precision unless a pattern says otherwise
   Adaptation adaptation = Adaptation::none;
+  Size pixels = 1;  // rows of its GEMMs for each row of the batch: the output pixels of a convolution
 };
 
 struct PlanRow {

@@ -19,7 +19,7 @@ extern "C" {
 
 /* Grows when a function or struct of this header changes. A program built with this header needs
  * quaver_abi_version() == QUAVER_ABI_VERSION. */
-#define QUAVER_ABI_VERSION 2
+#define QUAVER_ABI_VERSION 3
 uint32_t quaver_abi_version(void);
 const char* quaver_version(void); /* "0.1.0" */
 
@@ -126,7 +126,9 @@ typedef struct quaver_matrix_view {
   int64_t scale_rows;
   int64_t scale_cols;
   const float* block_scales; /* NULL for one scale per tensor */
-  float tensor_scale;
+  float tensor_scale;        /* NaN on a GPU */
+  const float* tensor_scale_address;
+  int32_t on_gpu; /* the addresses are those of a GPU's memory */
 } quaver_matrix_view;
 
 quaver_status quaver_quantize(const float* x, int64_t rows, int64_t cols, const quaver_cast_settings* settings,
@@ -139,6 +141,38 @@ quaver_status quaver_dequantize(const quaver_matrix* matrix, float* out, size_t 
 /* out[M x N] = a[M x K] * transpose(b[N x K]), with dequantization, summed in FP32. */
 quaver_status quaver_gemm(const quaver_matrix* a, const quaver_matrix* b, float* out, size_t count);
 
+/* The same in place, in the memory of a device: matrices of QUAVER_F32, or on a GPU QUAVER_BF16 too, where they begin
+ * at multiples of 16 bytes. A GPU's work goes onto the stream, a cudaStream_t (NULL: CUDA's default stream), and the
+ * calls return before it has run. Bit for bit the codes, scales and statistics of the host's casts. */
+
+enum { QUAVER_DEVICE_AUTO, QUAVER_DEVICE_CPU, QUAVER_DEVICE_CUDA };
+
+typedef struct quaver_device_matrix {
+  void* values;
+  int64_t rows;
+  int64_t cols;
+  quaver_format format;
+  int32_t device; /* QUAVER_DEVICE_CPU or QUAVER_DEVICE_CUDA */
+  int32_t gpu;    /* its number among CUDA's devices */
+  void* stream;
+} quaver_device_matrix;
+
+/* Memory that a cast needs, and gets from the caller: kept as long as the quaver_matrix is there, scratch until the
+ * stream has passed the call's work. quaver_cast_memory sets the bytes. */
+typedef struct quaver_device_memory {
+  void* kept;
+  size_t kept_bytes;
+  void* scratch;
+  size_t scratch_bytes;
+} quaver_device_memory;
+
+quaver_status quaver_cast_memory(const quaver_device_matrix* x, const quaver_cast_settings* settings,
+                                 quaver_device_memory* out);
+quaver_status quaver_quantize_on_device(const quaver_device_matrix* x, const quaver_cast_settings* settings,
+                                        const quaver_device_memory* memory, quaver_matrix** out);
+quaver_status quaver_dequantize_on_device(const quaver_matrix* matrix, const quaver_device_matrix* out);
+quaver_status quaver_gemm_on_device(const quaver_matrix* a, const quaver_matrix* b, const quaver_device_matrix* out);
+
 /* --- Recipes and linear layers ----------------------------------------------------------------------------------- */
 
 size_t quaver_recipe_count(void);
@@ -149,7 +183,6 @@ enum { QUAVER_ROLE_X, QUAVER_ROLE_W, QUAVER_ROLE_DY };
 quaver_status quaver_recipe_spec(const char* recipe, int32_t role, int32_t side, quaver_spec* out);
 
 typedef struct quaver_linear quaver_linear;
-enum { QUAVER_DEVICE_AUTO, QUAVER_DEVICE_CPU, QUAVER_DEVICE_CUDA };
 enum { QUAVER_TRAIN, QUAVER_EVALUATE };
 
 typedef struct quaver_linear_settings {

@@ -13,12 +13,22 @@ def is_torch(x: Any) -> bool:
     return type(x).__module__.split(".")[0] == "torch"
 
 
+def is_cuda(x: Any) -> bool:
+    """Whether x is a tensor in a GPU's memory."""
+    if is_torch(x):
+        return bool(x.is_cuda)
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
+        return False
+    cuda, cuda_managed = 2, 13  # as DLPack numbers devices
+    return int(x.__dlpack_device__()[0]) in (cuda, cuda_managed)
+
+
 def floats(x: Any, name: str, dimensions: Optional[int] = None) -> np.ndarray:
     """x as an array that shares its memory. TypeError or ValueError, with the remedy, where that cannot be."""
     if is_torch(x):
         x = x.detach()
         if x.device.type != "cpu":
-            raise TypeError(f"{name} is on {x.device}: only CPU tensors are supported; call .cpu() on it")
+            raise TypeError(f"{name} is on {x.device}: only CPU tensors are supported here; call .cpu() on it")
     if not isinstance(x, np.ndarray):
         if not hasattr(x, "__dlpack__"):
             raise TypeError(f"{name} is a {type(x).__name__}: pass a NumPy array or a tensor with DLPack")

@@ -10,7 +10,7 @@ from ctypes import c_uint8, c_void_p
 from pathlib import Path
 from typing import Any, Iterator, Optional, Sequence
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 SONAME = "libquaver.so.0"
 
 
@@ -91,7 +91,25 @@ class CMatrixView(Structure):
         ("scale_cols", c_int64),
         ("block_scales", POINTER(c_float)),
         ("tensor_scale", c_float),
+        ("tensor_scale_address", c_void_p),
+        ("on_gpu", c_int32),
     ]
+
+
+class CDeviceMatrix(Structure):
+    _fields_ = [
+        ("values", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("format", c_int32),
+        ("device", c_int32),
+        ("gpu", c_int32),
+        ("stream", c_void_p),
+    ]
+
+
+class CDeviceMemory(Structure):
+    _fields_ = [("kept", c_void_p), ("kept_bytes", c_size_t), ("scratch", c_void_p), ("scratch_bytes", c_size_t)]
 
 
 class CLinearSettings(Structure):
@@ -242,6 +260,15 @@ _CHECKED: dict[str, list[Any]] = {
     "matrix_statistics": [c_void_p, POINTER(CStatistics)],
     "dequantize": [c_void_p, FLOATS, c_size_t],
     "gemm": [c_void_p, c_void_p, FLOATS, c_size_t],
+    "cast_memory": [POINTER(CDeviceMatrix), POINTER(CCastSettings), POINTER(CDeviceMemory)],
+    "quantize_on_device": [
+        POINTER(CDeviceMatrix),
+        POINTER(CCastSettings),
+        POINTER(CDeviceMemory),
+        POINTER(c_void_p),
+    ],
+    "dequantize_on_device": [c_void_p, POINTER(CDeviceMatrix)],
+    "gemm_on_device": [c_void_p, c_void_p, POINTER(CDeviceMatrix)],
     "recipe_at": [c_size_t, POINTER(c_char_p), POINTER(c_char_p)],
     "recipe_spec": [c_char_p, c_int32, c_int32, POINTER(CSpec)],
     "linear_new": [POINTER(CLinearSettings), POINTER(c_void_p)],

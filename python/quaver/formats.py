@@ -94,7 +94,12 @@ def formats() -> list[FormatInfo]:
 
 
 def cast(x: Any, format: str) -> Any:
-    """The nearest value of the format to each element, ties to even, saturating, without a scale: of x's shape."""
+    """The nearest value of the format to each element, ties to even, saturating, without a scale: float32, of x's shape,
+    where x is. x is a NumPy array or a tensor with DLPack: float32, or on a GPU bfloat16 too."""
+    if _arrays.is_cuda(x):
+        from . import torch_matrix
+
+        return torch_matrix.cast(x, format)
     values = _arrays.floats(x, "x")
     out = np.empty(values.shape, np.float32)
     call("cast", _format(format), _arrays.pointer(values), _arrays.pointer(out), values.size)

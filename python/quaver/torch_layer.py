@@ -16,12 +16,12 @@ from ._library import CLinearBackward, CLinearForward, CLinearMemory, call
 from .layer import LinearLayer
 from .quantized import Statistics
 
-_FORMATS = {torch.float32: 0, torch.bfloat16: 2}  # as the C interface numbers them
+FORMATS = {torch.float32: 0, torch.bfloat16: 2}  # as the C interface numbers them
 
 
 def _format(tensor: torch.Tensor, name: str) -> int:
     if tensor.dtype == torch.float32 or (tensor.dtype == torch.bfloat16 and tensor.is_cuda):
-        return _FORMATS[tensor.dtype]
+        return FORMATS[tensor.dtype]
     raise TypeError(
         f"{name} is {tensor.dtype} on {tensor.device}: quaver.Linear computes with float32, and on a GPU with bfloat16; "
         f"convert {name}, or use torch.autocast with bfloat16"
@@ -34,7 +34,7 @@ _stream_of_gpu: Callable[[int], int] = getattr(
 )
 
 
-def _stream(device: torch.device) -> Optional[int]:
+def stream_of(device: torch.device) -> Optional[int]:
     return _stream_of_gpu(device.index) if device.type == "cuda" else None
 
 
@@ -44,21 +44,21 @@ def _autocast_dtype() -> torch.dtype:
     return torch.get_autocast_gpu_dtype()  # PyTorch before 2.4
 
 
-def _readable(tensor: torch.Tensor) -> torch.Tensor:
+def readable(tensor: torch.Tensor) -> torch.Tensor:
     """As the library can read it: the tensor's own memory, unless it is not contiguous or not aligned."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
 
 
 def _rows(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    return _readable(tensor if tensor.dim() == 2 else tensor.reshape(-1, columns))
+    return readable(tensor if tensor.dim() == 2 else tensor.reshape(-1, columns))
 
 
 def _shaped(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return rows if len(shape) == 2 else rows.view(*shape[:-1], rows.shape[1])
 
 
-def _memory(size: int, device: torch.device) -> torch.Tensor:
+def memory_on(size: int, device: torch.device) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
@@ -72,9 +72,9 @@ class _LinearFunction(torch.autograd.Function):
         tokens, data_format = rows.shape[0], _format(x, "x")
         handle = module._handle_with_weight(weight)
         needed = module._memory_of(handle, tokens, data_format)
-        kept = _memory(needed.kept if train else 0, device)
-        scratch = _memory(needed.forward_scratch, device)
-        bias_values = None if bias is None else _readable(bias.float())
+        kept = memory_on(needed.kept if train else 0, device)
+        scratch = memory_on(needed.forward_scratch, device)
+        bias_values = None if bias is None else readable(bias.float())
         y = torch.empty(tokens, module.out_features, dtype=x.dtype, device=device)
         made = CLinearForward(
             tokens=tokens,
@@ -87,7 +87,7 @@ class _LinearFunction(torch.autograd.Function):
             kept_bytes=kept.numel(),
             scratch=scratch.data_ptr(),
             scratch_bytes=scratch.numel(),
-            stream=_stream(device),
+            stream=stream_of(device),
         )
         call("linear_run_forward", handle, ctypes.byref(made))
         if train:
@@ -108,11 +108,11 @@ class _LinearFunction(torch.autograd.Function):
         dw = torch.empty_like(weight) if needs_weight else None
         db = torch.zeros(module.out_features, dtype=torch.float32, device=device) if needs_bias else None
         handle = module._handle_for_backward()
-        scratch = _memory(ctx.scratch_bytes, device)
+        scratch = memory_on(ctx.scratch_bytes, device)
         made = CLinearBackward(
             tokens=dy.shape[0],
             format=ctx.data_format,
-            weight_format=_FORMATS[weight.dtype],
+            weight_format=FORMATS[weight.dtype],
             x=kept.data_ptr() if ctx.x_is_kept else None,
             dy=dy.data_ptr(),
             dx=None if dx is None else dx.data_ptr(),
@@ -122,7 +122,7 @@ class _LinearFunction(torch.autograd.Function):
             kept_bytes=0 if ctx.x_is_kept else kept.numel(),
             scratch=scratch.data_ptr(),
             scratch_bytes=scratch.numel(),
-            stream=_stream(device),
+            stream=stream_of(device),
         )
         call("linear_run_backward", handle, ctypes.byref(made))
         if db is not None:
@@ -289,7 +289,7 @@ class Linear(torch.nn.Module):
         handle = self._require_layer()._handle
         now = (weight.data_ptr(), None if weight.is_inference() else weight._version)
         if now != self._cast_weight or now[1] is None:
-            call("linear_set_device_weight", handle, weight.data_ptr(), _FORMATS[weight.dtype], _stream(weight.device))
+            call("linear_set_device_weight", handle, weight.data_ptr(), FORMATS[weight.dtype], stream_of(weight.device))
             self._cast_weight = now
         return handle
 

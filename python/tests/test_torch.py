@@ -39,6 +39,146 @@ def relative_error(found: torch.Tensor, expected: Any) -> float:
     return float((found.detach().double().cpu() - reference).norm() / reference.norm())
 
 
+SPECS = [
+    quaver.Spec(),
+    quaver.Spec(block="1x128"),
+    quaver.Spec(format="e5m2", block="128x128"),
+    quaver.Spec(format="e5m2", policy="static"),
+    quaver.Spec(block="row", rounding="stochastic"),
+    quaver.Spec(block="1x32", scale_format="e8m0"),
+    quaver.Spec(format="e2m1", block="1x16", scale_format="e4m3", rotation="hadamard", rounding="stochastic"),
+    quaver.Spec(format="bf16", policy="unscaled"),
+]
+
+
+class Matrices(unittest.TestCase):
+    """cast, quantize, dequantize and gemm: those of a GPU give what those of the CPU give."""
+
+    device = "cpu"
+
+    def randn(self, *shape: int, seed: int = 1) -> torch.Tensor:
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(self.device)
+
+    def both(self, x: torch.Tensor, spec: quaver.Spec, **options: Any) -> Any:
+        return quaver.quantize(x, spec, **options), quaver.quantize(x.cpu().float(), spec, **options)
+
+    def assert_same(self, found: Any, expected: Any) -> None:
+        np.testing.assert_array_equal(torch.as_tensor(found).cpu().numpy(), np.asarray(expected))
+
+    def test_codes_scales_and_statistics(self) -> None:
+        for spec in SPECS:
+            for side in ("rowwise", "columnwise"):
+                for shape in ((96, 256), (33, 130)):
+                    with self.subTest(spec=spec, side=side, shape=shape):
+                        x = self.randn(*shape) * 3
+                        options = {"side": side, "scale": 2.0, "seed": 7, "step": 3, "full_statistics": True}
+                        found, expected = self.both(x, spec, **options)
+                        self.assertEqual(found.shape, expected.shape)
+                        self.assert_same(found.codes, expected.codes)
+                        if expected.block_scales is not None:
+                            self.assert_same(found.block_scales, expected.block_scales)
+                        self.assertEqual(found.tensor_scale, expected.tensor_scale)
+                        self.assert_same(found.dequantize(), expected.dequantize())
+                        ours, theirs = found.statistics, expected.statistics
+                        for name in ("count", "nonfinite", "saturated", "underflowed", "amax", "binades"):
+                            self.assertEqual(getattr(ours, name), getattr(theirs, name), name)
+                        self.assertAlmostEqual(ours.sqnr_db, theirs.sqnr_db, places=6)
+
+    def test_casts(self) -> None:
+        special = torch.tensor([0.0, -0.0, 1e-9, 448.0, 1e9, -1e9, float("inf"), float("-inf"), float("nan")])
+        for x in (self.randn(5, 7, 3), self.randn(4096) * 100, special.to(self.device)):
+            for name in ("f32", "tf32", "bf16", "f16", "e4m3", "e5m2", "e2m1"):
+                found = quaver.cast(x, name)
+                self.assertEqual((found.shape, found.device), (x.shape, x.device))
+                np.testing.assert_array_equal(found.cpu().numpy(), quaver.cast(x.cpu(), name).numpy(), name)
+
+    def test_products(self) -> None:
+        for spec in SPECS:
+            with self.subTest(spec=spec):
+                options = {"scale": 2.0, "seed": 7}
+                a, reference_a = self.both(self.randn(64, 256), spec, **options)
+                b, reference_b = self.both(self.randn(48, 256, seed=2), spec, **options)
+                expected = quaver.gemm(reference_a, reference_b)
+                limit = 1e-6 if self.device == "cpu" else 5e-4  # Hopper's FP8 sums keep 14 bits for 128 products
+                self.assertLess(relative_error(torch.as_tensor(quaver.gemm(a, b)), expected), limit)
+
+    def test_refuses_what_it_cannot_read(self) -> None:
+        with self.assertRaises(ValueError):
+            quaver.quantize(self.randn(8, 8).t()[:, :5])
+        with self.assertRaises(ValueError):
+            quaver.quantize(self.randn(8))
+        with self.assertRaises(TypeError):
+            quaver.quantize(self.randn(8, 8).double())
+        with self.assertRaises(TypeError):
+            quaver.quantize(self.randn(8, 8)).dequantize(torch.float64)
+        with self.assertRaises(quaver.Error):
+            quaver.gemm(quaver.quantize(self.randn(8, 16)), quaver.quantize(self.randn(8, 32)))
+
+
+@unittest.skipIf(WHY_NO_GPU, WHY_NO_GPU)
+class CudaMatrices(Matrices):
+    device = "cuda"
+
+    def test_many_matrices_come_and_go(self) -> None:
+        x = self.randn(16, 64)
+        expected = quaver.quantize(x).statistics
+        for scale in range(1, 2600):
+            spec = quaver.Spec(policy="static") if scale % 2 else quaver.Spec(block="1x128")
+            quaver.quantize(x, spec, scale=float(scale))
+        self.assertEqual(quaver.quantize(x).statistics, expected)
+
+    def test_reads_and_gives_bfloat16(self) -> None:
+        x = self.randn(64, 256).bfloat16()
+        for spec in SPECS:
+            found, expected = self.both(x, spec, scale=2.0)
+            self.assert_same(found.codes, expected.codes)
+            values = found.dequantize(torch.bfloat16)
+            self.assertEqual(values.dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(values, torch.as_tensor(expected.dequantize()).to(self.device).bfloat16()))
+            product = quaver.gemm(found, found, torch.bfloat16)
+            self.assertLess(relative_error(product, quaver.gemm(expected, expected)), 4e-3)
+
+    def test_codes_are_views_without_a_copy(self) -> None:
+        made = quaver.quantize(self.randn(64, 256))
+        values = made.codes.view(torch.float8_e4m3fn).float() * made.tensor_scale
+        self.assertTrue(torch.equal(values, made.dequantize()))
+        made.codes.zero_()
+        self.assertEqual(float(made.dequantize().abs().max()), 0.0)
+
+    def test_takes_tensors_of_other_libraries(self) -> None:
+        class Foreign:
+            def __init__(self, tensor: torch.Tensor) -> None:
+                self.tensor = tensor
+
+            def __dlpack__(self, **options: Any) -> Any:
+                return self.tensor.__dlpack__(**options)
+
+            def __dlpack_device__(self) -> Any:
+                return self.tensor.__dlpack_device__()
+
+        x = self.randn(64, 256)
+        self.assertTrue(torch.equal(quaver.quantize(Foreign(x)).codes, quaver.quantize(x).codes))
+
+    def test_work_goes_onto_the_current_stream(self) -> None:
+        x = self.randn(2048, 2048)
+        expected = quaver.quantize(x).dequantize()
+        late = torch.zeros_like(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(200_000_000)
+            late.copy_(x)
+            made = quaver.quantize(late)
+            values = made.dequantize()
+            self.assertFalse(torch.cuda.current_stream().query(), "something waited for the stream")
+            torch.cuda.current_stream().synchronize()
+        self.assertTrue(torch.equal(values, expected))
+
+    def test_both_operands_are_on_one_device(self) -> None:
+        x = self.randn(16, 16)
+        with self.assertRaises(ValueError):
+            quaver.gemm(quaver.quantize(x), quaver.quantize(x.cpu()))
+
+
 class Cpu(unittest.TestCase):
     device = "cpu"
 
@@ -362,9 +502,9 @@ class Cuda(Cpu):
         # FP32 weight and gradient, and two copies of codes.
         self.assertLess(used, 64 * 256 * 256 * 10 + (64 << 20))
 
-    def test_numpy_functions_ask_for_cpu_tensors(self) -> None:
+    def test_a_layer_on_numpy_arrays_asks_for_cpu_tensors(self) -> None:
         with self.assertRaisesRegex(TypeError, r"call \.cpu\(\)"):
-            quaver.quantize(self.randn(8, 8))
+            quaver.LinearLayer(8, 8).forward(self.randn(8, 8))
 
 
 if __name__ == "__main__":

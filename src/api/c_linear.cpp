@@ -7,6 +7,7 @@
 #include "quaver/linear.h"
 
 using namespace quaver;
+using quaver::c::bytes_at;
 using quaver::c::c_statistics;
 using quaver::c::enumerator;
 using quaver::c::extent;
@@ -24,11 +25,6 @@ struct quaver_linear {
 };
 
 namespace {
-
-// Memory that a caller gives for the time of a pass.
-std::span<std::byte> bytes_at(void* memory, std::size_t bytes) {
-  return {static_cast<std::byte*>(memory), memory == nullptr ? 0 : bytes};
-}
 
 LinearForward forward_of(const quaver_linear_forward_pass& from) {
   return {.tokens = from.tokens,

@@ -1,5 +1,6 @@
 // The C interface to formats, quantized matrices and recipes.
 #include <algorithm>
+#include <limits>
 
 #include "api/c_guard.h"
 #include "api/c_values.h"
@@ -9,6 +10,7 @@
 #include "quaver/recipe.h"
 
 using namespace quaver;
+using quaver::c::bytes_at;
 using quaver::c::c_statistics;
 using quaver::c::enumerator;
 using quaver::c::extent;
@@ -60,6 +62,16 @@ CastSettings settings_of(const quaver_cast_settings& from) {
   settings.step = from.step;
   settings.stream = from.stream;
   return settings;
+}
+
+DeviceMatrix matrix_of(const quaver_device_matrix& from) {
+  return {.values = from.values,
+          .format = format_of(from.format),
+          .rows = from.rows,
+          .cols = from.cols,
+          .device = enumerator<DeviceKind>(from.device, 3, "device"),
+          .gpu = from.gpu,
+          .stream = from.stream};
 }
 
 }  // namespace
@@ -137,15 +149,18 @@ void quaver_matrix_free(quaver_matrix* matrix) { delete matrix; }
 quaver_status quaver_matrix_get(const quaver_matrix* matrix, quaver_matrix_view* out) {
   return guarded([&] {
     const QuantizedMatrix& from = require(matrix, "matrix")->matrix;
-    *require(out, "out") = {.format = static_cast<quaver_format>(from.settings().spec.format),
-                            .rows = from.rows(),
-                            .cols = from.cols(),
-                            .row_bytes = from.row_bytes(),
-                            .codes = reinterpret_cast<const std::uint8_t*>(from.codes().data()),
-                            .scale_rows = from.scale_rows(),
-                            .scale_cols = from.scale_cols(),
-                            .block_scales = from.block_scales().empty() ? nullptr : from.block_scales().data(),
-                            .tensor_scale = from.tensor_scale()};
+    *require(out, "out") = {
+        .format = static_cast<quaver_format>(from.settings().spec.format),
+        .rows = from.rows(),
+        .cols = from.cols(),
+        .row_bytes = from.row_bytes(),
+        .codes = reinterpret_cast<const std::uint8_t*>(from.codes().data()),
+        .scale_rows = from.scale_rows(),
+        .scale_cols = from.scale_cols(),
+        .block_scales = from.block_scales().empty() ? nullptr : from.block_scales().data(),
+        .tensor_scale = from.on_gpu() ? std::numeric_limits<float>::quiet_NaN() : from.tensor_scale(),
+        .tensor_scale_address = from.tensor_scale_address(),
+        .on_gpu = from.on_gpu() ? 1 : 0};
   });
 }
 
@@ -163,6 +178,35 @@ quaver_status quaver_dequantize(const quaver_matrix* matrix, float* out, size_t 
 
 quaver_status quaver_gemm(const quaver_matrix* a, const quaver_matrix* b, float* out, size_t count) {
   return guarded([&] { gemm(require(a, "a")->matrix, require(b, "b")->matrix, {require(out, "out"), count}); });
+}
+
+quaver_status quaver_cast_memory(const quaver_device_matrix* x, const quaver_cast_settings* settings,
+                                 quaver_device_memory* out) {
+  return guarded([&] {
+    const CastMemory needed =
+        QuantizedMatrix::memory(matrix_of(*require(x, "x")), settings_of(*require(settings, "settings")));
+    require(out, "out")->kept_bytes = needed.kept;
+    out->scratch_bytes = needed.scratch;
+  });
+}
+
+quaver_status quaver_quantize_on_device(const quaver_device_matrix* x, const quaver_cast_settings* settings,
+                                        const quaver_device_memory* memory, quaver_matrix** out) {
+  return guarded([&] {
+    require(out, "out");
+    const quaver_device_memory& given = *require(memory, "memory");
+    *out = new quaver_matrix{
+        QuantizedMatrix(matrix_of(*require(x, "x")), settings_of(*require(settings, "settings")),
+                        {bytes_at(given.kept, given.kept_bytes), bytes_at(given.scratch, given.scratch_bytes)})};
+  });
+}
+
+quaver_status quaver_dequantize_on_device(const quaver_matrix* matrix, const quaver_device_matrix* out) {
+  return guarded([&] { require(matrix, "matrix")->matrix.dequantize(matrix_of(*require(out, "out"))); });
+}
+
+quaver_status quaver_gemm_on_device(const quaver_matrix* a, const quaver_matrix* b, const quaver_device_matrix* out) {
+  return guarded([&] { gemm(require(a, "a")->matrix, require(b, "b")->matrix, matrix_of(*require(out, "out"))); });
 }
 
 size_t quaver_recipe_count(void) { return recipes().size(); }

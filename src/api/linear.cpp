@@ -102,7 +102,7 @@ struct LinearLayer::State {
   explicit State(const LinearSettings& settings)
       : precision(checked_precision(settings)),
         passes(shape_of(settings), precision, settings.seed),
-        engine(LayerEngine::of(settings)),
+        engine(LayerEngine::of(settings.device, settings.gpu, settings.threads)),
         has_bias(settings.bias) {
     engine->run({}, [&](Engine& on) { passes.start(on, precision); });
   }

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "api/extent.h"
+#include "api/quantized_state.h"
 
 #include "engine/engine.h"
-#include "formats/quantize.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -24,23 +24,15 @@ Size checked_count(Size rows, Size cols, std::size_t given, const std::string& w
   return rows * cols;
 }
 
-struct QuantizedMatrix::State {
-  CastSettings settings;
-  std::vector<std::byte> codes;
-  std::vector<float> block_scales;
-  float tensor_scale = 1;
-  CodeMatrix matrix;
-  CastStatistics statistics;
-
-  RandomKey random() const { return {settings.seed, settings.step, settings.stream}; }
-};
+void check_cast(const CastSettings& settings) {
+  check(settings.spec, "the spec");
+  if (std::isfinite(settings.scale) && settings.scale >= 0) return;
+  throw Error("the scale of a cast is " + std::to_string(settings.scale), "give a positive number, or 0 for none");
+}
 
 QuantizedMatrix::QuantizedMatrix(const Matrix& x, const CastSettings& settings) {
-  check(settings.spec, "the spec");
+  check_cast(settings);
   checked_count(x.rows, x.cols, x.values.size(), "the matrix to cast");
-  if (!std::isfinite(settings.scale) || settings.scale < 0) {
-    throw Error("the scale of a cast is " + std::to_string(settings.scale), "give a positive number, or 0 for none");
-  }
   auto state = std::make_shared<State>();
   state->settings = settings;
   const bool transposed = settings.side == Side::columns;
@@ -63,23 +55,31 @@ QuantizedMatrix::QuantizedMatrix(const Matrix& x, const CastSettings& settings) 
 const CastSettings& QuantizedMatrix::settings() const { return state_->settings; }
 Size QuantizedMatrix::rows() const { return state_->matrix.rows; }
 Size QuantizedMatrix::cols() const { return state_->matrix.cols; }
-std::span<const std::byte> QuantizedMatrix::codes() const { return state_->codes; }
+std::span<const std::byte> QuantizedMatrix::codes() const {
+  return {state_->matrix.codes, static_cast<std::size_t>(state_->matrix.code_bytes())};
+}
 Size QuantizedMatrix::row_bytes() const { return state_->matrix.row_bytes(); }
-std::span<const float> QuantizedMatrix::block_scales() const { return state_->block_scales; }
+std::span<const float> QuantizedMatrix::block_scales() const {
+  if (!state_->matrix.has_block_scales()) return {};
+  return {state_->matrix.block_scales, static_cast<std::size_t>(scale_rows() * scale_cols())};
+}
 Size QuantizedMatrix::scale_rows() const { return state_->matrix.scale_rows(); }
 Size QuantizedMatrix::scale_cols() const { return state_->matrix.scale_cols(); }
-float QuantizedMatrix::tensor_scale() const { return state_->tensor_scale; }
-const CastStatistics& QuantizedMatrix::statistics() const { return state_->statistics; }
+const float* QuantizedMatrix::tensor_scale_address() const { return state_->matrix.tensor_scale; }
+bool QuantizedMatrix::on_gpu() const { return state_->engine != nullptr && state_->engine->is_gpu(); }
+
+namespace {
+
+void require_host(const QuantizedMatrix& matrix) {
+  if (matrix.on_gpu()) throw Error("the matrix is in a GPU's memory", "pass an array there for the result");
+}
+
+}  // namespace
 
 void QuantizedMatrix::dequantize(std::span<float> out) const {
-  const CodeMatrix& matrix = state_->matrix;
-  checked_count(matrix.rows, matrix.cols, out.size(), "the matrix to dequantize into");
-  decode_rows(matrix, 0, matrix.rows, out.data(), matrix.cols);
-  for (float& value : out) value *= state_->tensor_scale;
-  if (matrix.spec.rotation == Rotation::none) return;
-  for (Size row = 0; row < matrix.rows; ++row) {
-    unrotate_row(out.data() + row * matrix.cols, matrix.cols, state_->random());
-  }
+  require_host(*this);
+  checked_count(rows(), cols(), out.size(), "the matrix to dequantize into");
+  make_cpu_engine(0)->run(Dequantize{state_->matrix, state_->random(), {out.data(), Format::f32, rows(), cols()}});
 }
 
 std::vector<float> QuantizedMatrix::dequantize() const {
@@ -99,13 +99,19 @@ void require_same_rotation(const CastSettings& a, const CastSettings& b) {
 
 }  // namespace
 
-void gemm(const QuantizedMatrix& a, const QuantizedMatrix& b, std::span<float> out, Accumulator accumulator) {
+void check_gemm(const QuantizedMatrix& a, const QuantizedMatrix& b) {
   if (a.cols() != b.cols()) {
     throw Error(
         "the operands of the GEMM have " + std::to_string(a.cols()) + " and " + std::to_string(b.cols()) + " columns",
         "both are contiguous along the dimension that is summed over: cast one with Side::columns");
   }
   require_same_rotation(a.settings(), b.settings());
+}
+
+void gemm(const QuantizedMatrix& a, const QuantizedMatrix& b, std::span<float> out, Accumulator accumulator) {
+  check_gemm(a, b);
+  require_host(a);
+  require_host(b);
   checked_count(a.rows(), b.rows(), out.size(), "the result of the GEMM");
   const std::unique_ptr<Engine> engine = make_cpu_engine(0);
   engine->run(Gemm{.a = {a.state_->matrix},

@@ -77,6 +77,43 @@ TEST(CInterfaceTest, QuantizesAsTheClassDoes) {
   quaver_matrix_free(matrix);
 }
 
+TEST(CInterfaceTest, QuantizesInDeviceMemoryAsOnTheHost) {
+  std::vector<float> x = test::random_matrix(20, 48, 2);
+  quaver_cast_settings settings;
+  quaver_default_cast(&settings);
+  settings.side = QUAVER_COLUMNWISE;
+  const auto on_cpu = [](std::vector<float>& values, int64_t rows, int64_t cols) {
+    return quaver_device_matrix{values.data(), rows, cols, QUAVER_F32, QUAVER_DEVICE_CPU, 0, nullptr};
+  };
+  const quaver_device_matrix from = on_cpu(x, 20, 48);
+  quaver_device_memory memory{};
+  ASSERT_EQ(quaver_cast_memory(&from, &settings, &memory), QUAVER_OK) << quaver_last_error();
+  std::vector<std::byte> kept(memory.kept_bytes), scratch(memory.scratch_bytes);
+  memory.kept = kept.data();
+  memory.scratch = scratch.data();
+  quaver_matrix* made = nullptr;
+  ASSERT_EQ(quaver_quantize_on_device(&from, &settings, &memory, &made), QUAVER_OK) << quaver_last_error();
+  quaver_matrix* expected = nullptr;
+  ASSERT_EQ(quaver_quantize(x.data(), 20, 48, &settings, &expected), QUAVER_OK);
+  quaver_matrix_view found{}, wanted{};
+  ASSERT_EQ(quaver_matrix_get(made, &found), QUAVER_OK);
+  ASSERT_EQ(quaver_matrix_get(expected, &wanted), QUAVER_OK);
+  EXPECT_EQ(found.on_gpu, 0);
+  EXPECT_EQ(*found.tensor_scale_address, wanted.tensor_scale);
+  EXPECT_EQ(std::memcmp(found.codes, wanted.codes, static_cast<std::size_t>(found.rows * found.row_bytes)), 0);
+  std::vector<float> values(x.size()), wanted_values(x.size());
+  const quaver_device_matrix to = on_cpu(values, 48, 20);
+  EXPECT_EQ(quaver_dequantize_on_device(made, &to), QUAVER_OK);
+  EXPECT_EQ(quaver_dequantize(expected, wanted_values.data(), wanted_values.size()), QUAVER_OK);
+  EXPECT_EQ(values, wanted_values);
+  EXPECT_EQ(quaver_gemm_on_device(made, expected, &to), QUAVER_FAILED);  // 48 × 48 do not fit
+  EXPECT_EQ(quaver_quantize_on_device(&from, &settings, nullptr, &made), QUAVER_INVALID);
+  memory.kept_bytes = 1;
+  EXPECT_EQ(quaver_quantize_on_device(&from, &settings, &memory, &made), QUAVER_FAILED);
+  quaver_matrix_free(made);
+  quaver_matrix_free(expected);
+}
+
 TEST(CInterfaceTest, ALayerIsTheClassOfTheCppHeaders) {
   const std::vector<float> x = test::random_matrix(8, 32, 3);
   const std::vector<float> w = test::random_matrix(16, 32, 4);

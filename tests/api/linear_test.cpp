@@ -10,7 +10,7 @@
 #include "quaver/quantize.h"
 #include "quaver/recipe.h"
 
-namespace quaver {
+namespace quaver::linear_layer_test {
 namespace {
 
 constexpr Size tokens = 48;
@@ -282,4 +282,4 @@ TEST(LinearLayerTest, LoadsNoStateThatIsNotItsOwn) {
 }
 
 }  // namespace
-}  // namespace quaver
+}  // namespace quaver::linear_layer_test

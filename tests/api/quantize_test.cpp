@@ -101,6 +101,74 @@ TEST(QuantizedMatrixTest, RefusesWhatHasNoMeaning) {
   EXPECT_THROW(gemm(a, a, std::span(out).first(8)), Error);
 }
 
+// Matrices in the memory of a device, which may be the host's: the same codes, scales and statistics.
+DeviceMatrix on_cpu(std::vector<float>& values, Size rows, Size cols) {
+  return {.values = values.data(), .rows = rows, .cols = cols, .device = DeviceKind::cpu};
+}
+
+struct OnDevice {
+  OnDevice(DeviceMatrix x, const CastSettings& settings)
+      : needed(QuantizedMatrix::memory(x, settings)),
+        kept(needed.kept),
+        scratch(needed.scratch),
+        matrix(x, settings, {kept, scratch}) {}
+  CastMemory needed;
+  std::vector<std::byte> kept;
+  std::vector<std::byte> scratch;
+  QuantizedMatrix matrix;
+};
+
+TEST(QuantizedMatrixTest, OnADeviceIsWhatItIsOnTheHost) {
+  const Size rows = 130;
+  const Size cols = 96;
+  std::vector<float> x = test::random_matrix(rows, cols, 1);
+  for (const QuantSpec& spec : all_specs()) {
+    for (const Side side : {Side::rows, Side::columns}) {
+      SCOPED_TRACE(describe(spec));
+      const CastSettings settings{.spec = spec, .side = side, .scale = 3, .seed = 5, .step = 2, .detail = Detail::full};
+      const QuantizedMatrix expected({x, rows, cols}, settings);
+      const OnDevice made(on_cpu(x, rows, cols), settings);
+      EXPECT_FALSE(made.matrix.on_gpu());
+      EXPECT_TRUE(std::ranges::equal(made.matrix.codes(), expected.codes()));
+      EXPECT_TRUE(std::ranges::equal(made.matrix.block_scales(), expected.block_scales()));
+      EXPECT_EQ(made.matrix.tensor_scale(), expected.tensor_scale());
+      EXPECT_EQ(made.matrix.statistics().saturated, expected.statistics().saturated);
+      EXPECT_EQ(made.matrix.statistics().underflowed, expected.statistics().underflowed);
+      EXPECT_EQ(made.matrix.statistics().binades, expected.statistics().binades);
+      std::vector<float> values(x.size());
+      made.matrix.dequantize(on_cpu(values, made.matrix.rows(), made.matrix.cols()));
+      EXPECT_EQ(values, expected.dequantize());
+      std::vector<float> product(static_cast<std::size_t>(expected.rows() * expected.rows()));
+      std::vector<float> expected_product(product.size());
+      gemm(made.matrix, made.matrix, on_cpu(product, expected.rows(), expected.rows()));
+      gemm(expected, expected, expected_product);
+      EXPECT_EQ(product, expected_product);
+    }
+  }
+}
+
+TEST(QuantizedMatrixTest, RefusesDeviceMatricesThatItCannotUse) {
+  std::vector<float> x = test::random_matrix(16, 32, 1);
+  const CastSettings settings{.spec = {.format = Format::e4m3, .policy = ScalePolicy::current}};
+  const DeviceMatrix good = on_cpu(x, 16, 32);
+  const auto with = [&](auto change) {
+    DeviceMatrix matrix = good;
+    change(matrix);
+    return matrix;
+  };
+  for (const DeviceMatrix& bad :
+       {with([](DeviceMatrix& m) { m.rows = 0; }), with([](DeviceMatrix& m) { m.values = nullptr; }),
+        with([](DeviceMatrix& m) { m.format = Format::bf16; }), with([](DeviceMatrix& m) { m.rows = Size{1} << 62; }),
+        with([](DeviceMatrix& m) { m.device = DeviceKind::automatic; })}) {
+    EXPECT_THROW(QuantizedMatrix::memory(bad, settings), Error);
+  }
+  std::vector<std::byte> little(16);
+  EXPECT_THROW(QuantizedMatrix(good, settings, {little, {}}), Error);
+  const OnDevice made(good, settings);
+  EXPECT_THROW(made.matrix.dequantize(with([](DeviceMatrix& m) { m.cols = 16; })), Error);
+  EXPECT_THROW(gemm(made.matrix, made.matrix, good), Error);
+}
+
 TEST(RecipesTest, AreFoundByNameAndTakeSettings) {
   EXPECT_GE(recipes().size(), 13U);
   EXPECT_EQ(find_recipe("fp8-delayed", {"precision.margin=2"}).x.rows.margin, 2);

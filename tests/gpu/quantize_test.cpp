@@ -97,6 +97,36 @@ TEST_P(QuantizeTest, TransposedCodesAreThoseOfACast) {
   EXPECT_GT(compared, 0);
 }
 
+// Both columns and rows of codes, also those that are padded or rotated, back to FP32 and BF16.
+TEST_P(QuantizeTest, DequantizedCodes) {
+  const RandomKey random{casting.seed, casting.step, 0};
+  for (const NamedSpec& named : every_spec()) {
+    for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {64, 896}})) {
+      Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 4));
+      TwinTensor cast(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
+      pair().run([&](On on) { return Quantize{x.on(on), cast.on(on), casting}; });
+      const bool apart = cast.cpu().has_own_columns() && cast.gpu().has_own_columns();
+      for (const Side side : {Side::rows, Side::columns}) {
+        if (side == Side::columns && !apart) continue;
+        const auto matrix = [&](On on) {
+          return side == Side::rows ? cast.on(on).rows_matrix() : cast.on(on).columns_matrix();
+        };
+        const std::string what = named.name + ", " + text_of(shape) + (side == Side::rows ? ", rows" : ", columns");
+        Twin values(pair(), matrix(On::cpu).rows, matrix(On::cpu).cols, 99, Kept::f32);
+        pair().run([&](On on) { return Dequantize{matrix(on), random, values.on(on)}; });
+        EXPECT_EQ(values.from_gpu().values, values.from_cpu().values) << what;
+        EXPECT_TRUE(values.margins_are_intact()) << what;
+        if (is_rehearsal()) continue;
+        Twin rounded(pair(), values.from_cpu(), Kept::bf16);
+        const std::vector<std::byte> expected = rounded.gpu_bytes();
+        rounded.set(Matrix(rounded.rows(), rounded.cols(), 99));
+        pair().gpu->run(Dequantize{matrix(On::gpu), random, rounded.gpu()});
+        EXPECT_EQ(rounded.gpu_bytes(), expected) << what;
+      }
+    }
+  }
+}
+
 // Weights are FP32, or BF16, whatever high-precision matrices are.
 TEST_P(QuantizeTest, SourcesInFp32AndBf16WithFactors) {
   for (const NamedSpec& named : every_spec()) {
@@ -122,7 +152,7 @@ TEST_P(QuantizeTest, FactorsOtherThanOne) {
 TEST_P(QuantizeTest, EitherSideAlone) {
   const Casting unobserved{.seed = casting.seed, .step = casting.step, .observe = false};
   for (const NamedSpec& named : every_spec()) {
-    for (const Shape& shape : shapes_of({{17, 33}, {129, 257}, {64, 896}})) {
+    for (const Shape& shape : shapes_of({{17, 33}, {129, 257}, {64, 896}, {128, 384}})) {
       const Matrix values = matrix_with(Contents::plain, shape.rows, shape.cols, 6);
       compare(named, values, {.copies = Copies::rows_only});
       compare(named, values, {.copies = Copies::columns_only, .how = unobserved});
@@ -175,11 +205,12 @@ TEST_P(QuantizeTest, EvaluationLeavesNoTrace) {
 TEST_P(QuantizeTest, ColumnSumsAreAdded) {
   constexpr double reordered = 1e-5;  // of the sum of magnitudes
   for (const NamedSpec& named : every_spec()) {
-    for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {300, 512}})) {
+    for (const Shape& shape : shapes_of({{1, 1}, {17, 33}, {129, 257}, {300, 512}, {256, 512}})) {
+      const float factor = shape.rows % 128 == 0 ? 1.0F : 0.7F;
       Twin x(pair(), matrix_with(Contents::plain, shape.rows, shape.cols, 9));
       TwinTensor out(pair(), named.spec, shape.rows, shape.cols, Copies::both, {known_scale});
       Twin& sums = out.sum_columns(0.5F);
-      pair().run([&](On on) { return Quantize{x.on(on), out.on(on), casting, 0.7F}; });
+      pair().run([&](On on) { return Quantize{x.on(on), out.on(on), casting, factor}; });
       const std::string what = "column sums " + named.name + ", " + text_of(shape);
       expect_near(what, sums, reordered, 0.8 * static_cast<double>(shape.rows));
       expect_same(what, out);

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "engine/cuda/cast/cast_launch.cuh"
 #include "engine/cuda/device/primitives.cuh"
 #include "engine/cuda/gemm/decode.h"
 #include "quaver/error.h"
@@ -15,16 +16,18 @@ constexpr int threads = 256;
 constexpr int group = 8;            // elements a thread decodes at once; every block is a multiple of it
 constexpr int groups_a_thread = 2;  // loads in flight
 
-// Offset of the scale of element (r, c). A block that spans the whole extent has a shift that leaves nothing.
+// The scales of element (r, c). A block that spans the whole extent has a shift that leaves nothing.
 struct ScaleMap {
   const float* scales;
   Size cols;
   int row_shift;
   int col_shift;
+  const float* tensor;  // null: left out
 
   __device__ float at(Size row, Size col) const {
     return scales == nullptr ? 1.0F : scales[(row >> row_shift) * cols + (col >> col_shift)];
   }
+  __device__ float of_tensor() const { return tensor == nullptr ? 1.0F : *tensor; }
 };
 
 int shift_of(int extent) { return extent == 0 ? 63 : std::countr_zero(static_cast<unsigned>(extent)); }
@@ -117,11 +120,12 @@ __global__ void __launch_bounds__(threads)
     if (index >= groups) return;
     const Size row = index / rows.groups;
     const float scale = map.at(row, (index - row * rows.groups) * group);
+    const float tensor = map.of_tensor();
     float x[group];
     loaded[i].decode(x);
     Values<Out> values;
 #pragma unroll
-    for (int e = 0; e < group; ++e) put(x[e] * scale, values.value[e]);
+    for (int e = 0; e < group; ++e) put(x[e] * scale * tensor, values.value[e]);
     out[index] = values;
   }
 }
@@ -148,16 +152,57 @@ __global__ void __launch_bounds__(threads)
   if (index >= rows * cols) return;
   const Size row = index / cols;
   const Size col = index - row * cols;
-  put(decode_one<format>(codes + row * row_bytes, col) * map.at(row, col), out[index]);
+  put(decode_one<format>(codes + row * row_bytes, col) * map.at(row, col) * map.of_tensor(), out[index]);
+}
+
+// Any matrix of codes.
+struct CodeRows {
+  const std::byte* codes;
+  Size row_bytes;
+  Size rows;
+  Size cols;
+};
+
+// A group of a rotation to a thread. A row's last elements may be too few for one, and are as they were.
+template <Format format, class Out>
+__global__ void __launch_bounds__(threads)
+    decode_rotated(CodeRows matrix, ScaleMap map, std::uint32_t signs, Out* out) {
+  using casts::group_size;
+  const Size groups = (matrix.cols + group_size - 1) / group_size;
+  const Size index = static_cast<Size>(blockIdx.x) * threads + threadIdx.x;
+  const Size row = index / groups;
+  if (row >= matrix.rows) return;
+  const Size first = (index - row * groups) * group_size;
+  const float tensor = map.of_tensor();
+  float x[group_size] = {};
+#pragma unroll
+  for (int i = 0; i < group_size; ++i) {
+    const Size col = first + i;
+    if (col < matrix.cols) {
+      x[i] = decode_one<format>(matrix.codes + row * matrix.row_bytes, col) * map.at(row, col) * tensor;
+    }
+  }
+  if (first + group_size <= matrix.cols) {
+    casts::rotate_group(x, 0);
+#pragma unroll
+    for (int i = 0; i < group_size; ++i) x[i] = __uint_as_float(__float_as_uint(x[i]) ^ (((signs >> i) & 1U) << 31));
+  }
+#pragma unroll
+  for (int i = 0; i < group_size; ++i) {
+    if (first + i < matrix.cols) put(x[i], out[row * matrix.cols + first + i]);
+  }
 }
 
 bool aligned(const void* pointer, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0; }
 
+ScaleMap scales_of(const CodeMatrix& matrix, const float* tensor) {
+  return {matrix.has_block_scales() ? matrix.block_scales : nullptr, matrix.scale_cols(),
+          shift_of(matrix.spec.block.rows), shift_of(matrix.spec.block.cols), tensor};
+}
+
 template <Format format, class Out>
-void decode_as(Gpu& gpu, const CodeMatrix& matrix, Out* out) {
-  const bool blocks = matrix.has_block_scales();
-  const ScaleMap map{blocks ? matrix.block_scales : nullptr, matrix.scale_cols(), shift_of(matrix.spec.block.rows),
-                     shift_of(matrix.spec.block.cols)};
+void decode_as(Gpu& gpu, const CodeMatrix& matrix, const float* tensor, Out* out) {
+  const ScaleMap map = scales_of(matrix, tensor);
   const Size count = matrix.rows * matrix.cols;
   if (count == 0) return;
   const bool in_groups = matrix.cols % group == 0 && matrix.row_bytes() % alignof(Codes<format>) == 0;
@@ -174,31 +219,39 @@ void decode_as(Gpu& gpu, const CodeMatrix& matrix, Out* out) {
   check_launch("decoding an operand");
 }
 
-template <class Out>
-void decode_into(Gpu& gpu, const CodeMatrix& matrix, Out* out) {
-  switch (matrix.spec.format) {
-    case Format::f32:
-    case Format::tf32:
-      return decode_as<Format::f32>(gpu, matrix, out);
-    case Format::bf16:
-      return decode_as<Format::bf16>(gpu, matrix, out);
-    case Format::f16:
-      return decode_as<Format::f16>(gpu, matrix, out);
-    case Format::e4m3:
-      return decode_as<Format::e4m3>(gpu, matrix, out);
-    case Format::e5m2:
-      return decode_as<Format::e5m2>(gpu, matrix, out);
-    case Format::e2m1:
-      return decode_as<Format::e2m1>(gpu, matrix, out);
-  }
+// Calls work(out as what it holds).
+template <class Work>
+void with_values(Format format, void* out, const Work& work) {
+  if (format == Format::bf16) return work(static_cast<__nv_bfloat16*>(out));
+  if (format == Format::f32) return work(static_cast<float*>(out));
+  throw Error("codes decode to bf16 or f32 only", "this is a defect of the operation that asked for it");
 }
 
 }  // namespace
 
 void decode_matrix(Gpu& gpu, const CodeMatrix& matrix, Format as, void* out) {
-  if (as == Format::bf16) return decode_into(gpu, matrix, static_cast<__nv_bfloat16*>(out));
-  if (as == Format::f32) return decode_into(gpu, matrix, static_cast<float*>(out));
-  throw Error("codes decode to bf16 or f32 only", "this is a defect of the operation that asked for it");
+  with_values(as, out, [&](auto* values) {
+    casts::with_format(matrix.spec.format,
+                       [&](auto format) { decode_as<decltype(format)::value>(gpu, matrix, nullptr, values); });
+  });
+}
+
+void dequantize(Gpu& gpu, const Dequantize& op) {
+  const CodeMatrix& from = op.from;
+  const bool rotated = from.spec.rotation != Rotation::none;
+  with_values(op.out.format, op.out.data, [&](auto* values) {
+    casts::with_format(from.spec.format, [&](auto constant) {
+      constexpr Format format = decltype(constant)::value;
+      if (!rotated) return decode_as<format>(gpu, from, from.tensor_scale, values);
+      if constexpr (bits_of<format>() <= 8) {
+        const Size groups = from.rows * ceil_div(from.cols, casts::group_size);
+        decode_rotated<format><<<static_cast<unsigned>(ceil_div(groups, threads)), threads, 0, gpu.stream()>>>(
+            {from.codes, from.row_bytes(), from.rows, from.cols}, scales_of(from, from.tensor_scale),
+            casts::packed_signs(op.random), values);
+        check_launch("dequantizing a matrix");
+      }
+    });
+  });
 }
 
 }  // namespace quaver::cuda
