@@ -18,7 +18,7 @@ constexpr HeadLayout layouts[] = {
     {1, 1, 1, 1, 24},    {3, 1, 4, 2, 64},      {2, 37, 3, 1, 24},  {2, 37, 4, 4, 64},    {1, 37, 6, 2, 128},
     {2, 128, 4, 2, 64},  {1, 128, 2, 2, 128},   {1, 128, 3, 3, 24}, {1, 200, 4, 1, 64},   {1, 200, 2, 1, 128},
     {1, 256, 14, 2, 64}, {2, 256, 2, 2, 24},    {1, 400, 2, 2, 64}, {10, 140, 14, 2, 64}, {9, 129, 16, 16, 64},
-    {2, 400, 3, 3, 128}, {12, 130, 12, 2, 128}, {17, 3, 8, 4, 64}};
+    {2, 400, 3, 3, 128}, {12, 130, 12, 2, 128}, {17, 3, 8, 4, 64},  {1, 1500, 14, 2, 64}, {1, 1300, 16, 4, 128}};
 
 bool is_left_out(const HeadLayout& layout) { return is_brief() && layout.tokens() * layout.heads > 2000; }
 
@@ -76,6 +76,47 @@ TEST_P(AttentionTest, ForwardAndBackward) {
       return AttentionBackward{layout, qkv.on(on), result.on(on), log_sum.on(on), dy.on(on), scale, gradient.on(on)};
     });
     expect_near_parts(what + ", backward", layout, gradient, limit);
+  }
+}
+
+Matrix repeated_rows(const Matrix& matrix, Size times) {
+  Matrix all(times * matrix.rows, matrix.cols);
+  for (Size r = 0; r < all.rows; ++r) {
+    for (Size c = 0; c < all.cols; ++c) all(r, c) = matrix(r % matrix.rows, c);
+  }
+  return all;
+}
+
+// The gradient of a sequence, `batch` times the same one.
+Matrix gradient_on_gpu(Pair& pair, HeadLayout layout, Size batch) {
+  const Size out = layout.heads * layout.head_size;
+  const float scale = 1 / std::sqrt(static_cast<float>(layout.head_size));
+  layout.batch = batch;
+  Twin qkv(pair, repeated_rows(normal_matrix(layout.sequence, layout.width(), 1), batch));
+  Twin dy(pair, repeated_rows(normal_matrix(layout.sequence, out, 2), batch));
+  Twin result(pair, layout.tokens(), out, 99);
+  Twin log_sum(pair, batch * layout.heads, layout.sequence, 99, Kept::f32);
+  Twin gradient(pair, layout.tokens(), layout.width(), 99);
+  pair.gpu->run(Attention{layout, qkv.gpu(), scale, result.gpu(), log_sum.gpu(), nullptr});
+  pair.gpu->run(AttentionBackward{layout, qkv.gpu(), result.gpu(), log_sum.gpu(), dy.gpu(), scale, gradient.gpu()});
+  return gradient.from_gpu();
+}
+
+// Few heads are spread over thread blocks that take turns, many are not: the sums of queries' gradients, and so their
+// bits, are the same. Those of keys and values are added up in another order.
+TEST_P(AttentionTest, TurnsDoNotChangeBits) {
+  if (std::get<1>(GetParam()) != AttentionBy::own) GTEST_SKIP() << "cuDNN promises nothing of the kind";
+  if (is_brief()) GTEST_SKIP() << "takes long";
+  for (const HeadLayout& layout : {HeadLayout{1, 1500, 14, 2, 64}, {1, 1000, 16, 4, 128}}) {
+    const Size many = 18;
+    const Size queries = layout.heads * layout.head_size;
+    const Size keys = 2 * layout.kv_heads * layout.head_size;
+    const Matrix one = gradient_on_gpu(pair(), layout, 1);
+    const Matrix all = gradient_on_gpu(pair(), layout, many);
+    EXPECT_EQ(columns_of(repeated_rows(one, many), 0, queries).values, columns_of(all, 0, queries).values)
+        << text_of(layout);
+    expect_near(text_of(layout) + ", keys and values", columns_of(repeated_rows(one, many), queries, keys),
+                columns_of(all, queries, keys), gemm_bound(pair()), 0.05);
   }
 }
 
@@ -159,7 +200,9 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
                                    {1, 256, 6, 2, 128},
                                    {1, 130, 2, 1, 24},
                                    {10, 260, 14, 7, 64},
-                                   {12, 200, 12, 6, 128}}) {
+                                   {12, 200, 12, 6, 128},
+                                   {1, 5000, 14, 2, 64},
+                                   {1, 3000, 12, 2, 128}}) {
     if (is_left_out(layout)) continue;
     const Size out = layout.heads * layout.head_size;
     Twin qkv(pair(), normal_matrix(layout.tokens(), layout.width(), 1));

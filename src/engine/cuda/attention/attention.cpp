@@ -4,7 +4,7 @@
 
 #include "engine/cuda/attention/attention_hopper.h"
 #include "engine/cuda/attention/attention_kernels.h"
-#include "engine/cuda/workspace_sizes.h"
+#include "engine/cuda/attention/attention_sizes.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {

@@ -1,7 +1,7 @@
-// Attention on the GPU. In BF16 by cuDNN where it is installed and has a plan for the shape, but for the backward pass
-// of many heads of 64 on Hopper, where a kernel of ours is faster; all else, and packed rows, by our own kernels.
-// QUAVER_ATTENTION=own does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same bits for
-// the same input.
+// Attention on the GPU. In BF16 by cuDNN where it is installed and has a plan for the shape, but for most backward
+// passes on Hopper, where a kernel of ours is faster (attention_sizes.h); all else, and packed rows, by our own
+// kernels. QUAVER_ATTENTION=own does without cuDNN, QUAVER_ATTENTION=cudnn with it wherever it can. Each gives the same
+// bits for the same input.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,8 @@
 #include <map>
 #include <tuple>
 
+#include "engine/cuda/attention/attention_sizes.h"
 #include "engine/cuda/attention/cudnn_graph.h"
-#include "engine/cuda/workspace_sizes.h"
 
 namespace quaver::cuda {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/cuda/attention/attention_decode.h"
+#include "engine/cuda/attention/attention_sizes.h"
 #include "engine/cuda/device/vectors.cuh"
 
 namespace quaver::cuda {

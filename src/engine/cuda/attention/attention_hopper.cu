@@ -1,5 +1,7 @@
 // The launch of attention_hopper.cuh and the kernels around it: row statistics of each query before, sums over grouped
 // heads after.
+#include <algorithm>
+
 #include "engine/cuda/attention/attention_hopper.cuh"
 #include "engine/cuda/attention/attention_hopper.h"
 #include "engine/cuda/runtime/tensor_map.h"
@@ -11,8 +13,7 @@ namespace {
 
 using namespace hopper;
 
-// ---- row_statistics of each query
-// ----------------------------------------------------------------------------------------
+// ---- row statistics of each query ---------------------------------------------------------------------------------
 
 constexpr int row_statistics_threads = 256;
 template <int E>
@@ -32,8 +33,8 @@ __global__ void __launch_bounds__(row_statistics_threads)
     row_statistics_kernel(const bf16* result, const bf16* result_gradient, const float* log_sum, Work work,
                           float* row_statistics) {
   constexpr int threads = E / 8;  // of a row
-  const int h = static_cast<int>(blockIdx.x);
-  const int row = static_cast<int>(blockIdx.y) * row_statistics_rows<E> + static_cast<int>(threadIdx.x) / threads;
+  const int h = static_cast<int>(blockIdx.y);
+  const int row = static_cast<int>(blockIdx.x) * row_statistics_rows<E> + static_cast<int>(threadIdx.x) / threads;
   const Size item = Size{blockIdx.z} * work.heads + h;
   const int piece = static_cast<int>(threadIdx.x) % threads;
   float log_2 = INFINITY;  // past the sequence: no score is above zero
@@ -113,54 +114,90 @@ CUtensorMap map_of(const void* data, const HeadLayout& layout, Size width) {
   return map;
 }
 
+// What all kernels are told; units are heads.
 template <int E>
-void run(Gpu& gpu, const AttentionBackward& op) {
-  using T = Tiles<E>;
+Work work_of(const AttentionBackward& op, const HopperAttentionMemory& sizes, std::byte* memory) {
   const HeadLayout& layout = op.layout;
   const Size heads_width = layout.heads * E;
-  const bool grouped = layout.heads != layout.kv_heads;
-  const HopperAttentionMemory sizes(layout, gpu.multiprocessors());
-  std::byte* memory = gpu.workspace(Slot::large, static_cast<std::size_t>(sizes.total()));
-  auto* row_statistics = reinterpret_cast<float*>(memory);
-  auto* by_query_head = reinterpret_cast<bf16*>(memory + sizes.row_statistics + sizes.partial);
   auto* gradient = static_cast<bf16*>(op.qkv_gradient.data);
+  auto* by_query_head = reinterpret_cast<bf16*>(memory + sizes.row_statistics + sizes.partial);
+  const bool grouped = layout.heads != layout.kv_heads;
 
   Work work{};
   work.heads = static_cast<int>(layout.heads);
   work.group = static_cast<int>(layout.heads / layout.kv_heads);
   work.sequence = static_cast<int>(layout.sequence);
-  work.key_tiles = static_cast<int>(ceil_div(layout.sequence, key_rows));
-  work.query_tiles = static_cast<int>(HopperAttentionMemory::query_tiles(layout));
+  work.key_tiles = static_cast<int>(hopper_key_tiles(layout));
+  work.query_tiles = static_cast<int>(hopper_query_tiles(layout));
   work.items = static_cast<int>(layout.batch * layout.heads);
+  work.units = work.items;
   work.scale = op.scale;
-  work.row_statistics = row_statistics;
+  work.row_statistics = reinterpret_cast<const float*>(memory);
   work.partial = reinterpret_cast<float4*>(memory + sizes.row_statistics);
   work.query_gradient = gradient;
   work.query_stride = layout.width();
   work.key_gradient = grouped ? by_query_head : gradient + heads_width;
   work.value_gradient = work.key_gradient + heads_width;
   work.key_stride = grouped ? 2 * heads_width : layout.width();
+  return work;
+}
 
-  const dim3 grid(static_cast<unsigned int>(layout.heads),
-                  static_cast<unsigned int>(ceil_div(work.query_tiles * T::query_rows, row_statistics_rows<E>)),
-                  static_cast<unsigned int>(layout.batch));
+template <int E>
+void compute_row_statistics(Gpu& gpu, const AttentionBackward& op, const Work& work, std::byte* memory) {
+  const Size rows = Size{work.query_tiles} * Tiles<E>::query_rows;
+  const dim3 grid(static_cast<unsigned int>(ceil_div(rows, row_statistics_rows<E>)),
+                  static_cast<unsigned int>(work.heads), static_cast<unsigned int>(op.layout.batch));
   row_statistics_kernel<E><<<grid, row_statistics_threads, 0, gpu.stream()>>>(
       static_cast<const bf16*>(op.result.data), static_cast<const bf16*>(op.result_gradient.data),
-      static_cast<const float*>(op.log_sum.data), work, row_statistics);
-  check_launch("attention, row_statistics of queries");
+      static_cast<const float*>(op.log_sum.data), work, reinterpret_cast<float*>(memory));
+  check_launch("attention, row statistics of queries");
+}
 
+template <int E, AttentionUnit Unit>
+void compute_gradients(Gpu& gpu, const AttentionBackward& op, const Work& work) {
   const char* name = "attention, gradients";
-  const Size blocks = HopperAttentionMemory::blocks(layout, gpu.multiprocessors());
-  check(cudaFuncSetAttribute(gradients_kernel<E>, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes), name);
-  gradients_kernel<E><<<static_cast<unsigned int>(blocks), block_threads, T::shared_bytes, gpu.stream()>>>(
-      map_of(op.qkv.data, layout, layout.width()), map_of(op.result_gradient.data, layout, heads_width), work);
+  constexpr int shared_bytes = Tiles<E>::shared_bytes;
+  check(cudaFuncSetAttribute(gradients_kernel<E, Unit>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+        name);
+  const int blocks = std::min(work.units, gpu.multiprocessors());
+  gradients_kernel<E, Unit><<<static_cast<unsigned int>(blocks), block_threads, shared_bytes, gpu.stream()>>>(
+      map_of(op.qkv.data, op.layout, op.layout.width()),
+      map_of(op.result_gradient.data, op.layout, op.layout.heads * E), work);
   check_launch(name);
+}
 
-  if (!grouped) return;
-  const Size pieces = layout.tokens() * 2 * layout.kv_heads * E / 8;
+void sum_groups(Gpu& gpu, const AttentionBackward& op, const Work& work) {
+  const HeadLayout& layout = op.layout;
+  const Size pieces = layout.tokens() * 2 * layout.kv_heads * layout.head_size / 8;
+  auto* to = static_cast<bf16*>(op.qkv_gradient.data) + layout.heads * layout.head_size;
   sum_groups_kernel<<<static_cast<unsigned int>(ceil_div(pieces, sum_threads)), sum_threads, 0, gpu.stream()>>>(
-      by_query_head, gradient + heads_width, layout.width(), layout.tokens(), GroupedHeads{work.heads, work.group, E});
+      work.key_gradient, to, layout.width(), layout.tokens(),
+      GroupedHeads{work.heads, work.group, static_cast<int>(layout.head_size)});
   check_launch("attention, sums over groups of heads");
+}
+
+// Heads whose tiles of keys are at work at the same time. With fewer, the tiles of a head wait for each other; with
+// more, less of what they share is still in the cache.
+constexpr int heads_together = 32;
+
+template <int E>
+void run(Gpu& gpu, const AttentionBackward& op) {
+  const HopperAttentionMemory sizes(op.layout, gpu.multiprocessors());
+  std::byte* memory = gpu.workspace(Slot::large, static_cast<std::size_t>(sizes.total()));
+  Work work = work_of<E>(op, sizes, memory);
+  compute_row_statistics<E>(gpu, op, work, memory);
+  if (hopper_attention_unit(op.layout) == AttentionUnit::head) {
+    compute_gradients<E, AttentionUnit::head>(gpu, op, work);
+  } else {
+    std::byte* counters = memory + sizes.total() - sizes.counters;
+    check(cudaMemsetAsync(counters, 0, static_cast<std::size_t>(sizes.counters), gpu.stream()), "attention, turns");
+    work.units = work.items * work.key_tiles;
+    work.together = heads_together;
+    work.tickets = reinterpret_cast<std::uint32_t*>(counters);
+    work.turns = work.tickets + 1;
+    compute_gradients<E, AttentionUnit::key_tile>(gpu, op, work);
+  }
+  if (work.group > 1) sum_groups(gpu, op, work);
 }
 
 }  // namespace

@@ -1,118 +1,18 @@
-// The backward pass of attention on Hopper, for heads of 64 and 128. One block owns a head of a sequence: it loads the
-// keys 128 at a time, holds their gradients in registers while it iterates over the queries, and accumulates the
-// queries' gradients in its own memory. Every element is added to by one thread in one order, so the same input gives
-// the same bits, without the scores ever leaving the chip.
+// The backward pass of attention on Hopper, for heads of 64 and 128. A block loads the keys of a head 128 at a time,
+// holds their gradients in registers while it iterates over the queries, and adds its part of the queries' gradients to
+// memory. Every element is added to in one order (attention_schedule.cuh), so the same input gives the same bits,
+// without the scores ever leaving the chip.
 //
 // A producer warpgroup copies tiles ahead (TMA); two consumers own 64 keys each. Scores are computed with keys as rows,
 // so that they are, in registers, the left operands of the wgmma for the keys' and values' gradients; only the
 // gradients of scores go through shared memory, because the queries' gradients need those of both warpgroups.
 #pragma once
 
-#include "engine/cuda/device/hopper.cuh"
-#include "engine/cuda/device/primitives.cuh"
-#include "engine/cuda/workspace_sizes.h"
+#include "engine/cuda/attention/attention_schedule.cuh"
 
 namespace quaver::cuda::hopper {
 
-using bf16 = __nv_bfloat16;
-
-constexpr int key_rows = static_cast<int>(HopperAttentionMemory::key_rows);
-constexpr int part = 64;  // elements of a head that lie together: a tile has one part after the other
-constexpr int row_bytes = part * 2;
-constexpr int warpgroup = 128;
-constexpr int workers = 2 * warpgroup;
-constexpr int block_threads = workers + warpgroup;
-
-// Tiles for heads of E elements. Each has two stages: one is consumed while the other is filled.
-template <int E>
-struct Tiles {
-  static constexpr int parts = E / part;
-  static constexpr int query_rows = static_cast<int>(HopperAttentionMemory::query_rows(E));
-  static constexpr int row_statistics_count = 2 * query_rows;  // log2 of the sum of each query's row, then its dot
-
-  static constexpr int keys_part = key_rows * row_bytes;
-  static constexpr int keys_bytes = parts * keys_part;
-  static constexpr int queries_part = query_rows * row_bytes;
-  static constexpr int queries_bytes = parts * queries_part;
-  static constexpr int scores_part = key_rows * row_bytes;  // of 64 queries, keys as rows
-  static constexpr int scores_bytes = query_rows / 64 * scores_part;
-  static constexpr int row_statistics_bytes = row_statistics_count * 4;
-
-  // Offsets in shared memory from an address that is a multiple of 1024.
-  static constexpr int keys = 0;
-  static constexpr int values = keys + 2 * keys_bytes;
-  static constexpr int queries = values + 2 * keys_bytes;
-  static constexpr int result_gradients = queries + 2 * queries_bytes;
-  static constexpr int score_gradients = result_gradients + 2 * queries_bytes;
-  static constexpr int row_statistics = score_gradients + 2 * scores_bytes;
-  static constexpr int keys_here = row_statistics + 2 * row_statistics_bytes;
-  static constexpr int keys_done = keys_here + 2 * barrier_bytes;
-  static constexpr int queries_here = keys_done + 2 * barrier_bytes;
-  static constexpr int queries_done = queries_here + 2 * barrier_bytes;
-  static constexpr int scores_here = queries_done + 2 * barrier_bytes;
-  static constexpr int scores_done = scores_here + 2 * barrier_bytes;
-  static constexpr int shared_bytes = scores_done + 2 * barrier_bytes + 1024;
-};
-
-struct Work {
-  int heads;
-  int group;  // query heads that share one of keys
-  int sequence;
-  int key_tiles;  // of a sequence
-  int query_tiles;
-  int items;  // heads of all sequences
-  float scale;
-  const float* row_statistics;  // [items][query_tiles][Tiles::row_statistics_count]
-  float4* partial;              // [blocks][query_tiles][8][workers]
-  bf16* query_gradient;         // of the first token and head; a token is `stride` on, a head E
-  Size query_stride;
-  bf16* key_gradient;  // these too, by query head
-  bf16* value_gradient;
-  Size key_stride;
-};
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-// A tile of keys and one of queries that is not before it.
-template <int E>
-struct Pair {
-  static constexpr int queries_of_keys = key_rows / Tiles<E>::query_rows;  // tiles as long as one of keys
-
-  int item;
-  int j;  // of the keys' tile
-  int i;  // of the queries'
-
-  // On the diagonal the queries get the last part of their gradient.
-  __device__ bool diagonal() const { return i / queries_of_keys == j; }
-  // Queries are visited upwards and downwards alternately: those visited last are still in the cache.
-  __device__ bool upwards() const { return j % 2 == 0; }
-  __device__ int low() const { return j * queries_of_keys; }
-  __device__ bool first(const Work& work) const { return i == (upwards() ? low() : work.query_tiles - 1); }
-  __device__ bool last(const Work& work) const { return i == (upwards() ? work.query_tiles - 1 : low()); }
-};
-
-template <int E, class Body>
-__device__ void for_all_pairs(const Work& work, Body body) {
-  for (int item = static_cast<int>(blockIdx.x); item < work.items; item += static_cast<int>(gridDim.x)) {
-    for (int j = 0; j < work.key_tiles; ++j) {
-      const int low = j * Pair<E>::queries_of_keys;
-      for (int n = low; n < work.query_tiles; ++n) {
-        Pair<E> pair{item, j, n};
-        if (!pair.upwards()) pair.i = work.query_tiles - 1 - (n - low);
-        body(pair);
-      }
-    }
-  }
-}
-
-// The count-th use of a two-stage pipeline: which stage, and which phase of its barriers.
-struct PipelineState {
-  int count = 0;
-  __device__ int stage() const { return count & 1; }
-  __device__ Address of(Address barriers) const { return barriers + stage() * barrier_bytes; }
-  __device__ std::uint32_t phase() const { return static_cast<std::uint32_t>(count >> 1) & 1U; }
-  __device__ std::uint32_t previous_phase() const { return phase() ^ 1U; }  // of the last use of this stage
-};
 
 struct TileOrigin {
   int column;
@@ -132,13 +32,15 @@ __device__ void copy_tile(Address to, const CUtensorMap& map, TileOrigin from, A
   }
 }
 
-template <int E>
+template <int E, AttentionUnit Unit>
 __device__ void copy_tiles(Address shared, const Work& work, const CUtensorMap& qkv, const CUtensorMap& gradient) {
   using T = Tiles<E>;
   PipelineState keys;
   PipelineState queries;
+  DealtUnits dealt;
+  const auto next = [&] { return Unit == AttentionUnit::head ? dealt.next() : draw_unit<E>(shared, work, keys); };
   const int kv_heads = work.heads / work.group;
-  for_all_pairs<E>(work, [&](const Pair<E>& pair) {
+  for_all_pairs<E, Unit>(work, next, [&](const Pair<E, Unit>& pair) {
     const int b = pair.item / work.heads;
     const int h = pair.item % work.heads;
     if (pair.first(work)) {
@@ -203,9 +105,10 @@ inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, cons
 
 // One of two consumer warpgroups. It computes the gradients of queries one pair of tiles late, because they need the
 // other's scores: so neither waits for the other at once, and one runs wgmma while the other computes exponentials.
-template <int E>
+template <int E, AttentionUnit Unit>
 struct Worker {
   using T = Tiles<E>;
+  using Pair = hopper::Pair<E, Unit>;
   static constexpr int blocks = T::query_rows / 8;  // of 8 columns of scores
   using Scores = Sums<blocks>;
   using Packed = std::uint32_t[2 * blocks];  // BF16, as the left operand of a wgmma
@@ -217,7 +120,7 @@ struct Worker {
   std::uint64_t tiles;  // descriptor of the tile at the start of shared memory
   PipelineState keys;
   PipelineState pairs;
-  Pair<E> before;          // the pair before; none where pairs.count is 0
+  Pair before;             // the pair before; none where pairs.count is 0
   float4* partial_before;  // partial sums of its queries' gradients
   Sums<8> key_sums[T::parts];
   Sums<8> value_sums[T::parts];
@@ -271,10 +174,17 @@ struct Worker {
     arrive(pairs.of(shared + T::scores_here));
   }
 
-  __device__ Size token(const Pair<E>& pair, int row) const {
-    return Size{pair.item / work.heads} * work.sequence + row;
+  __device__ Size token(const Pair& pair, int row) const { return Size{pair.item / work.heads} * work.sequence + row; }
+  __device__ int column(const Pair& pair) const { return pair.item % work.heads * E; }
+
+  // Where several blocks add to them, in turns.
+  __device__ void wait_for_turn() const {
+    const PipelineState previous{pairs.count - 1};
+    if constexpr (Unit == AttentionUnit::key_tile) wait(previous.of(shared + T::turn_here), previous.phase());
   }
-  __device__ int column(const Pair<E>& pair) const { return pair.item % work.heads * E; }
+  __device__ void pass_turn() const {
+    if constexpr (Unit == AttentionUnit::key_tile) arrive(PipelineState{pairs.count - 1}.of(shared + T::turn_done));
+  }
 
   // The gradients of the queries of the previous pair start from their partial sums ...
   __device__ void begin_queries(Sums<8>& sums) const {
@@ -283,7 +193,9 @@ struct Worker {
 #pragma unroll
       for (float& x : block) x = 0;
     }
-    if (pairs.count == 0 || !before.diagonal() || before.j == 0) return;
+    if (pairs.count == 0 || !before.diagonal()) return;
+    wait_for_turn();
+    if (before.j == 0) return;
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float4 x = __ldcg(partial_before + n * workers);
@@ -314,6 +226,7 @@ struct Worker {
     if (pairs.count == 0) return;
     arrive(PipelineState{pairs.count - 1}.of(shared + T::scores_done));
     if (before.last(work)) arrive(PipelineState{keys.count - 1}.of(shared + T::keys_done));
+    if (!before.diagonal()) wait_for_turn();
     if (before.diagonal()) {
       const int row = before.i * T::query_rows + (T::parts == 1 ? half * 64 : 0);
       const int element = T::parts == 1 ? 0 : half * part;
@@ -331,6 +244,7 @@ struct Worker {
         add_to(partial_before + n * workers, sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
       }
     }
+    pass_turn();
   }
 
   // sums (+)= left · tile
@@ -359,7 +273,7 @@ struct Worker {
   }
 
   template <bool Diagonal>
-  __device__ void pass(const Pair<E>& pair) {
+  __device__ void pass(const Pair& pair) {
     const bool first = pair.first(work);
     const std::uint64_t own_keys = tiles + Tile::on(T::keys + keys.stage() * T::keys_bytes + half * T::keys_part / 2);
     const std::uint64_t own_values = own_keys + Tile::on(T::values - T::keys);
@@ -411,11 +325,15 @@ struct Worker {
     }
     ++pairs.count;
     before = pair;
-    partial_before = work.partial + (Size{blockIdx.x} * work.query_tiles + pair.i) * 8 * workers + index;
+    const Size place = Unit == AttentionUnit::head ? Size{blockIdx.x} : Size{pair.item};
+    partial_before = work.partial + (place * work.query_tiles + pair.i) * 8 * workers + index;
   }
 
   __device__ void run() {
-    for_all_pairs<E>(work, [&](const Pair<E>& pair) { pair.diagonal() ? pass<true>(pair) : pass<false>(pair); });
+    DealtUnits dealt;
+    const auto next = [&] { return Unit == AttentionUnit::head ? dealt.next() : drawn_unit<E>(shared, keys); };
+    for_all_pairs<E, Unit>(work, next,
+                           [&](const Pair& pair) { pair.diagonal() ? pass<true>(pair) : pass<false>(pair); });
     Sums<8> query_sums;
     begin_queries(query_sums);
     multiply_queries(query_sums);
@@ -428,7 +346,13 @@ struct Worker {
 
 #endif
 
-template <int E>
+// Registers of a thread. Workers wait for ever if they ask for more than the others give.
+constexpr int launch_registers = 65536 / block_threads / 8 * 8;
+constexpr int producer_registers = 24;
+constexpr int worker_registers = 240;
+static_assert(workers * (worker_registers - launch_registers) <= warpgroup * (launch_registers - producer_registers));
+
+template <int E, AttentionUnit Unit>
 __global__ void __launch_bounds__(block_threads, 1)
     gradients_kernel(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap gradient, Work work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -447,17 +371,22 @@ __global__ void __launch_bounds__(block_threads, 1)
       start(barriers + T::queries_done, workers);
       start(barriers + T::scores_here, workers);
       start(barriers + T::scores_done, workers);
+      if constexpr (Unit == AttentionUnit::key_tile) {
+        start(barriers + T::turn_here, 1);
+        start(barriers + T::turn_done, workers);
+      }
     }
     fence_barrier_init();
   }
   __syncthreads();
   if (thread < warpgroup) {
-    give_registers<24>();
-    if (thread == 0) copy_tiles<E>(shared, work, qkv, gradient);
+    give_registers<producer_registers>();
+    if (thread == 0) copy_tiles<E, Unit>(shared, work, qkv, gradient);
+    if (Unit == AttentionUnit::key_tile && thread == 32) take_turns<E>(shared, work);
   } else {
-    take_registers<240>();
+    take_registers<worker_registers>();
     const int index = thread - warpgroup;
-    Worker<E> worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
+    Worker<E, Unit> worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
     worker.run();
   }
 #endif

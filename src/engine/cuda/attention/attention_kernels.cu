@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "engine/cuda/attention/attention_kernels.h"
+#include "engine/cuda/attention/attention_sizes.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
