@@ -104,7 +104,8 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const Function& function : functions) {
     for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
-      for (const SiteSpec& gradient_spec : {high_precision_spec(), delayed(Format::e5m2)}) {
+      for (const SiteSpec& gradient_spec :
+           {high_precision_spec(), delayed(Format::e5m2), make_recipe("fp8-block", {}).dy}) {
         for (const Shape& shape : shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {256, 512}})) {
           const std::string what =
               std::string(function.name) + " cast again into " + named.name + ", " + text_of(shape);

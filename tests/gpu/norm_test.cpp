@@ -229,7 +229,8 @@ TEST_P(NormTest, ManyTilesABlock) {
 TEST_P(NormTest, CastAgainInBackwardIsTheForwardsCast) {
   Engine& gpu = *pair().gpu;
   for (const NamedSpec& named : some_of(every_spec_of(Role::x))) {
-    for (const SiteSpec& branch_spec : {high_precision_spec(pair()), delayed(Format::e5m2)}) {
+    for (const SiteSpec& branch_spec :
+         {high_precision_spec(pair()), delayed(Format::e5m2), make_recipe("fp8-block", {}).dy}) {
       for (const Shape& shape :
            shapes_of({{3, 5}, {17, 33}, {129, 257}, {64, 896}, {96, 1536}, {256, 512}, {40, 4096}})) {
         const std::string what = "norm cast again into " + named.name + ", " + text_of(shape);

@@ -13,7 +13,8 @@ inline bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
          spec.rotation == Rotation::none && spec.shrink == 1.0F;
 }
 
-// Whether the kernel that computes a result casts it too, or stages it in high precision for a cast of its own.
+// Whether the kernel that computes a result casts it too. Otherwise it is cast in whole tiles (cast/whole_tiles.h) or
+// staged in high precision for a cast of its own; plans count the staging either way, which full statistics need.
 inline bool can_fuse(const QuantizedTensor& out, const Casting& casting, Format high) {
   // Full statistics are gathered from a staged tensor, and what is requantized then is staged too: both must see the
   // same values.

@@ -12,15 +12,6 @@ __device__ void raise_line(const AmaxVisit& visit, const GroupPlace& at, Bits am
   if (at.group == 0 && at.count > 0 && amax > 0) atomicMax(visit.line_amax + at.out_line, amax);
 }
 
-// All threads call it.
-__device__ void raise_tensor(const AmaxVisit& visit, Bits largest) {
-  if (visit.tensor_amax == nullptr) return;
-  largest = warp_largest(largest);
-  if (threadIdx.x % 32 == 0 && largest > *static_cast<volatile Bits*>(visit.tensor_amax)) {
-    atomicMax(visit.tensor_amax, largest);
-  }
-}
-
 template <class T, Side S>
 __device__ void amax_side(const Source& x, const AmaxVisit& visit, const TilePlace& place, const T* tile) {
   Bits largest = 0;
@@ -37,7 +28,7 @@ __device__ void amax_side(const Source& x, const AmaxVisit& visit, const TilePla
     for (int step = 1; step < lane_groups; step *= 2) amax = lane::larger(amax, __shfl_xor_sync(~0U, amax, step));
     raise_line(visit, at, amax);
   }
-  raise_tensor(visit, largest);
+  if (visit.tensor_amax != nullptr) raise_amax(visit.tensor_amax, largest);
 }
 
 // The same for BF16 as stored, in whole lines.
@@ -56,7 +47,7 @@ __device__ void amax_lines(const Source& x, const AmaxVisit& visit, const TilePl
     if (visit.line_amax != nullptr) raise_line(visit, first, line_largest(amax));
     places.next_pass();
   }
-  raise_tensor(visit, largest);
+  if (visit.tensor_amax != nullptr) raise_amax(visit.tensor_amax, largest);
 }
 
 template <class T, Side S>

@@ -4,13 +4,12 @@
 
 #include "engine/cuda/cast/amax_pass.h"
 #include "engine/cuda/cast/cast.h"
-#include "engine/cuda/cast/cast_activation.cuh"
 #include "engine/cuda/cast/cast_kernels.cuh"
 #include "engine/cuda/cast/cast_launch.cuh"
 #include "engine/cuda/cast/cast_statistics.h"
 #include "engine/cuda/cast/column_sums.h"
+#include "engine/cuda/cast/whole_tiles.h"
 #include "engine/cuda/workspace_sizes.h"
-#include "formats/hadamard.h"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
@@ -39,13 +38,6 @@ ScaleRule scale_rule(const QuantSpec& spec) {
   rule.kept = kept_scale_bits(spec.scale);
   rule.shrink = spec.shrink;
   return rule;
-}
-
-Bits packed_signs(const RandomKey& key) {
-  const RotationSigns signs = rotation_signs(key);
-  Bits packed = 0;
-  for (int i = 0; i < group_size; ++i) packed |= (signs[static_cast<std::size_t>(i)] >> 31) << i;
-  return packed;
 }
 
 SideJob side_job(const CodeMatrix& matrix, Side side, const CastTarget& target) {
@@ -120,15 +112,13 @@ bool takes_lines(const CastJob& job, const CastTarget& target, Format format) {
 void run_cast(Gpu& gpu, const CastJob& job, const CastTarget& target, Format format) {
   if (takes_lines(job, target, format)) {
     return with_fp8(format, [&](auto constant) {
-      launch_tiles<__nv_bfloat16>(gpu, cast_line_tiles<decltype(constant)::value, MatrixFill>, job.x, "cast_line_tiles",
-                                  job, MatrixFill{});
+      launch_tiles<__nv_bfloat16>(gpu, cast_line_tiles<decltype(constant)::value>, job.x, "cast_line_tiles", job);
     });
   }
   with_tile_type(job.x, [&](auto element) {
     using T = decltype(element);
     with_format(format, [&](auto constant) {
-      launch_tiles<T>(gpu, cast_tiles<T, decltype(constant)::value, MatrixFill>, job.x, "cast_tiles", job,
-                      MatrixFill{});
+      launch_tiles<T>(gpu, cast_tiles<T, decltype(constant)::value>, job.x, "cast_tiles", job);
     });
   });
 }
@@ -172,17 +162,17 @@ bool is_observed(const CastTarget& target) {
   return !stored_as_is || target.detail == Detail::full;
 }
 
-CastJob cast_job(Gpu& gpu, const View& x, const Source& source, const CastTarget& target) {
+CastJob cast_job(Gpu& gpu, const View& x, float factor, const CastTarget& target) {
   check_shape(x, target.rows, x.rows, x.cols);
   check_shape(x, target.columns, x.cols, x.rows);
   CastJob job;
-  job.x = source;
+  job.x = source_of(x, factor);
   job.rows = side_job(target.rows, Side::rows, target);
   job.columns = side_job(target.columns, Side::columns, target);
   job.has_2d_blocks = has_2d_blocks(target.rows) || has_2d_blocks(target.columns);
   job.statistics = is_observed(target) ? target.slot.statistics : nullptr;
   if (target.column_sums != nullptr) {
-    const auto bytes = static_cast<std::size_t>(column_sums_bytes(source.rows, source.cols));
+    const auto bytes = static_cast<std::size_t>(column_sums_bytes(x.rows, x.cols));
     job.partial_sums = reinterpret_cast<float*>(gpu.workspace(Slot::sums, bytes));
   }
   return job;
@@ -194,75 +184,19 @@ void finish_sums(Gpu& gpu, const CastJob& job, const CastTarget& target) {
   add_partial_sums(gpu, {job.partial_sums, x.tiles_down(), x.cols, x.cols}, 1.0F, target.column_sums);
 }
 
-template <class Fill>
-void cast_filled(Gpu& gpu, const View& shape, const CastTarget& given, const Fill& fill) {
-  const CastTarget target = resolved(given);
-  const CastJob job =
-      cast_job(gpu, shape, {nullptr, Format::bf16, shape.rows, shape.cols, 1, true, shape.cols}, target);
-  const Format format = target.rows.spec.format;
-  const bool lines = takes_lines(job, target, format);
-  with_fp8(format, [&](auto constant) {
-    constexpr Format codes = decltype(constant)::value;
-    launch_tiles<__nv_bfloat16>(gpu, lines ? cast_line_tiles<codes, Fill> : cast_tiles<__nv_bfloat16, codes, Fill>,
-                                job.x, "casting an activation", job, fill);
-  });
-  finish_sums(gpu, job, target);
-}
-
-template <Function F>
-void cast_function(Gpu& gpu, const Activation& op, const CastTarget& target) {
-  cast_filled(gpu, {nullptr, Format::bf16, op.x.rows, op.out.cols_count()}, target, ActivationFill<F>(op));
-}
-
-template <Function F>
-void cast_function(Gpu& gpu, const ActivationBackward& op, const CastTarget& target) {
-  cast_filled(gpu, {nullptr, Format::bf16, op.x.rows, op.x.cols}, target, GradientFill<F>(op));
-}
-
-template <class Op>
-void cast_any_function(Gpu& gpu, const Op& op, const CastTarget& target) {
-  switch (op.kind) {
-    case ActivationKind::gelu:
-      return cast_function<Function::gelu>(gpu, op, target);
-    case ActivationKind::relu:
-      return cast_function<Function::relu>(gpu, op, target);
-    case ActivationKind::swiglu:
-      return cast_function<Function::swiglu>(gpu, op, target);
-  }
-}
-
-bool lies_in_vectors(const View& x) {
-  return x.format == Format::bf16 && x.cols % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-}
-
-// Whether both sides can be cast from a tile alone: no scale depends on more than it holds.
-bool needs_tiles_only(const CastTarget& target) {
-  const Format format = target.rows.spec.format;
-  if (format != target.columns.spec.format || !is_fp8(format)) return false;
-  if (target.detail == Detail::full && is_observed(target)) return false;
-  const auto local = [](const QuantSpec& spec) { return !takes_own_amax(spec) && !has_whole_rows(spec); };
-  return local(target.rows.spec) && local(target.columns.spec);
-}
-
 }  // namespace
-
-bool can_cast_activation(const View& x, const View& dy, const CastTarget& target) {
-  return lies_in_vectors(x) && (dy.empty() || lies_in_vectors(dy)) && needs_tiles_only(resolved(target));
-}
-
-void cast_activation(Gpu& gpu, const Activation& op, const CastTarget& target) { cast_any_function(gpu, op, target); }
-
-void cast_activation_backward(Gpu& gpu, const ActivationBackward& op, const CastTarget& target) {
-  cast_any_function(gpu, op, target);
-}
 
 void cast(Gpu& gpu, View x, float factor, const CastTarget& given) {
   const CastTarget target = resolved(given);
-  CastJob job = cast_job(gpu, x, source_of(x, factor), target);
-  AmaxJob pass;
-  if (plan_amax_pass(gpu, target, job, pass)) run_amax_pass(gpu, pass);
-  run_sides(gpu, job, target);
-  finish_sums(gpu, job, target);
+  CastJob job = cast_job(gpu, x, factor, target);
+  if (factor == 1 && whole_tile_scales(x, target) != TileScales::none) {
+    cast_whole_tiles(gpu, x, target);
+  } else {
+    AmaxJob pass;
+    if (plan_amax_pass(gpu, target, job, pass)) run_amax_pass(gpu, pass);
+    run_sides(gpu, job, target);
+    finish_sums(gpu, job, target);
+  }
   if (job.statistics != nullptr && target.detail == Detail::full) {
     gather_full_statistics(gpu, job.x, job.rows, target.rows.spec.format, job.statistics);
   }

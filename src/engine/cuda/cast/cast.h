@@ -26,11 +26,4 @@ struct CastTarget {
 // target ← factor · x. x is f32, bf16 or f16. Statistics are those of the rows side; without one none are gathered.
 void cast(Gpu& gpu, View x, float factor, const CastTarget& target);
 
-// The same for an activation's result, or the gradient of its input, which is cast as it is made instead of being
-// staged in high precision first: the same codes, with less traffic. Possible where a tile of 128 × 128 knows all its
-// scales, for BF16 and FP8. dy is empty for the forward pass.
-bool can_cast_activation(const View& x, const View& dy, const CastTarget& target);
-void cast_activation(Gpu& gpu, const Activation& op, const CastTarget& target);
-void cast_activation_backward(Gpu& gpu, const ActivationBackward& op, const CastTarget& target);
-
 }  // namespace quaver::cuda

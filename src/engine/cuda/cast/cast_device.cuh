@@ -32,6 +32,15 @@ QUAVER_DEVICE float quotient(float a, float b) {
 #endif
 }
 
+// quotient(1, a) in fewer instructions
+QUAVER_DEVICE float inverse(float a) {
+#ifdef __CUDA_ARCH__
+  return __frcp_rn(a);
+#else
+  return 1.0F / a;
+#endif
+}
+
 QUAVER_DEVICE float add_toward_zero(float a, float b) {
 #ifdef __CUDA_ARCH__
   return __fadd_rz(a, b);
@@ -115,7 +124,7 @@ QUAVER_DEVICE float stored_tensor_scale(const ScaleRule& rule, float amax, float
 }
 
 QUAVER_DEVICE float factor_from_stored(float tensor_scale) {
-  const float factor = quotient(1.0F, tensor_scale);
+  const float factor = inverse(tensor_scale);
   return FLT_MAX < factor ? FLT_MAX : factor;
 }
 
@@ -151,6 +160,16 @@ QUAVER_DEVICE float block_factor(const ScaleRule& rule, float tensor_scale, floa
   const float numerator = rule.format == ScaleFormat::e4m3 ? factor_from_stored(tensor_scale) : rule.shrink;
   if (!(stored > 0)) return 0;
   return lane::value(lane::smaller(lane::bits(quotient(numerator, stored)), lane::bits(FLT_MAX)));
+}
+
+// The same where scales are FP32 and nothing shrinks.
+struct BlockScale {
+  float stored;
+  float factor;
+};
+QUAVER_DEVICE BlockScale block_scale(float limit, Bits kept, Bits amax) {
+  const float stored = inverse(lane::value(lane::bits(scale_for(limit, lane::value(amax))) & kept));
+  return {stored, factor_from_stored(stored)};
 }
 
 // ---- rounding

@@ -271,22 +271,14 @@ __device__ inline void add_counts(const Source& x, const GroupCounts& counts, Si
   if (blockIdx.x == 0) atomicAdd(&statistics->count, static_cast<unsigned long long>(x.rows * x.cols));
 }
 
-// Fills tiles with the matrix as stored.
-struct MatrixFill {
-  template <class T>
-  __device__ void operator()(const Source& x, const TilePlace& place, T* tile) const {
-    load_tile(x, place, tile);
-  }
-};
-
-template <class T, Format F, class Fill>
-__global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job, const Fill fill) {
+template <class T, Format F>
+__global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job) {
   extern __shared__ uint4 memory[];
   __shared__ BlockAmaxes block_amaxes;
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
   block_amaxes.clear();
-  fill(job.x, place, tile);
+  load_tile(job.x, place, tile);
   __syncthreads();
   if (job.has_2d_blocks) {
     find_block_amaxes(job.x, place, tile, block_amaxes);
@@ -302,13 +294,12 @@ __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_const
   if (job.statistics != nullptr) add_counts(job.x, counts, job.statistics);
 }
 
-template <Format F, class Fill>
-__global__ void __launch_bounds__(tile_threads, 3)
-    cast_line_tiles(const __grid_constant__ CastJob job, const Fill fill) {
+template <Format F>
+__global__ void __launch_bounds__(tile_threads, 3) cast_line_tiles(const __grid_constant__ CastJob job) {
   extern __shared__ uint4 memory[];
   auto* tile = reinterpret_cast<__nv_bfloat16*>(memory);
   const TilePlace place = tile_place(job.x);
-  fill(job.x, place, tile);
+  load_tile(job.x, place, tile);
   __syncthreads();
   GroupCounts counts;
   if (job.rows.codes != nullptr) cast_lines<F, Side::rows>(job, job.rows, place, tile, counts);

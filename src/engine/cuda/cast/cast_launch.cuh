@@ -5,10 +5,19 @@
 
 #include "engine/cuda/cast/cast_tile.cuh"
 #include "engine/cuda/runtime/gpu.h"
+#include "formats/hadamard.h"
 #include "quaver/error.h"
 #include "tensor/view.h"
 
 namespace quaver::cuda::casts {
+
+// The signs of a rotation, a bit each.
+inline Bits packed_signs(const RandomKey& key) {
+  const RotationSigns signs = rotation_signs(key);
+  Bits packed = 0;
+  for (int i = 0; i < group_size; ++i) packed |= (signs[static_cast<std::size_t>(i)] >> 31) << i;
+  return packed;
+}
 
 inline Source source_of(const View& x, float factor) {
   const bool known = x.format == Format::f32 || x.format == Format::bf16 || x.format == Format::f16;

@@ -193,6 +193,12 @@ __device__ void read_group(const T* tile, const GroupPlace& at, float factor, fl
 __device__ inline Bits warp_largest(Bits x) { return __reduce_max_sync(~0U, x); }
 __device__ inline Bits warp_total(Bits x) { return __reduce_add_sync(~0U, x); }
 
+// All threads of a warp call it. Nearly always a comparison is all that it takes.
+__device__ inline void raise_amax(Bits* amax, Bits found) {
+  found = warp_largest(found);
+  if (threadIdx.x % 32 == 0 && found > *static_cast<volatile Bits*>(amax)) atomicMax(amax, found);
+}
+
 // What casting needs to know of one side; plain data for a kernel's arguments.
 struct SideJob {
   std::byte* codes = nullptr;

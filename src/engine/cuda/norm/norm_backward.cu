@@ -1,4 +1,5 @@
 #include "engine/cuda/cast/column_sums.h"
+#include "engine/cuda/cast/row_block.cuh"
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/norm/norm_device.cuh"
 #include "engine/cuda/norm/norm_launch.h"
@@ -115,6 +116,7 @@ __device__ float2 row_sums(const Backward<T>& op, Team& team, const Affine& affi
 template <class T, int V, int W, bool kEven, bool kFp8>
 __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_backward_kernel(const Backward<T> op) {
   extern __shared__ __align__(128) std::uint8_t memory[];
+  constexpr bool leaves_amax = std::is_same_v<T, __nv_bfloat16> && kEven && !kFp8;
   using Tile = CodeTile<norm_tile_rows>;
   using Members = Team<V, W, kEven>;
   Members team;
@@ -178,6 +180,9 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
         for (int j = 0; j < 8; ++j) sums.column[i][j] += d[j];
         const Packed8<T> rounded = Packed8<T>::pack(d);
         store_packed(rounded, op.gradient + first + col, valid, kEven);
+        if constexpr (leaves_amax) {
+          if (op.branch.amax != nullptr) counts.amax = max(counts.amax, finite_amax(rounded));
+        }
         if constexpr (kFp8) {
           const unsigned place = tile.offset(r, col);
           if (op.branch) {
@@ -212,6 +217,9 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
     }
   }
   if constexpr (kFp8) add_counts(op.branch.statistics, counts, seen);
+  if constexpr (leaves_amax) {
+    if (op.branch.amax != nullptr) casts::raise_amax(op.branch.amax, counts.amax);
+  }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     if (op.branch) store_scales(op.branch, op.branch.is_fp8() ? stored_scale(op.branch) : 1.0F);
     if (op.requantized) store_scales(op.requantized, stored_scale(op.requantized));

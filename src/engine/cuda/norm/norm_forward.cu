@@ -1,6 +1,7 @@
 // AddNorm as one persistent kernel: residual add, layer or RMS norm, and the cast to FP8 (or a BF16/FP32 store). A
 // block takes tiles of norm_tile_rows rows; a team of warps holds a row in registers, so that the row is read once.
 // Rowwise codes go straight to memory; columnwise codes are transposed through a tile in shared memory.
+#include "engine/cuda/cast/row_block.cuh"
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/norm/norm_device.cuh"
 #include "engine/cuda/norm/norm_launch.h"
@@ -92,10 +93,18 @@ __device__ Packed8<T> join(const Forward<T>& op, const Packed8<T>& residual, con
   return Packed8<T>::pack(a);
 }
 
-// V vectors of eight per lane, W warps per row (Team); kFp8: `out` is FP8 with a scale that is known beforehand.
-template <class T, int V, int W, bool kEven, bool kFp8>
-__global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kernel(const Forward<T> op) {
+// What `out` is: high precision, FP8 with a scale that is known beforehand, E4M3 in blocks of a row, or the amax alone.
+enum class Output : std::uint8_t { high_precision, fp8, fp8_blocks, amax };
+
+// A row in flight waits longest where its scales are found on the way: more rows at once make up for it.
+template <int V, Output kOut>
+constexpr int blocks_at_once = V > 1 ? 1 : (kOut == Output::fp8_blocks ? 4 : 3);
+
+// V vectors of eight per lane, W warps per row (Team)
+template <class T, int V, int W, bool kEven, Output kOut>
+__global__ __launch_bounds__(norm_threads<W>, blocks_at_once<V, kOut>) void add_norm_kernel(const Forward<T> op) {
   extern __shared__ __align__(128) std::uint8_t memory[];
+  constexpr bool has_codes = kOut == Output::fp8 || kOut == Output::fp8_blocks;
   using Members = Team<V, W, kEven>;
   using Tile = CodeTile<norm_tile_rows>;
   Members team;
@@ -140,7 +149,13 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
 #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = scaled_and_shifted(norm.normal(v[j]), gain[j], shift[j]);
         clear_tail(v, valid);
-        if constexpr (kFp8) {
+        if constexpr (kOut == Output::fp8_blocks) {
+          float* const scale = op.out.blocks.scales + offset_of(row0 + r, op.out.blocks.cols) + col / 128;
+          const uint2 codes = cast_row_block(Packed8<T>::pack(v), op.out.blocks, scale, counts);
+          store_codes(code_row, col, 8, true, codes);
+        } else if constexpr (kOut == Output::amax) {
+          counts.amax = max(counts.amax, finite_amax(Packed8<T>::pack(v)));
+        } else if constexpr (kOut == Output::fp8) {
           caster.with_format([&](const auto& to_format) {
             const uint2 codes = to_format.cast(v, counts);
             if (op.out.rows != nullptr) store_codes(code_row, col, valid, kEven, codes);
@@ -151,7 +166,7 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
         }
       });
     }
-    if constexpr (kFp8) {
+    if constexpr (has_codes) {
       seen += static_cast<unsigned>(rows * op.cols);
       if (op.out.columns == nullptr) continue;
       __syncthreads();
@@ -159,8 +174,12 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 3 : 1) void add_norm_kern
       __syncthreads();
     }
   }
-  if constexpr (kFp8) add_counts(op.out.statistics, counts, seen);
-  if (blockIdx.x == 0 && threadIdx.x == 0) store_scales(op.out, kFp8 ? stored_scale(op.out) : 1.0F);
+  if constexpr (kOut == Output::amax) {
+    casts::raise_amax(op.out.amax, counts.amax);
+    return;
+  }
+  if constexpr (has_codes) add_counts(op.out.statistics, counts, seen);
+  if (blockIdx.x == 0 && threadIdx.x == 0) store_scales(op.out, has_codes ? stored_scale(op.out) : 1.0F);
 }
 
 template <class T>
@@ -191,9 +210,13 @@ void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
           {norm_threads<W>, static_cast<std::size_t>(codes + args.slots * In::slot_bytes), tiles, "add_norm"}, args);
     };
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      if (out.is_fp8()) return run(add_norm_kernel<T, V, W, kEven, true>);
+      if constexpr (kEven) {
+        if (out.blocks.scales != nullptr) return run(add_norm_kernel<T, V, W, kEven, Output::fp8_blocks>);
+        if (out.amax != nullptr) return run(add_norm_kernel<T, V, W, kEven, Output::amax>);
+      }
+      if (out.is_fp8()) return run(add_norm_kernel<T, V, W, kEven, Output::fp8>);
     }
-    run(add_norm_kernel<T, V, W, kEven, false>);
+    run(add_norm_kernel<T, V, W, kEven, Output::high_precision>);
   });
 }
 
