@@ -16,7 +16,7 @@ bool is_unit_scaled(const Config& config) {
 }
 
 void check_heads(const ModelConfig& model) {
-  if (model.family == Family::mlp) return;
+  if (classifies_images(model.family)) return;
   if (model.head_size == 0 && model.width % model.heads != 0) {
     throw Error(fmt::format("model.heads = {} does not divide model.width = {}", model.heads, model.width),
                 "choose heads that divide the width, or set model.head_size");
@@ -36,18 +36,23 @@ void check_parametrization(const Config& config) {
   const ModelConfig& model = config.model;
   const bool unit_scaled = is_unit_scaled(config);
   const bool mlp = model.family == Family::mlp;
+  const bool classifies = classifies_images(model.family);
   if (unit_scaled && !model.from.empty()) {
     throw Error("model.from with a unit-scaled parametrization: the weights of a Hugging Face model are not of N(0, 1)",
                 "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
   }
-  if (mlp && unit_scaled) {
-    throw Error("unit scaling is not available for model.family = mlp",
-                "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
+  if (unit_scaled && classifies && (!mlp || model.parametrization == Parametrization::munit)) {
+    throw Error(mlp ? "model.parametrization = munit is not available for model.family = mlp, which has no norms"
+                    : "unit scaling is not available for model.family = convnet",
+                mlp ? "leave model.parametrization = auto, which is umup for the recipe fp8-unit"
+                    : "choose a recipe other than fp8-unit, and leave model.parametrization = auto");
   }
-  const bool mlp_init = model.init == Init::he || model.init == Init::gpt2;
-  if (model.init != Init::automatic && (mlp ? !mlp_init : model.init == Init::he)) {
-    throw Error(mlp ? "model.init is not for model.family = mlp, which has no residual stream and no unit scaling"
-                    : "model.init = he is for model.family = mlp, which has no residual stream",
+  const bool classifier_init =
+      model.init == Init::he || (mlp && (model.init == Init::gpt2 || model.init == Init::unit));
+  if (model.init != Init::automatic && (classifies ? !classifier_init : model.init == Init::he)) {
+    throw Error(mlp          ? "model.init = depth is not for model.family = mlp, which has no residual stream"
+                : classifies ? "model.init is not for model.family = convnet, which has He's initialization"
+                             : "model.init = he is for model.family = mlp and convnet, which classify images",
                 "leave model.init = auto");
   }
   if (unit_scaled && model.tie_head == TieHead::yes) {
@@ -62,20 +67,21 @@ void check_parametrization(const Config& config) {
         "scaling make activations grow by the square root of the width in every layer",
         "set model.init = auto, or model.parametrization = umup or munit");
   }
-  if (unit_scaled && (model.init == Init::gpt2 || model.init == Init::depth)) {
+  if (unit_scaled && model.init != Init::automatic && model.init != Init::unit) {
     throw Error("a unit-scaled model needs weights of N(0, 1): its factors assume them",
                 "set model.init = auto, or model.parametrization = standard");
   }
 }
 
 void check_family(const Config& config) {
-  const bool classifies = config.model.family == Family::mlp;
+  const bool classifies = classifies_images(config.model.family);
   if (has_images(config.data.kind) && !classifies) {
     throw Error("data.kind names images, and model.family a language model, which reads tokens",
-                "set data.kind = dataset or synthetic, or model.family = mlp");
+                "set data.kind = dataset or synthetic, or model.family = mlp or convnet");
   }
   if (!has_images(config.data.kind) && classifies) {
-    throw Error("model.family = mlp classifies images, and data.kind names text",
+    throw Error(fmt::format("model.family = {} classifies images, and data.kind names text",
+                            config.model.family == Family::mlp ? "mlp" : "convnet"),
                 "set data.kind = idx or synthetic-images");
   }
 }
@@ -88,9 +94,9 @@ void check_rope(const ModelConfig& model) {
 }
 
 void check_context(const Config& config) {
-  if (config.model.family == Family::mlp) {
+  if (classifies_images(config.model.family)) {
     if (config.train.context <= 1) return;
-    throw Error(fmt::format("train.context = {} with model.family = mlp: an image is not a sequence of tokens",
+    throw Error(fmt::format("train.context = {} with a classifier of images: an image is not a sequence of tokens",
                             config.train.context),
                 "leave train.context = 0");
   }
@@ -124,10 +130,12 @@ void check_data(const Config& config, Purpose purpose) {
                               data.synthetic_classes, data.synthetic_pixels),
                   "each class has a pattern of its own, orthogonal to the others: choose more pixels");
     }
-  } else if (data.kind == DataKind::idx) {
+  } else if (has_image_files(data.kind)) {
     if (purpose == Purpose::training && data.path.empty()) {
       throw Error("data.path is empty: there is nothing to train on",
-                  "set it to a folder with the four files of MNIST, or of a data set like it");
+                  data.kind == DataKind::idx
+                      ? "set it to a folder with the four files of MNIST, or of a data set like it"
+                      : "set it to the folder of the images");
     }
   } else if (data.kind == DataKind::examples) {
     if (purpose == Purpose::training && data.path.empty()) {

@@ -14,26 +14,33 @@
 
 namespace quaver {
 
-enum class DataKind : std::uint8_t { dataset, synthetic, idx, synthetic_images, examples };
+enum class DataKind : std::uint8_t { dataset, synthetic, idx, cifar, image_folder, synthetic_images, examples };
 
-constexpr bool has_images(DataKind kind) { return kind == DataKind::idx || kind == DataKind::synthetic_images; }
+constexpr bool has_image_files(DataKind kind) {
+  return kind == DataKind::idx || kind == DataKind::cifar || kind == DataKind::image_folder;
+}
+constexpr bool has_images(DataKind kind) { return has_image_files(kind) || kind == DataKind::synthetic_images; }
 // What a batch has so many of, as messages call it.
 constexpr const char* unit_of(DataKind kind) { return has_images(kind) ? "images" : "tokens"; }
 
 struct DataConfig {
-  // A folder written by `quaver data`, or a shard file; for idx a folder of IDX files, for examples a file of JSON
-  // lines.
+  // A folder written by `quaver data`, or a shard file; for images the folder of their files, for examples a
+  // file of JSON lines.
   std::string path;
   std::string valid_path;  // a shard file, or JSON lines; empty: the data set's own validation shards
   std::string tokenizer;   // for bare shards and examples: "bytes", a tokenizer.json or its folder
   DataKind kind = DataKind::dataset;
   ChatTemplate chat_template = ChatTemplate::automatic;
-  bool pack = true;        // examples: several in a row
-  double valid_share = 0;  // examples: without valid_path, the share to validate on
+  bool pack = true;             // examples: several in a row
+  double valid_share = 0;       // examples: without valid_path, the share to validate on
+  Size augment_shift = 0;       // images to train on: moved by at most so many pixels
+  bool augment_mirror = false;  // the same: every second one is mirrored
   Size synthetic_vocab = 64;
   std::uint64_t synthetic_seed = 7;
   Size synthetic_classes = 10;
   Size synthetic_pixels = 256;
+  Size synthetic_channels = 1;
+  Size synthetic_tile = 0;  // of patterns that repeat; 0: they do not
   double synthetic_strength = 4;
 };
 

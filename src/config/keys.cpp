@@ -40,15 +40,34 @@ void add_preset(std::vector<Key>& keys) {
   keys.push_back(std::move(key));
 }
 
+void add_convnet_shape(SectionKeys<ModelConfig>& model) {
+  using M = ModelConfig;
+  model.integer("image_height", &M::image_height, from(0, widest),
+                "convnet: rows of pixels in an image; 0: the data's.");
+  model.integer("image_width", &M::image_width, from(0, widest),
+                "convnet: pixels in a row of an image; 0: the data's.");
+  model.integer("image_channels", &M::image_channels, from(0, widest), "convnet: values of a pixel; 0: the data's.");
+  model.text("stage_widths", &M::stage_widths,
+             "convnet: channels of each stage, separated by commas. Each stage behind the first halves the height and "
+             "width of the feature map.");
+  model.text("stage_blocks", &M::stage_blocks, "convnet: residual blocks of each stage, separated by commas.");
+  model.integer("stem_kernel", &M::stem_kernel, from(1, 31), "convnet: size of the first convolution's window, odd.");
+  model.integer("stem_stride", &M::stem_stride, from(1, 31),
+                "convnet: by how many pixels the first convolution's window moves.");
+  model.choice("feature_norm", &M::feature_norm, {{"batch", FeatureNorm::batch}, {"layer", FeatureNorm::layer}},
+               "convnet: norms of each channel over the pixels of a micro-batch, with moving averages for evaluation "
+               "(batch), or of each pixel over its channels (layer).");
+}
+
 void add_model_shape(SectionKeys<ModelConfig>& model) {
   using M = ModelConfig;
   model.text("from", &M::from,
              "Folder of a Hugging Face model (config.json, safetensors): it gives the shape, in place of the preset, "
              "and the initial weights; empty: the weights are random.");
-  model.choice("family", &M::family, {{"gpt", Family::gpt}, {"llama", Family::llama}, {"mlp", Family::mlp}},
+  model.choice("family", &M::family,
+               {{"gpt", Family::gpt}, {"llama", Family::llama}, {"mlp", Family::mlp}, {"convnet", Family::convnet}},
                "Architecture: gpt (layer norms, GELU, learned positions), llama (RMS norms, SwiGLU, rotary positions), "
-               "or mlp (a "
-               "dense classifier of images).");
+               "or a classifier of images: mlp (dense) or convnet (residual blocks of convolutions with batch norms).");
   model.choice(
       "parametrization", &M::parametrization,
       {{"auto", Parametrization::automatic},
@@ -57,8 +76,10 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
        {"munit", Parametrization::munit}},
       "standard: the family's own; umup (u-µP) and munit (µnit scaling): unit-scaled, so that tensors fit 8 bits "
       "without scales; auto: umup for the recipe fp8-unit, else standard.");
-  model.integer("layers", &M::layers, from(1, 4096), "Number of blocks; mlp: of hidden layers.");
-  model.integer("width", &M::width, from(1, widest), "Width of the residual stream; mlp: of the hidden layers.");
+  model.integer("layers", &M::layers, from(1, 4096),
+                "Number of blocks; mlp: of hidden layers; convnet: stage_blocks says it.");
+  model.integer("width", &M::width, from(1, widest),
+                "Width of the residual stream; mlp: of the hidden layers; convnet: stage_widths says it.");
   model.integer("heads", &M::heads, from(1, 4096), "Attention heads.");
   model.integer("kv_heads", &M::kv_heads, from(0, 4096),
                 "Key and value heads, shared by groups of heads (GQA); 0: as many as heads.");
@@ -68,8 +89,11 @@ void add_model_shape(SectionKeys<ModelConfig>& model) {
   model.integer("vocab", &M::vocab, from(0, longest),
                 "Rows of the embedding; 0: the data set's vocabulary rounded up to a multiple of 64.");
   model.integer("context", &M::context, from(1, longest), "Longest sequence the model supports, in tokens.");
-  model.integer("features", &M::features, from(0, widest), "mlp: values in one row, such as pixels; 0: the data's.");
-  model.integer("classes", &M::classes, from(0, widest), "mlp: classes to tell apart; 0: as many as the data has.");
+  model.integer("features", &M::features, from(0, widest),
+                "mlp, convnet: values in one row, such as pixels; 0: the data's.");
+  model.integer("classes", &M::classes, from(0, widest),
+                "mlp, convnet: classes to tell apart; 0: as many as the data has.");
+  add_convnet_shape(model);
   model.choice("tie_head", &M::tie_head, {{"auto", TieHead::automatic}, {"yes", TieHead::yes}, {"no", TieHead::no}},
                "Whether the output head shares the embedding's weights; auto: for gpt, unless it is unit-scaled.");
   model.boolean("qkv_bias", &M::qkv_bias,
@@ -100,7 +124,7 @@ void add_model_scaling(SectionKeys<ModelConfig>& model) {
       {{"auto", Init::automatic}, {"gpt2", Init::gpt2}, {"depth", Init::depth}, {"unit", Init::unit}, {"he", Init::he}},
       "Initial weights: gpt2: N(0, init_std); depth: the same, with projections into the residual stream divided "
       "by √(2·layers); unit: N(0, 1); he: variance 2/fan_in, and init_std in the head; auto: depth for standard "
-      "language models, he for mlp, unit for unit-scaled models.");
+      "language models, he for mlp and convnet, unit for unit-scaled models.");
   model.number("init_std", &M::init_std, {.low = 0, .high = 10, .low_end = RangeEnd::open},
                "Standard deviation of initial weights, for gpt2 and depth.");
   model.number("activation_scale", &M::activation_scale, factor, "Factor on the output of every activation function.");
@@ -135,8 +159,8 @@ void add_data(std::vector<Key>& keys) {
   using D = DataConfig;
   SectionKeys<D> data(keys, "data", &Config::data);
   data.text("path", &D::path,
-            "A folder written by `quaver data`, or a file of tokens; for idx, a folder of IDX files; for examples, a "
-            "file of JSON lines.");
+            "A folder written by `quaver data`, or a file of tokens; for images, the folder of their files; for "
+            "examples, a file of JSON lines.");
   data.text("valid_path", &D::valid_path,
             "A file of tokens, or of examples, to validate on; empty: the data set's own validation split.");
   data.text("tokenizer", &D::tokenizer,
@@ -146,10 +170,14 @@ void add_data(std::vector<Key>& keys) {
               {{"dataset", DataKind::dataset},
                {"synthetic", DataKind::synthetic},
                {"idx", DataKind::idx},
+               {"cifar", DataKind::cifar},
+               {"image-folder", DataKind::image_folder},
                {"synthetic-images", DataKind::synthetic_images},
                {"examples", DataKind::examples}},
               "dataset: tokens read from path; synthetic: a generated language; idx: images and labels as MNIST has "
-              "them, read from path; synthetic-images: generated images, whose best accuracy is known; examples: "
+              "them, read from path; cifar: the binary files of CIFAR-10 or CIFAR-100; image-folder: PNG, PPM or PGM "
+              "files in a folder per class, below train and valid where path has those; synthetic-images: generated "
+              "images, whose best accuracy is known; examples: "
               "JSON lines to fine-tune on, whose completions alone have a loss.");
   data.choice("template", &D::chat_template,
               {{"auto", ChatTemplate::automatic}, {"chatml", ChatTemplate::chatml}, {"llama3", ChatTemplate::llama3}},
@@ -160,10 +188,18 @@ void add_data(std::vector<Key>& keys) {
   data.number("valid_share", &D::valid_share, between(0, 0.5),
               "examples: share of them to validate on, where there is no valid_path; 0: none.");
   data.integer("synthetic_vocab", &D::synthetic_vocab, from(2, 65536), "Vocabulary of the synthetic language.");
+  data.integer("augment_shift", &D::augment_shift, from(0, 1024),
+               "Images to train on are moved by up to this many pixels up or down and left or right, at random.");
+  data.boolean("augment_mirror", &D::augment_mirror, "Every second image to train on, at random, is mirrored.");
   data.integer("synthetic_seed", &D::synthetic_seed, {.low = 0}, "Seed of the synthetic language or images.");
   data.integer("synthetic_classes", &D::synthetic_classes, from(2, 1024), "Classes of the synthetic images.");
   data.integer("synthetic_pixels", &D::synthetic_pixels, from(2, widest),
-               "Pixels of a synthetic image, at least as many as classes.");
+               "Values of a synthetic image, at least as many as classes; a square image where they make one.");
+  data.integer("synthetic_channels", &D::synthetic_channels, from(1, 1024),
+               "Channels of a synthetic image, which divide its pixels.");
+  data.integer("synthetic_tile", &D::synthetic_tile, from(0, 1024),
+               "Height and width of the tiles in which a synthetic image's pattern repeats, for a convnet to know it "
+               "by; 0: it does not repeat.");
   data.number("synthetic_strength", &D::synthetic_strength, between(0, 1000),
               "How far a synthetic image's pattern stands out, in standard deviations of the noise.");
 }

@@ -175,11 +175,50 @@ eval_batches = 16
 learning_rate = 2e-3
 )"};
 
+constexpr Preset convnet_small = {
+    "convnet-small", "Convolution network, 3 residual blocks of 16 to 64 channels, of generated images: for a CPU", R"(
+[model]
+family = "convnet"
+stage_widths = "16,32,64"
+stage_blocks = "1,1,1"
+[data]
+kind = "synthetic-images"
+synthetic_tile = 4
+synthetic_strength = 5
+[train]
+batch = 64
+steps = 300
+eval_batches = 16
+[optim]
+learning_rate = 5e-3
+)"};
+
+// The first convolution is that for small images: 3×3, and no pooling behind it.
+constexpr Preset resnet_18 = {"resnet-18", "The shape of ResNet-18 for images of 32 × 32 pixels in 3 channels", R"(
+[model]
+family = "convnet"
+stage_widths = "64,128,256,512"
+stage_blocks = "2,2,2,2"
+[data]
+kind = "synthetic-images"
+synthetic_pixels = 3072
+synthetic_channels = 3
+synthetic_tile = 4
+synthetic_strength = 8
+[train]
+batch = 256
+steps = 2000
+eval_batches = 16
+[optim]
+learning_rate = 1e-3
+)"};
+
 }  // namespace
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
-      tiny, tiny_llama, small, gpt_124m, gpt_350m, qwen_half_b, qwen_one_and_a_half_b, mlp_tiny};
+      tiny,     tiny_llama,    small,    gpt_124m, gpt_350m, qwen_half_b, qwen_one_and_a_half_b,
+      mlp_tiny, convnet_small, resnet_18};
   return all;
 }
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <fmt/format.h>
 
 #include "data/hash.h"
-#include "data/permutation.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -18,7 +16,9 @@ constexpr const char* get_files = "copy it again from where it was published, an
 
 struct IdxHeader {
   std::uint64_t count = 0;
-  std::uint64_t size = 1;  // bytes of one item
+  std::uint64_t size = 1;                     // bytes of one item
+  std::array<std::uint64_t, 4> extents = {};  // the number of items, and theirs
+  int dimensions = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -46,12 +46,13 @@ IdxHeader read_header(const FileReader& file, int fewest_dimensions, int most_di
     return fail(fmt::format("it has {} dimensions, where {} to {} are expected", dimensions, fewest_dimensions,
                             most_dimensions));
   }
-  IdxHeader header{.bytes = 4 + 4 * static_cast<std::uint64_t>(dimensions)};
+  IdxHeader header{.dimensions = dimensions, .bytes = 4 + 4 * static_cast<std::uint64_t>(dimensions)};
   if (file.size() < header.bytes) return fail("it ends within its header");
   file.read(4, std::span(bytes).subspan(4, header.bytes - 4));
   for (int d = 0; d < dimensions; ++d) {
     const std::uint64_t extent = big_endian(std::span(bytes).subspan(4 + 4 * static_cast<std::size_t>(d)).first<4>());
     if (extent == 0) return fail("one of its dimensions is 0");
+    header.extents[static_cast<std::size_t>(d)] = extent;
     if (d == 0) {
       header.count = extent;
       continue;
@@ -65,6 +66,13 @@ IdxHeader read_header(const FileReader& file, int fewest_dimensions, int most_di
     return fail(fmt::format("its header announces {} bytes and it has {}", expected, file.size()));
   }
   return header;
+}
+
+// Images of two dimensions have one channel, and those of one dimension are a single row.
+ImageShape shape_of(const IdxHeader& header) {
+  const auto extent = [&](std::size_t i) { return static_cast<std::int64_t>(header.extents[i]); };
+  if (header.dimensions == 2) return {1, extent(1), 1};
+  return {extent(1), extent(2), header.dimensions > 3 ? extent(3) : 1};
 }
 
 std::optional<fs::path> find_file(const fs::path& folder, const std::string& name, const char* type) {
@@ -100,11 +108,10 @@ IdxFolder find_idx_files(const fs::path& folder) {
   return {std::move(*train), find_pair(folder, "t10k")};
 }
 
-IdxImages::IdxImages(const IdxFiles& files, const IdxOptions& options)
-    : file_(FileReader::open(files.images)), classes_(options.classes), order_(options.order), seed_(options.seed) {
+IdxImages::IdxImages(const IdxFiles& files, const ImageOptions& options)
+    : ByteImages(options), file_(FileReader::open(files.images)) {
   const IdxHeader images = read_header(file_, 2, 4);
   first_byte_ = images.bytes;
-  pixels_ = static_cast<std::int64_t>(images.size);
   const FileReader label_file = FileReader::open(files.labels);
   const IdxHeader labels = read_header(label_file, 1, 1);
   if (labels.count != images.count) {
@@ -112,29 +119,19 @@ IdxImages::IdxImages(const IdxFiles& files, const IdxOptions& options)
                             files.labels.string(), labels.count),
                 "use the labels that belong to the images");
   }
-  labels_.resize(labels.count);
-  label_file.read(labels.bytes, std::as_writable_bytes(std::span(labels_)));
-  check_labels(files.labels);
-  measure(options);
+  std::vector<std::uint8_t> read(labels.count);
+  label_file.read(labels.bytes, std::as_writable_bytes(std::span(read)));
+  set_images(shape_of(images), {read.begin(), read.end()}, files.labels);
+  measure_bytes();
 }
 
-void IdxImages::check_labels(const fs::path& path) {
-  const auto largest = std::max_element(labels_.begin(), labels_.end());
-  if (classes_ == 0) classes_ = *largest + 1;
-  if (classes_ < 2) throw Error(path.string() + ": all labels are 0: there is nothing to tell apart", get_files);
-  if (*largest < classes_) return;
-  throw Error(fmt::format("{}: label {} of image {} is none of the {} classes of the training images", path.string(),
-                          *largest, largest - labels_.begin(), classes_),
-              "use the labels that belong to the training images");
-}
-
-// One pass over the file: its statistics and its hash.
-void IdxImages::measure(const IdxOptions& options) {
+// One pass over the file: its statistics, over all channels, and its hash.
+void IdxImages::measure_bytes() {
   constexpr std::uint64_t piece = std::uint64_t{1} << 20U;
-  const std::uint64_t total = labels_.size() * static_cast<std::uint64_t>(pixels_);
+  const std::uint64_t total = labels_.size() * static_cast<std::uint64_t>(pixels());
   std::vector<std::byte> bytes;
   WordHash content;
-  std::array<std::uint64_t, 256> counts{};
+  ByteCounts counts{};
   for (std::uint64_t done = 0; done < total; done += piece) {
     bytes.resize(std::min(piece, total - done));
     file_.read(first_byte_ + done, bytes);
@@ -143,47 +140,15 @@ void IdxImages::measure(const IdxOptions& options) {
   }
   Fnv64 hash;
   hash.add(labels_.size());
-  hash.add(static_cast<std::uint64_t>(pixels_));
+  hash.add(static_cast<std::uint64_t>(pixels()));
   hash.add(content.value());
-  hash.add(std::as_bytes(std::span(labels_)));
+  for (const std::uint16_t label : labels_) hash.add(std::array{static_cast<std::byte>(label)});
   hash_ = hash.value();
-
-  if (options.normalization) {
-    normalization_ = *options.normalization;
-    return;
-  }
-  double sum = 0;
-  double squares = 0;
-  for (std::size_t value = 0; value < counts.size(); ++value) {
-    sum += static_cast<double>(value) * static_cast<double>(counts[value]);
-    squares += static_cast<double>(value * value) * static_cast<double>(counts[value]);
-  }
-  const double mean = sum / static_cast<double>(total);
-  const double variance = squares / static_cast<double>(total) - mean * mean;
-  if (*std::max_element(counts.begin(), counts.end()) == total) {
-    throw Error(file_.path().string() + ": all pixels are the same: there is nothing to learn from", get_files);
-  }
-  normalization_ = {mean, std::sqrt(variance)};
+  if (normalization_.empty()) normalization_ = {normalization_of(counts, file_.path())};
 }
 
-void IdxImages::fill(std::uint64_t batch_index, std::int64_t batch, float* images, std::int32_t* labels) const {
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(pixels_));
-  for (std::int64_t row = 0; row < batch; ++row) {
-    std::uint64_t image = batch_index * static_cast<std::uint64_t>(batch) + static_cast<std::uint64_t>(row);
-    float* out = images + row * pixels_;
-    if (order_ == ImageOrder::shuffled) {
-      image = shuffled_row(image, labels_.size(), seed_);
-    } else if (image >= labels_.size()) {
-      std::fill_n(out, pixels_, 0.0F);
-      labels[row] = -1;
-      continue;
-    }
-    file_.read(first_byte_ + image * bytes.size(), std::as_writable_bytes(std::span(bytes)));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      out[i] = static_cast<float>((bytes[i] - normalization_.mean) / normalization_.deviation);
-    }
-    labels[row] = labels_[image];
-  }
+void IdxImages::read(std::uint64_t image, std::span<std::uint8_t> pixels) const {
+  file_.read(first_byte_ + image * pixels.size(), std::as_writable_bytes(pixels));
 }
 
 }  // namespace quaver

@@ -6,6 +6,15 @@
 
 namespace quaver {
 
+// Pixels lie row by row, the channels of a pixel side by side.
+struct ImageShape {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 1;
+
+  std::int64_t pixels() const { return height * width * channels; }
+};
+
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
@@ -14,7 +23,8 @@ class ImageSource {
   // says that there is no image in the row. Safe to call from several threads.
   virtual void fill(std::uint64_t batch_index, std::int64_t batch, float* images, std::int32_t* labels) const = 0;
 
-  virtual std::int64_t pixels() const = 0;  // of one image, over all channels
+  virtual ImageShape shape() const = 0;
+  std::int64_t pixels() const { return shape().pixels(); }  // of one image, over all channels
   virtual int classes() const = 0;
   virtual std::uint64_t images() const = 0;  // 0: endless
 

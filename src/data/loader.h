@@ -2,16 +2,14 @@
 // remembering one number. PrefetchLoader fills batches ahead of time on a thread of its own.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
-#include <mutex>
+#include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "data/prefetcher.h"
 #include "data/shard.h"
 
 namespace quaver {
@@ -97,10 +95,6 @@ class PrefetchLoader {
  public:
   PrefetchLoader(const TokenSource& source, const BatchOrder& order, std::int64_t batch, std::int64_t context,
                  int depth = 2);
-  ~PrefetchLoader();
-  PrefetchLoader(const PrefetchLoader&) = delete;
-  PrefetchLoader& operator=(const PrefetchLoader&) = delete;
-
   // Valid until the next call of next().
   struct Batch {
     std::uint64_t index;
@@ -119,24 +113,8 @@ class PrefetchLoader {
     std::vector<std::int32_t> document_starts;
   };
 
-  void run();
-  Slot& slot_of(std::uint64_t number) { return slots_[number % slots_.size()]; }
-
-  const TokenSource& source_;
-  const BatchOrder order_;
-  const std::int64_t batch_;
-  const std::int64_t context_;
-  std::vector<Slot> slots_;
-
-  std::mutex lock_;
-  std::condition_variable changed_;
-  // Numbers in the order, from 0.
-  std::uint64_t next_to_take_ = 0;
-  std::uint64_t next_to_fill_ = 0;
-  std::uint64_t oldest_held_ = 0;  // the batch the caller may still be reading
-  std::exception_ptr failure_;
-  bool stopping_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  BatchOrder order_;
+  std::unique_ptr<Prefetcher<Slot>> slots_;
 };
 
 }  // namespace quaver

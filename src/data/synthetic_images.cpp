@@ -17,8 +17,34 @@ namespace {
 // log 2·cosh, which does not overflow.
 double log_two_cosh(double x) { return std::abs(x) + std::log1p(std::exp(-2 * std::abs(x))); }
 
-std::vector<double> draw_patterns(const SyntheticImagesOptions& options) {
-  const auto width = static_cast<std::size_t>(options.pixels);
+// A square where the pixels make one, else a row.
+ImageShape shape_of(const SyntheticImagesOptions& options) {
+  const std::int64_t places = options.pixels / options.channels;
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(places))));
+  if (side * side == places) return {side, side, options.channels};
+  return {1, places, options.channels};
+}
+
+void check_shape(const SyntheticImagesOptions& options) {
+  if (options.channels < 1 || options.pixels % options.channels != 0) {
+    throw Error(fmt::format("synthetic images of {} pixels in {} channels", options.pixels, options.channels),
+                "choose a multiple of the channels");
+  }
+  if (options.tile == 0) return;
+  const ImageShape shape = shape_of(options);
+  if (options.tile < 0 || shape.height % options.tile != 0 || shape.width % options.tile != 0) {
+    throw Error(fmt::format("synthetic images of {} × {} pixels are not made of tiles of {} × {}", shape.height,
+                            shape.width, options.tile, options.tile),
+                "choose a tile that divides the image's height and width");
+  }
+  if (options.tile * options.tile * options.channels < options.classes) {
+    throw Error(fmt::format("tiles of {} × {} pixels in {} channels are too small for {} classes", options.tile,
+                            options.tile, options.channels, options.classes),
+                "choose a larger tile, or fewer classes");
+  }
+}
+
+std::vector<double> draw_patterns(const SyntheticImagesOptions& options, std::size_t width) {
   const auto classes = static_cast<std::size_t>(options.classes);
   std::vector<float> normals(classes * width);
   random_normals({options.seed, 0, stream_of("synthetic patterns")}, 0, normals.data(),
@@ -36,6 +62,24 @@ std::vector<double> draw_patterns(const SyntheticImagesOptions& options) {
   return patterns;
 }
 
+// Side by side as often as the image has room for; the norms stay 1.
+std::vector<double> tiled(const std::vector<double>& tiles, const SyntheticImagesOptions& options) {
+  const ImageShape shape = shape_of(options);
+  const std::int64_t values = options.tile * options.tile * options.channels;
+  const double share = std::sqrt(static_cast<double>(values) / static_cast<double>(options.pixels));
+  std::vector<double> patterns;
+  for (std::int64_t of_class = 0; of_class < options.classes; ++of_class) {
+    for (std::int64_t i = 0; i < options.pixels; ++i) {
+      const std::int64_t channel = i % options.channels;
+      const std::int64_t x = i / options.channels % shape.width % options.tile;
+      const std::int64_t y = i / (options.channels * shape.width) % options.tile;
+      const std::int64_t at = of_class * values + (y * options.tile + x) * options.channels + channel;
+      patterns.push_back(share * tiles[static_cast<std::size_t>(at)]);
+    }
+  }
+  return patterns;
+}
+
 }  // namespace
 
 SyntheticImages::SyntheticImages(const SyntheticImagesOptions& options) : options_(options) {
@@ -46,9 +90,17 @@ SyntheticImages::SyntheticImages(const SyntheticImagesOptions& options) : option
   if (!(options.strength >= 0) || !std::isfinite(options.strength)) {
     throw Error(fmt::format("synthetic images of strength {}", options.strength), "choose a number of at least 0");
   }
-  patterns_ = draw_patterns(options);
+  check_shape(options);
+  if (options.tile == 0) {
+    patterns_ = draw_patterns(options, static_cast<std::size_t>(options.pixels));
+  } else {
+    const auto values = static_cast<std::size_t>(options.tile * options.tile * options.channels);
+    patterns_ = tiled(draw_patterns(options, values), options);
+  }
   noise_ = 1 / std::sqrt(1 + options.strength * options.strength / static_cast<double>(options.pixels));
 }
+
+ImageShape SyntheticImages::shape() const { return shape_of(options_); }
 
 void SyntheticImages::fill(std::uint64_t batch_index, std::int64_t batch, float* images, std::int32_t* labels) const {
   const RandomKey choices{options_.seed, options_.stream, stream_of("synthetic labels")};
@@ -76,6 +128,10 @@ std::uint64_t SyntheticImages::content_hash() const {
   hash.add(std::bit_cast<std::uint64_t>(options_.strength));
   hash.add(options_.seed);
   hash.add(std::uint64_t{options_.stream});
+  if (options_.tile > 0) {
+    hash.add(static_cast<std::uint64_t>(options_.tile));
+    hash.add(static_cast<std::uint64_t>(options_.channels));
+  }
   return hash.value();
 }
 

@@ -10,10 +10,14 @@ namespace quaver {
 
 struct SyntheticImagesOptions {
   int classes = 10;
-  std::int64_t pixels = 256;  // at least as many as classes
-  double strength = 4;        // how far a prototype lies from the mean image, in standard deviations of the noise
-  std::uint64_t seed = 0;     // of the prototypes and of the images
-  std::uint32_t stream = 0;   // which images of the same classes: 0 to train on, 1 to validate with
+  std::int64_t pixels = 256;  // of all channels together, at least as many as classes
+  std::int64_t channels = 1;
+  // Patterns repeat in tiles of so many pixels down and across, so that a small window knows them; 0: they do not
+  // repeat. Else the image is a square of whole tiles, with no fewer values in a tile than classes.
+  std::int64_t tile = 0;
+  double strength = 4;       // how far a prototype lies from the mean image, in standard deviations of the noise
+  std::uint64_t seed = 0;    // of the prototypes and of the images
+  std::uint32_t stream = 0;  // which images of the same classes: 0 to train on, 1 to validate with
 };
 
 // Each class has a pattern, orthogonal to those of the others; an image is the pattern or its negative, with Gaussian
@@ -24,7 +28,7 @@ class SyntheticImages final : public ImageSource {
   explicit SyntheticImages(const SyntheticImagesOptions& options);
 
   void fill(std::uint64_t batch_index, std::int64_t batch, float* images, std::int32_t* labels) const override;
-  std::int64_t pixels() const override { return options_.pixels; }
+  ImageShape shape() const override;
   int classes() const override { return options_.classes; }
   std::uint64_t images() const override { return 0; }
   std::uint64_t content_hash() const override;

@@ -1,5 +1,8 @@
 // The workspace of the CUDA engine's operations, slot by slot, from the same sizes and rules that the engine uses
-// (cuda/workspace_sizes.h, cuda/fusion.h, tensor_cores.h). Slots of a few kilobytes are left out.
+// (cuda/workspace_sizes.h, cuda/attention/attention_sizes.h, cuda/fusion.h, tensor_cores.h). Slots of a few kilobytes
+// are left out.
+#include "engine/cuda/attention/attention_sizes.h"
+#include "engine/cuda/convolution/patch_codes.h"
 #include "engine/cuda/gemm/gemm_shapes.h"
 #include "engine/cuda/workspace_sizes.h"
 #include "engine/cuda_module.h"
@@ -65,6 +68,16 @@ class CudaSizing final : public SizesEach<CudaSizing> {
   void workspace(const ActivationBackward& op) {
     write(op.in_gradient, op.casting);
     if (op.out != nullptr) write(*op.out, op.casting.unobserved());
+  }
+  void workspace(const Patches& op) {
+    write(op.out, op.casting);
+    if (cuda::patches_are_codes(op)) take(Slot::large, cuda::pixel_codes_bytes(op.window));
+  }
+  void workspace(const AveragePool& op) { write(op.out, op.casting); }
+  void workspace(const BatchNorm& op) { take(Slot::sums, cuda::batch_norm_bytes(op.x.rows, op.x.cols)); }
+  void workspace(const BatchNormBackward& op) {
+    take(Slot::sums, cuda::batch_norm_bytes(op.x.rows, op.x.cols));
+    write(op.in_gradient, op.casting);
   }
   void workspace(const AdamW& op) {
     if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});

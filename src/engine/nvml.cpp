@@ -76,8 +76,13 @@ std::optional<GpuReading> GpuMeter::read() {
   if (device_ == nullptr) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
   if (last_ && now - last_time_ < fresh_for) return last_;
+  return read_now();
+}
+
+std::optional<GpuReading> GpuMeter::read_now() {
+  if (device_ == nullptr) return std::nullopt;
   last_ = look();
-  last_time_ = now;
+  last_time_ = std::chrono::steady_clock::now();
   return last_;
 }
 

@@ -78,6 +78,7 @@ class GpuMeter {
 
   // Cheap enough for every step: within half a second of the last sample that sample is returned.
   std::optional<GpuReading> read();
+  std::optional<GpuReading> read_now();
 
   std::optional<GpuCard> card() const;
   std::string driver_version() const;  // "580.159.03"; empty where there is no NVML

@@ -1,7 +1,8 @@
-// The operations of an engine: each is a struct with named members, declared once, here, and listed at the end of this
-// file. Every operand of a GEMM belongs to a site (tensor/site.h): x, w or dy of a layer, with its format, scale and
-// statistics. An operation whose result feeds a GEMM quantizes it in its own pass: `out ← …` below writes the codes
-// (the quantized values) and scales of a QuantizedTensor and adds amax and counts to its site.
+// The operations of an engine: each is a struct with named members, declared once, here (those of
+// images in image_operations.h), and listed at the end of this file. Every operand of a GEMM belongs to a site
+// (tensor/site.h): x, w or dy of a layer, with its format, scale and statistics. An operation whose result feeds a GEMM
+// quantizes it in its own pass: `out ← …` below writes the codes (the quantized values) and scales of a QuantizedTensor
+// and adds amax and counts to its site.
 //
 // All other matrices (View) are stored in the engine's high precision: FP32 on the CPU, BF16 or FP32 on a GPU. Matrices
 // are row-major, one token per row. Gradients of parameters are FP32 and accumulate (+=); the trainer clears them.
@@ -10,42 +11,11 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/image_operations.h"
 #include "engine/rotary.h"
-#include "tensor/quantized_tensor.h"
 #include "tensor/view.h"
 
 namespace quaver {
-
-// Where time goes, as `bench` reports it.
-enum class OperationKind : std::uint8_t {
-  gemm_fprop,
-  gemm_dgrad,
-  gemm_wgrad,
-  attention,
-  norm,
-  activation,
-  cast,  // those that are not fused into another operation
-  loss,  // with the head's GEMMs
-  embedding,
-  heads,
-  optimizer,
-  copy,  // transfers, clearing, sums of high-precision matrices
-};
-
-// How this micro-step casts: random streams of stochastic rounding, and what statistics it gathers.
-struct Casting {
-  std::uint64_t seed = 0;
-  std::uint32_t step = 0;                     // of the random streams
-  const std::uint32_t* micro_step = nullptr;  // in device memory, added to step: what differs between replays
-  Detail detail = Detail::counts;             // what statistics to gather
-  bool observe = true;                        // false (evaluation): sites record neither amax nor counts
-
-  Casting unobserved() const {
-    Casting same = *this;
-    same.observe = false;
-    return same;
-  }
-};
 
 // What each of a layer's three GEMMs accumulates in. The head's dgrad is a case of its own: a sum over the vocabulary
 // of one large term, the target's, and thousands of small ones that matter together.
@@ -68,6 +38,15 @@ struct Quantize {
   QuantizedTensor& out;
   const Casting& casting;
   float factor = 1;
+};
+
+// out = the values that the codes stand for, decode(code) · block_scale · tensor_scale, with the rotation undone: FP32,
+// or BF16 on a GPU.
+struct Dequantize {
+  static constexpr OperationKind operation_kind = OperationKind::cast;
+  CodeMatrix from;
+  RandomKey random = {};  // of the cast, for the signs of its rotation
+  View out;
 };
 
 // to ← fromᵀ, with its scales: columnwise codes that are the rowwise ones the other way round. 8 bits a code.
@@ -455,14 +434,26 @@ struct AdamW {
   const Casting* casting = nullptr;
 };
 
+// average += momentum · (share · sum − average), but where summary->skip is set. FP32.
+struct MovingAverage {
+  static constexpr OperationKind operation_kind = OperationKind::optimizer;
+  View average;
+  View sum;
+  float share = 1;
+  float momentum = 0.1F;
+  const GradientSummary* summary;
+};
+
 template <class... Each>
 struct OperationList {};
 
 // All of them. Engine::run, timing and memory planning follow from this list.
-using Operations = OperationList<FillZero, Quantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm,
-                                 AddNormBackward, NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward,
-                                 Attention, AttentionBackward, StoreKeyValues, AttentionDecode, Activation,
-                                 ActivationBackward, CrossEntropy, SumInOrder, MeasureGradients, ClipGradients, AdamW>;
+using Operations =
+    OperationList<FillZero, Quantize, Dequantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm,
+                  AddNormBackward, NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention,
+                  AttentionBackward, StoreKeyValues, AttentionDecode, Activation, ActivationBackward, CrossEntropy,
+                  SumInOrder, MeasureGradients, ClipGradients, AdamW, Patches, PatchesBackward, BatchNorm,
+                  BatchNormBackward, AveragePool, AveragePoolBackward, MovingAverage>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

@@ -246,7 +246,7 @@ std::string_view architecture_of(std::string_view type) {
 
 // Settings that change what the model computes and that config.json has no field for.
 void check_exportable(const ModelConfig& model) {
-  if (model.family == Family::mlp) cannot_export("the model is a classifier of images");
+  if (classifies_images(model.family)) cannot_export("the model is a classifier of images");
   if (model.parametrization != Parametrization::standard) cannot_export("the model is unit-scaled");
   if (model.activation_scale != 1 || model.activation_clip != 0) {
     cannot_export("model.activation_scale or model.activation_clip is set");

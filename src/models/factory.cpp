@@ -1,5 +1,6 @@
 #include "models/factory.h"
 
+#include "models/convnet.h"
 #include "models/mlp.h"
 #include "models/transformer.h"
 
@@ -7,6 +8,7 @@ namespace quaver {
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const ScaleRules& rules) {
   if (config.family == Family::mlp) return std::make_unique<Mlp>(config, rules);
+  if (config.family == Family::convnet) return std::make_unique<ConvNet>(config, rules);
   return std::make_unique<Transformer>(config, rules);
 }
 

@@ -1,24 +1,30 @@
 #include "models/mlp.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
 
+#include "models/classifier_batch.h"
 #include "nn/output_gradients.h"
-#include "quaver/error.h"
 
 namespace quaver {
 
 namespace {
 
 float hidden_std(const ModelConfig& config, Size fan_in) {
+  if (config.init == Init::unit) return 1;
   return config.init == Init::he ? std::sqrt(2.0F / static_cast<float>(fan_in)) : static_cast<float>(config.init_std);
 }
 
 View matrix_of(const FeatureBatch& batch, Size width) {
   const Size rows = static_cast<Size>(batch.features.size()) / width;
   return {const_cast<float*>(batch.features.data()), Format::f32, rows, width};  // a View does not tell who writes
+}
+
+// u-µP's of a hidden layer, without residual branches.
+float learning_rate_of(const ModelConfig& config, Size fan_in) {
+  const bool unit = config.parametrization != Parametrization::standard;
+  return unit ? 1.0F / std::sqrt(static_cast<float>(fan_in)) : 1.0F;
 }
 
 }  // namespace
@@ -31,46 +37,51 @@ Mlp::Mlp(const ModelConfig& config, const ScaleRules& rules)
   for (Size i = 0; i < config.layers; ++i) {  // a section each
     if (i > 0) parameters().begin_section();
     const Size in = i == 0 ? config.features : config.width;
-    layers_.push_back(std::make_unique<Linear>(registry(), LinearShape{.name = fmt::format("blocks.{}.linear", i),
-                                                                       .in = in,
-                                                                       .out = config.width,
-                                                                       .block = i,
-                                                                       .bias = true,
-                                                                       .init_std = hidden_std(config, in)}));
+    layers_.push_back(
+        std::make_unique<Linear>(registry(), LinearShape{.name = fmt::format("blocks.{}.linear", i),
+                                                         .in = in,
+                                                         .out = config.width,
+                                                         .block = i,
+                                                         .bias = !is_unit_scaled(),
+                                                         .init_std = hidden_std(config, in),
+                                                         .learning_rate_factor = learning_rate_of(config, in),
+                                                         .unit_scaled = is_unit_scaled()}));
   }
   parameters().begin_section();
-  head_ = std::make_unique<Head>(
-      registry(),
-      HeadShape{.in = config.width, .classes = config.classes, .init_std = static_cast<float>(config.init_std)});
+  head_ = std::make_unique<Head>(registry(),
+                                 HeadShape{.in = config.width,
+                                           .classes = config.classes,
+                                           .init_std = is_unit_scaled() ? 1.0F : static_cast<float>(config.init_std),
+                                           .unit_scaled = is_unit_scaled()});
+}
+
+OpFactors Mlp::activation_factors() const {
+  if (is_unit_scaled()) return activation_ == ActivationKind::relu ? unit_relu() : unit_gelu();
+  const auto scale = static_cast<float>(config_.activation_scale);
+  return {scale, scale, 1};
+}
+
+void Mlp::prepare(Step& step) {
+  if (!is_unit_scaled()) return;
+  double ratio = head_->propagate_ratio(step.tokens());
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    ratio *= activation_factors().input_gradient / activation_factors().output;
+    ratio = layers_[i]->propagate_ratio(ratio, step.tokens());
+  }
 }
 
 Batch Mlp::blank_batch(const Step& step, BatchStorage& storage) const {
-  storage.features.assign(static_cast<std::size_t>(step.batch * config_.features), 0);
-  storage.targets.assign(static_cast<std::size_t>(step.batch), 0);
-  return FeatureBatch{storage.features, storage.targets};
+  return blank_features({config_.features, config_.classes}, step, storage);
 }
 
 Size Mlp::check(const Step& step, const Batch& batch) const {
-  const auto* rows = std::get_if<FeatureBatch>(&batch);
-  if (rows == nullptr) throw Error("a classifier was given sequences of tokens", "give it rows of features");
-  if (rows->features.size() != static_cast<std::size_t>(step.batch * config_.features) ||
-      rows->classes.size() != static_cast<std::size_t>(step.batch)) {
-    throw Error(fmt::format("a batch of {} features and {} classes, where the model reads {} rows of {}",
-                            rows->features.size(), rows->classes.size(), step.batch, config_.features),
-                "the data has another shape than what the model was made for");
-  }
-  const auto largest = std::ranges::max_element(rows->classes);
-  if (largest != rows->classes.end() && *largest >= config_.classes) {
-    throw Error(fmt::format("class {} lies outside the model's {}", *largest, config_.classes),
-                "the data has more classes than the model was made for");
-  }
-  return std::ranges::count_if(rows->classes, [](std::int32_t row_class) { return row_class >= 0; });
+  return check_batch({config_.features, config_.classes}, step, batch);
 }
 
 void Mlp::activate(Step& step, View hidden, QuantizedTensor& out) const {
   step.engine.run(Activation{.kind = activation_,
                              .x = hidden,
-                             .factor = static_cast<float>(config_.activation_scale),
+                             .factor = activation_factors().output,
                              .limit = static_cast<float>(config_.activation_clip),
                              .out = out,
                              .casting = step.casting});
@@ -105,8 +116,8 @@ void Mlp::backward(Step& step, View features, View gradient) {
     step.engine.run(ActivationBackward{.kind = activation_,
                                        .x = hidden_[i],
                                        .out_gradient = gradient,
-                                       .forward_factor = static_cast<float>(config_.activation_scale),
-                                       .factor = static_cast<float>(config_.activation_scale),
+                                       .forward_factor = activation_factors().output,
+                                       .factor = activation_factors().input_gradient,
                                        .limit = static_cast<float>(config_.activation_clip),
                                        .in_gradient = output_gradients.of(i),
                                        .out = next != nullptr ? next->requantized_input(step) : nullptr,

@@ -17,12 +17,15 @@ class Mlp final : public Model {
   explicit Mlp(const ModelConfig& config, const ScaleRules& rules = {});
 
   Batch blank_batch(const Step& step, BatchStorage& storage) const override;
+  bool is_unit_scaled() const override { return config_.parametrization != Parametrization::standard; }
 
  protected:
   Size check(const Step& step, const Batch& batch) const override;
+  void prepare(Step& step) override;  // unit-scaled: notes stored over true gradient of each parameter
   void run(Step& step, const Batch& batch, const float* gradient_scale, double* loss_sum) override;
 
  private:
+  OpFactors activation_factors() const;
   void forward(Step& step, View features);
   void backward(Step& step, View features, View gradient);
   void wgrad(Step& step, std::size_t layer);

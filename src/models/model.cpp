@@ -59,7 +59,7 @@ void Model::loss(Step& step, const Batch& batch, float loss_scale, double* loss_
 
 double Model::flops_per_token(Size) const {
   double products = 0;
-  for (const LayerShape& layer : layers()) products += static_cast<double>(layer.in * layer.out);
+  for (const LayerShape& layer : layers()) products += static_cast<double>(layer.pixels * layer.in * layer.out);
   double without_wgrad = 0;
   for (const Parameter& parameter : parameters().all()) {
     if (parameter.frozen && parameter.site != nullptr) without_wgrad += static_cast<double>(parameter.count());

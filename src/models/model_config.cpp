@@ -1,5 +1,6 @@
 #include "models/model_config.h"
 
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -42,45 +43,127 @@ void check_shape(const ModelConfig& config) {
   }
 }
 
-ModelConfig resolved_mlp(ModelConfig config) {
+const char* name_of(Family family) { return family == Family::convnet ? "convnet" : "mlp"; }
+
+void check_image(const ModelConfig& config) {
+  if (config.image_height <= 0 || config.image_width <= 0 || config.image_channels <= 0) {
+    throw Error("the images' height, width and channels are not known", "give the model images: set data.kind");
+  }
+  const Size pixels = config.image_height * config.image_width * config.image_channels;
+  if (pixels != config.features) {
+    throw Error(fmt::format("images of {} × {} pixels in {} channels are not {} features", config.image_height,
+                            config.image_width, config.image_channels, config.features),
+                "leave model.features = 0, and the image's extents too");
+  }
+  if (config.stem_kernel % 2 == 0) {
+    throw Error(fmt::format("model.stem_kernel = {} has no pixel in its middle", config.stem_kernel),
+                "choose an odd number");
+  }
+}
+
+std::vector<Size> numbers_in(const char* key, const std::string& list) {
+  constexpr Size most = 1 << 16;
+  std::vector<Size> numbers;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (numbers.empty() || at != end) {
+    if (!numbers.empty()) ++at;  // the comma
+    Size number = 0;
+    const auto [behind, error] = std::from_chars(at, end, number);
+    const bool ended = behind == end || *behind == ',';
+    if (error != std::errc{} || !ended || number < 1 || number > most) {
+      throw Error(fmt::format("{} = \"{}\" is not a list of numbers from 1 to {}", key, list, most),
+                  "separate them by commas, without spaces, as in \"64,128,256\"");
+    }
+    numbers.push_back(number);
+    at = behind;
+  }
+  return numbers;
+}
+
+ModelConfig resolved_classifier(ModelConfig config) {
+  const char* family = name_of(config.family);
   if (config.lora_rank > 0) {
-    throw Error("lora.rank: a model of family \"mlp\" has no adapters", "set lora.rank = 0");
+    throw Error(fmt::format("lora.rank: a model of family \"{}\" has no adapters", family), "set lora.rank = 0");
   }
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
-  if (config.parametrization != Parametrization::standard) {
-    throw Error("unit scaling is not available for model.family = \"mlp\"",
-                "set model.parametrization = \"standard\", and a recipe other than fp8-unit");
+  const bool mlp = config.family == Family::mlp;
+  const bool unit = config.parametrization != Parametrization::standard;
+  if (unit && (!mlp || config.parametrization == Parametrization::munit)) {
+    throw Error(
+        fmt::format("model.parametrization is not available for model.family = \"{}\"", family),
+        mlp ? "set it to \"standard\" or \"umup\"" : "set it to \"standard\", and choose a recipe other than fp8-unit");
   }
-  if (config.init == Init::automatic) config.init = Init::he;
-  if (config.init != Init::he && config.init != Init::gpt2) {
-    throw Error("a model of family \"mlp\" has no residual stream, and no unit scaling",
-                "set model.init = \"he\" or \"gpt2\"");
+  if (config.init == Init::automatic) config.init = unit ? Init::unit : Init::he;
+  const bool has_init =
+      unit ? config.init == Init::unit : config.init == Init::he || (mlp && config.init == Init::gpt2);
+  if (!has_init) {
+    throw Error(fmt::format("model.init is not for such a model of family \"{}\"", family),
+                "leave model.init = \"auto\"");
   }
   if (config.features <= 0 || config.classes <= 0) {
     throw Error("the model's features and classes are not known", "give it images: set data.kind");
   }
   config.context = 1;
+  if (config.family != Family::convnet) return config;
+  check_image(config);
+  const std::vector<Stage> stages = stages_of(config);
+  config.width = stages.back().width;
+  config.layers = 0;
+  for (const Stage& stage : stages) config.layers += stage.blocks;
   return config;
+}
+
+// The image's extents where the config leaves them to the data; others are compared with it later, as a product.
+ModelConfig for_images(ModelConfig config, const DataShape& data) {
+  if (config.family != Family::convnet) return config;
+  if (data.height == 0) {
+    throw Error("the data has no images of a known height and width", "use data of images, or model.family = \"mlp\"");
+  }
+  if (config.image_height == 0) config.image_height = data.height;
+  if (config.image_width == 0) config.image_width = data.width;
+  if (config.image_channels == 0) config.image_channels = data.channels;
+  if (config.image_height == data.height && config.image_width == data.width &&
+      config.image_channels == data.channels) {
+    return config;
+  }
+  throw Error(fmt::format("the data has images of {} × {} pixels in {} channels, and the model reads {} × {} in {}",
+                          data.height, data.width, data.channels, config.image_height, config.image_width,
+                          config.image_channels),
+              "leave model.image_height, model.image_width and model.image_channels 0 to take the data's");
 }
 
 }  // namespace
 
+std::vector<Stage> stages_of(const ModelConfig& config) {
+  const std::vector<Size> widths = numbers_in("model.stage_widths", config.stage_widths);
+  const std::vector<Size> blocks = numbers_in("model.stage_blocks", config.stage_blocks);
+  if (widths.size() != blocks.size()) {
+    throw Error(
+        fmt::format("model.stage_widths names {} stages, and model.stage_blocks {}", widths.size(), blocks.size()),
+        "give one number per stage in both");
+  }
+  std::vector<Stage> stages;
+  for (std::size_t i = 0; i < widths.size(); ++i) stages.push_back({widths[i], blocks[i]});
+  return stages;
+}
+
 ModelConfig for_data(ModelConfig config, const DataShape& data) {
-  if (config.family == Family::mlp) {
+  if (classifies_images(config.family)) {
     if (data.features == 0) {
-      throw Error("the data is text, and model.family = \"mlp\" classifies images",
+      throw Error(fmt::format("the data is text, and model.family = \"{}\" classifies images", name_of(config.family)),
                   "set data.kind = \"idx\" or \"synthetic-images\"");
     }
     if (config.features == 0) config.features = data.features;
     if (config.classes == 0) config.classes = data.classes;
-    if (config.features == data.features && config.classes >= data.classes) return config;
+    if (config.features == data.features && config.classes >= data.classes) return for_images(config, data);
     throw Error(fmt::format("the data has {} features in {} classes, and the model reads {} in {}", data.features,
                             data.classes, config.features, config.classes),
                 "leave model.features and model.classes 0 to take the data's");
   }
   if (data.vocab == 0) {
     throw Error("the data has no tokens, and this model is a language model",
-                "set data.kind = \"dataset\", or model.family = \"mlp\"");
+                "set data.kind = \"dataset\", or model.family = \"mlp\" or \"convnet\"");
   }
   if (config.vocab == 0) config.vocab = rounded_up(data.vocab, 64);
   if (config.vocab < data.vocab) {
@@ -91,7 +174,7 @@ ModelConfig for_data(ModelConfig config, const DataShape& data) {
 }
 
 ModelConfig resolved(ModelConfig config) {
-  if (config.family == Family::mlp) return resolved_mlp(config);
+  if (classifies_images(config.family)) return resolved_classifier(config);
   if (config.parametrization == Parametrization::automatic) config.parametrization = Parametrization::standard;
   const bool unit = config.parametrization != Parametrization::standard;
   if (config.vocab <= 0) throw Error("the model's vocabulary is not known", "set model.vocab or give a data set");

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "formats/quant_spec.h"
 
 namespace quaver {
 
-enum class Family : std::uint8_t { gpt, llama, mlp };
+enum class Family : std::uint8_t { gpt, llama, mlp, convnet };
+
+constexpr bool classifies_images(Family family) { return family == Family::mlp || family == Family::convnet; }
 
 // standard: GPT-2's or Llama's own. umup and munit: unit-scaled, so that tensors need no scale to fit 8 bits.
 // automatic: umup for the recipe fp8-unit, standard for the others.
@@ -16,13 +19,16 @@ enum class Parametrization : std::uint8_t { automatic, standard, umup, munit };
 
 // gpt2: N(0, init_std). depth: as gpt2, and projections into the residual stream divided by √(2·layers).
 // unit: N(0, 1), which the unit-scaled parametrizations need. he: variance 2/fan_in in hidden layers of a classifier.
-// automatic: depth for standard language models, he for mlp, unit for unit-scaled models.
+// automatic: depth for standard language models, he for classifiers, unit for unit-scaled models.
 enum class Init : std::uint8_t { automatic, gpt2, depth, unit, he };
 
 enum class TieHead : std::uint8_t { automatic, yes, no };  // automatic: tied for gpt unless unit-scaled, else not
 
 // Of GPT's MLPs and of mlp; automatic: gelu. Llama's are SwiGLU.
 enum class MlpActivation : std::uint8_t { automatic, gelu, relu };
+
+// Of convnet. batch: of each channel over the pixels of a micro-batch. layer: of each pixel over its channels.
+enum class FeatureNorm : std::uint8_t { batch, layer };
 
 struct ModelConfig {
   std::string from;  // folder of a Hugging Face model that gave the shape and gives the first weights; empty: none
@@ -31,13 +37,21 @@ struct ModelConfig {
   Size layers = 4;
   Size width = 256;
   Size heads = 4;
-  Size kv_heads = 0;   // 0: as many as heads
-  Size head_size = 0;  // 0: width / heads
-  Size ffn = 0;        // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
-  Size vocab = 0;      // 0: the data set's, rounded up to a multiple of 64
-  Size context = 256;  // longest sequence; mlp: 1
-  Size features = 0;   // mlp: of one row; 0: the data's
-  Size classes = 0;    // mlp; 0: the data's
+  Size kv_heads = 0;      // 0: as many as heads
+  Size head_size = 0;     // 0: width / heads
+  Size ffn = 0;           // 0: 4·width (gpt), 8/3·width rounded up to 64 (llama)
+  Size vocab = 0;         // 0: the data set's, rounded up to a multiple of 64
+  Size context = 256;     // longest sequence; classifiers: 1
+  Size features = 0;      // classifiers: of one row; 0: the data's
+  Size classes = 0;       // classifiers; 0: the data's
+  Size image_height = 0;  // convnet: in pixels; 0: the data's, as are the next two
+  Size image_width = 0;
+  Size image_channels = 0;
+  std::string stage_widths = "64,128,256,512";  // convnet: channels of each stage
+  std::string stage_blocks = "2,2,2,2";         // convnet: residual blocks of each stage
+  Size stem_kernel = 3;                         // convnet: of the first convolution
+  Size stem_stride = 1;
+  FeatureNorm feature_norm = FeatureNorm::batch;  // convnet
   TieHead tie_head = TieHead::automatic;
   bool qkv_bias = false;  // llama: biases on q, k, v (Qwen2); gpt always has biases unless unit-scaled
   MlpActivation activation = MlpActivation::automatic;
@@ -67,7 +81,19 @@ struct DataShape {
   Size vocab = 0;     // tokens
   Size features = 0;  // of one row, such as an image's pixels
   Size classes = 0;
+  Size height = 0;  // of an image; 0 where the rows are none
+  Size width = 0;
+  Size channels = 0;
 };
+
+// A stage of a convolution network: blocks that share a width. The first block of a stage behind another halves height
+// and width of the feature map.
+struct Stage {
+  Size width = 0;
+  Size blocks = 0;
+};
+// Throws Error where the config's lists are not numbers, or not equally many.
+std::vector<Stage> stages_of(const ModelConfig& config);
 
 // The config with what it leaves to the data: features and classes, or a vocabulary, the data's rounded up to a
 // multiple of 64. Throws Error where what is given does not cover the data, and where the model does not take such

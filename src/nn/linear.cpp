@@ -20,7 +20,8 @@ LayerShape layer_of(const Registry& registry, const LinearShape& shape) {
           shape.out,
           shape.block,
           shape.high_precision,
-          adapted ? Adaptation::adapted : Adaptation::none};
+          adapted ? Adaptation::adapted : Adaptation::none,
+          shape.pixels};
 }
 
 }  // namespace

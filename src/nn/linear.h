@@ -25,6 +25,7 @@ struct LinearShape {
   bool unit_scaled = false;
   bool can_recompute = false;  // its GEMM may be recomputed in backward
   Parameter* tied = nullptr;   // whose weight it shares; null: it has its own
+  Size pixels = 1;             // rows of its GEMMs for each row of the batch
 };
 
 class Linear {

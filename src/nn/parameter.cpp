@@ -94,7 +94,7 @@ Size Parameters::count() const {
 
 Size Parameters::frozen_count() const {
   Size total = 0;
-  for (const Parameter& parameter : list_) total += parameter.frozen ? parameter.count() : 0;
+  for (const Parameter& parameter : list_) total += parameter.frozen && !parameter.averages ? parameter.count() : 0;
   return total;
 }
 

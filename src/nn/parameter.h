@@ -30,6 +30,8 @@ struct Parameter {
   bool kept = true;          // this rank has its master weight and optimizer state
   bool adapter = false;      // of a low-rank adapter: where a model has some, its other parameters are frozen
   bool frozen = false;       // never updated: its master weight stays as it is, and it has no optimizer state
+  // A moving average, of which passes add up what it averages where others have a gradient. Nothing else updates it.
+  bool averages = false;
 
   View master = {};        // what the optimizer updates: FP32 or BF16; empty where it is not kept
   View weight = {};        // what passes read that do not read codes: embeddings and vectors; else the master weight

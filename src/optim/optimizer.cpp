@@ -80,7 +80,7 @@ void freeze(Parameters& parameters, const OptimConfig& config) {
   const bool adapted = std::ranges::any_of(parameters.all(), &Parameter::adapter);
   for (Parameter& parameter : parameters.all()) {
     const bool fixed = adapted && !parameter.adapter;
-    parameter.frozen = fixed || multiplier_for(config.learning_rate_of, parameter.name) == 0;
+    parameter.frozen = fixed || parameter.averages || multiplier_for(config.learning_rate_of, parameter.name) == 0;
   }
 }
 
@@ -247,6 +247,7 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
          .value_limit = config_.clip == ClipMode::value ? static_cast<float>(config_.clip_limit) * ratio : 0.0F,
          .statistics = device_updates() + k});
   }
+  update_averages(engine, step.micro_batches);
   for (const OptimizerState& state : states_) {  // scales move on with those of other weights
     if (state.parameter->frozen) parameters_->cast(*state.parameter, engine, *step.casting);
   }
@@ -255,6 +256,17 @@ void Optimizer::update(Engine& engine, const OptimizerStep& step) {
     const auto* updates = reinterpret_cast<const UpdateStatistics*>(data);
     for (std::size_t k = 0; k < count; ++k) states_[trained_[k]].update = updates[k];
   });
+}
+
+void Optimizer::update_averages(Engine& engine, Size micro_batches) {
+  for (const OptimizerState& state : states_) {
+    const Parameter& parameter = *state.parameter;
+    if (!parameter.averages || !parameter.kept) continue;
+    engine.run(MovingAverage{.average = parameter.master,
+                             .sum = parameter.gradient_sum,
+                             .share = 1.0F / static_cast<float>(micro_batches),
+                             .summary = device_summary()});
+  }
 }
 
 void Optimizer::share_updates() {

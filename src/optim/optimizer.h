@@ -20,6 +20,7 @@ struct OptimizerStep {
   double decay = 0;          // share of the weight taken away, before the pattern's multiplier
   float unscale = 1;         // undoes loss scale and accumulation
   const Casting* casting;    // of the weights into their sites
+  Size micro_batches = 1;    // that moving averages have sums of
 };
 
 // State of one parameter, in its storage format.
@@ -117,6 +118,7 @@ class Optimizer {
 
   int measuring_ranks() const { return shared_ ? parameters_->place().ranks : 1; }
   void place_measures();
+  void update_averages(Engine& engine, Size micro_batches);
   UpdateStatistics* device_updates() const;
   GradientMeasure* device_measures() const;
   GradientMeasure* device_noted() const;
@@ -124,8 +126,8 @@ class Optimizer {
   float* device_factors() const;
 };
 
-// Marks the parameters whose learning rate the config's patterns make 0. Throws Error when a pattern matches no
-// parameter.
+// Marks the parameters whose learning rate the config's patterns make 0, and those that no gradient updates. Throws
+// Error when a pattern matches no parameter.
 void freeze(Parameters& parameters, const OptimConfig& config);
 
 // The optimizer that the config describes.

@@ -208,7 +208,7 @@ std::map<std::string, double> flops_by_format(const Plan& plan, const std::vecto
     const SiteSpec& x = plan.rows.at(site_index(i, Role::x)).spec;
     const SiteSpec& w = plan.rows.at(site_index(i, Role::w)).spec;
     const SiteSpec& dy = plan.rows.at(site_index(i, Role::dy)).spec;
-    const double flops = static_cast<double>(layer.in) * static_cast<double>(layer.out);
+    const double flops = static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);
     add(x.rows, w.rows, flops);
     add(dy.rows, w.columns, flops);
     add(dy.columns, x.columns, flops);

@@ -128,7 +128,10 @@ class Search {
     result.baseline_loss = baseline.loss();
     result.baseline_error = baseline.loss_error();
     double all = 0;
-    for (const LayerShape& layer : layers_) all += static_cast<double>(layer.in) * static_cast<double>(layer.out);
+    const auto flops_of = [](const LayerShape& layer) {
+      return static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);
+    };
+    for (const LayerShape& layer : layers_) all += flops_of(layer);
     for (std::size_t i = 0; i < high_precision_.rows.size(); ++i) {
       const PlanRow& row = high_precision_.rows[i];
       const LayerShape& layer = layers_[layer_index(i)];
@@ -136,7 +139,7 @@ class Search {
       site.effect.batches = options_.batches;
       site.sqnr_db = std::nan("");
       // Two of a layer's three products read each operand.
-      site.flops_share = 2.0 / 3 * static_cast<double>(layer.in) * static_cast<double>(layer.out) / all;
+      site.flops_share = 2.0 / 3 * flops_of(layer) / all;
       result.sites.push_back(std::move(site));
     }
     told(options_.batches);

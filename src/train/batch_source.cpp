@@ -63,9 +63,18 @@ Batch TokenBatches::validation_batch(std::uint64_t index, const BatchShape& shap
 }
 
 void ImageBatches::start(const BatchOrder& order, const BatchShape& shape) {
-  order_ = order;
-  next_ = 0;
-  shape_ = shape;
+  constexpr std::size_t ahead = 2;
+  loader_.reset();
+  loader_ = std::make_unique<Prefetcher<BatchStorage>>(
+      [&source = *data_.train_images, order, shape](std::uint64_t number, BatchStorage& storage) {
+        filled(source, order.index(number), shape, storage);
+      },
+      ahead);
+}
+
+Batch ImageBatches::next() {
+  const BatchStorage& storage = loader_->next().batch;
+  return FeatureBatch{storage.features, storage.targets};
 }
 
 Batch ImageBatches::training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const {

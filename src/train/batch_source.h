@@ -50,24 +50,21 @@ class TokenBatches final : public BatchSource {
   std::unique_ptr<PrefetchLoader> loader_;
 };
 
-// Batches of images, each read when it is asked for. The data must outlive it.
+// Batches of images, those of training prefetched. The data must outlive it.
 class ImageBatches final : public BatchSource {
  public:
   explicit ImageBatches(const TrainingData& data) : data_(data) {}
 
   void start(const BatchOrder& order, const BatchShape& shape) override;
   Size training_rows_with_loss(std::uint64_t, const BatchShape& shape) const override { return shape.batch; }
-  Batch next() override { return training_batch(order_.index(next_++), shape_, storage_); }
+  Batch next() override;
   Batch training_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
   Size validation_batches(Size most, const BatchShape& shape) const override;
   Batch validation_batch(std::uint64_t index, const BatchShape& shape, BatchStorage& storage) const override;
 
  private:
   const TrainingData& data_;
-  BatchOrder order_;
-  std::uint64_t next_ = 0;
-  BatchShape shape_;
-  BatchStorage storage_;
+  std::unique_ptr<Prefetcher<BatchStorage>> loader_;
 };
 
 std::unique_ptr<BatchSource> make_batches(const TrainingData& data);

@@ -136,7 +136,8 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   if (!gradients) return result;
   for (std::size_t i = 0; i < parameters.all().size(); ++i) {
     const Parameter& parameter = parameters.all()[i];
-    if (parameter.has_gradient() && parameters.lasts(parameter)) download(parameter, result.gradients[i]);
+    const bool is_there = parameter.has_gradient() && parameters.lasts(parameter);
+    if (is_there && !parameter.averages) download(parameter, result.gradients[i]);
     const float unscale = 1 / (loss_scale_.value() * parameter.gradient_ratio);
     for (float& value : result.gradients[i]) value *= unscale;
   }

@@ -301,7 +301,11 @@ bool Trainer::advance_scales() {
 void Trainer::update_weights(double learning_rate, double decay) {
   last_weight_cast_ = static_cast<std::uint32_t>(step_ + 1);
   const Casting weights = weight_casting(is_sampled(step_ + 1) ? Detail::full : Detail::counts);
-  optimizer_->update(engine_, {.step = step_, .learning_rate = learning_rate, .decay = decay, .casting = &weights});
+  optimizer_->update(engine_, {.step = step_,
+                               .learning_rate = learning_rate,
+                               .decay = decay,
+                               .casting = &weights,
+                               .micro_batches = config_.train.accumulation});
   weights_.note_update();
 }
 

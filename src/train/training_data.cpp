@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "data/augmented_images.h"
+#include "data/cifar_images.h"
 #include "data/dataset.h"
 #include "data/example_source.h"
+#include "data/folder_images.h"
 #include "data/idx_images.h"
 #include "data/random_tokens.h"
 #include "data/synthetic.h"
@@ -34,6 +37,8 @@ TrainingData open_synthetic(const DataConfig& config, Size context) {
 TrainingData open_synthetic_images(const DataConfig& config) {
   SyntheticImagesOptions options{.classes = static_cast<int>(config.synthetic_classes),
                                  .pixels = config.synthetic_pixels,
+                                 .channels = config.synthetic_channels,
+                                 .tile = config.synthetic_tile,
                                  .strength = config.synthetic_strength,
                                  .seed = config.synthetic_seed,
                                  .stream = 0};
@@ -48,24 +53,56 @@ TrainingData open_synthetic_images(const DataConfig& config) {
   return data;
 }
 
-// Validation images are normalized as those of training are.
+// Those of training, which the run's seed shuffles and augments, and those of validation, which are normalized as they
+// are.
+ImageOptions training_images(std::uint64_t seed) { return {.order = ImageOrder::shuffled, .seed = seed}; }
+ImageOptions validation_images(const ByteImages& train) {
+  return {.order = ImageOrder::once, .normalization = train.normalization(), .classes = train.classes()};
+}
+
+TrainingData with_images(const DataConfig& config, std::unique_ptr<ImageSource> train,
+                         std::unique_ptr<ImageSource> valid, std::uint64_t seed) {
+  TrainingData data;
+  data.identity = identity_of(*train, valid.get());
+  const Augmentation augmentation{
+      .shift = config.augment_shift, .mirror = config.augment_mirror ? Mirror::half : Mirror::never, .seed = seed};
+  if (augmentation.changes_images()) train = std::make_unique<AugmentedImages>(std::move(train), augmentation);
+  data.train_images = std::move(train);
+  data.valid_images = std::move(valid);
+  return data;
+}
+
+TrainingData open_cifar(const DataConfig& config, std::uint64_t seed) {
+  const CifarFiles files = find_cifar_files(config.path);
+  auto train = std::make_unique<CifarImages>(files.train, files.label_bytes, training_images(seed));
+  std::unique_ptr<ImageSource> valid;
+  if (!files.valid.empty()) {
+    valid = std::make_unique<CifarImages>(files.valid, files.label_bytes, validation_images(*train));
+  }
+  return with_images(config, std::move(train), std::move(valid), seed);
+}
+
+TrainingData open_image_folders(const DataConfig& config, std::uint64_t seed) {
+  const ImageFolders folders = find_image_folders(config.path);
+  auto train = std::make_unique<FolderImages>(folders.train, training_images(seed));
+  std::unique_ptr<ImageSource> valid;
+  if (folders.valid) valid = std::make_unique<FolderImages>(*folders.valid, validation_images(*train), train.get());
+  return with_images(config, std::move(train), std::move(valid), seed);
+}
+
 TrainingData open_idx(const DataConfig& config, std::uint64_t seed) {
   const IdxFolder files = find_idx_files(config.path);
-  TrainingData data;
-  auto train = std::make_unique<IdxImages>(files.train, IdxOptions{.order = ImageOrder::shuffled, .seed = seed});
+  auto train = std::make_unique<IdxImages>(files.train, training_images(seed));
+  std::unique_ptr<ImageSource> valid;
   if (files.valid) {
-    const IdxOptions options{
-        .order = ImageOrder::once, .normalization = train->normalization(), .classes = train->classes()};
-    data.valid_images = std::make_unique<IdxImages>(*files.valid, options);
-    if (data.valid_images->pixels() != train->pixels()) {
-      throw Error(fmt::format("{} has images of {} pixels, and {} of {}", files.valid->images.string(),
-                              data.valid_images->pixels(), files.train.images.string(), train->pixels()),
+    valid = std::make_unique<IdxImages>(*files.valid, validation_images(*train));
+    if (valid->pixels() != train->pixels()) {
+      throw Error(fmt::format("{} has images of {} pixels, and {} of {}", files.valid->images.string(), valid->pixels(),
+                              files.train.images.string(), train->pixels()),
                   "use validation images of the size of the training images");
     }
   }
-  data.train_images = std::move(train);
-  data.identity = identity_of(*data.train_images, data.valid_images.get());
-  return data;
+  return with_images(config, std::move(train), std::move(valid), seed);
 }
 
 std::unique_ptr<ShardSource> shards(const std::vector<std::filesystem::path>& paths, WindowOrder order,
@@ -180,13 +217,15 @@ TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Si
   if (config.kind == DataKind::synthetic_images) return open_synthetic_images(config);
   if (config.path.empty()) {
     throw Error("no data to train on",
-                config.kind == DataKind::idx
-                    ? "set data.path to a folder of IDX files, or data.kind = \"synthetic-images\""
+                has_images(config.kind)
+                    ? "set data.path to the folder of the images, or data.kind = \"synthetic-images\""
                 : config.kind == DataKind::examples
                     ? "set data.path to a file of JSON lines, one example per line"
                     : "set data.path to a folder that `quaver data` wrote, or data.kind = \"synthetic\"");
   }
   if (config.kind == DataKind::idx) return open_idx(config, seed);
+  if (config.kind == DataKind::cifar) return open_cifar(config, seed);
+  if (config.kind == DataKind::image_folder) return open_image_folders(config, seed);
   if (config.kind == DataKind::examples) return open_examples(config, seed, context);
   return std::filesystem::is_directory(config.path) ? open_prepared(config, seed, context)
                                                     : open_shard_file(config, seed, context);
@@ -194,7 +233,12 @@ TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Si
 
 DataShape TrainingData::shape() const {
   if (train_images == nullptr) return {.vocab = vocab};
-  return {.features = train_images->pixels(), .classes = train_images->classes()};
+  const ImageShape image = train_images->shape();
+  return {.features = image.pixels(),
+          .classes = train_images->classes(),
+          .height = image.height,
+          .width = image.width,
+          .channels = image.channels};
 }
 
 TrainingData stand_in_data(const Config& config, Size vocab) {

@@ -46,6 +46,28 @@ TEST(Images, AClassifierIsTrainedEvaluatedAndInspected) {
   EXPECT_THAT(calibrated.out, HasSubstr("32 images"));
 }
 
+TEST(Images, AConvolutionNetworkIsTrainedEvaluatedAndPlanned) {
+  const TemporaryFolder folder;
+  const Words small{"--preset",        "convnet-small",    "--model.stage_widths=8,16", "--model.stage_blocks=1,1",
+                    "--train.batch=8", "--train.threads=1"};
+  const Outcome trained = quaver(
+      folder, Words{"train", "--recipe", "fp8-block", "--dir=run", "--steps=3", "--train.eval_batches=2"} + small);
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr("8 images per step"), HasSubstr("validation accuracy ")));
+  const Outcome evaluated = quaver(folder, {"eval", "run", "--json"});
+  ASSERT_EQ(evaluated.status, 0) << evaluated.error;
+  EXPECT_EQ(json::parse(evaluated.out).at("images"), 16);
+  EXPECT_THAT(quaver(folder, {"inspect", "run"}).out, HasSubstr("blocks.1.shortcut/dy"));
+  const Outcome calibrated = quaver(folder, {"calibrate", "--run", "run", "--batches", "2", "--out", "scales.json"});
+  EXPECT_EQ(calibrated.status, 0) << calibrated.error;
+  const Outcome localized = quaver(folder, {"localize", "--run", "run", "--batches", "2", "--out", "map"});
+  EXPECT_EQ(localized.status, 0) << localized.error;
+  EXPECT_EQ(quaver(folder, Words{"estimate"} + small).status, 0);
+  const Outcome wrong = quaver(folder, Words{"train", "--dir=other"} + small + Words{"--model.stage_blocks=1,x"});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.error, HasSubstr("model.stage_blocks = \"1,x\" is not a list of numbers"));
+}
+
 TEST(Images, WhatNeedsTokensSaysSo) {
   const TemporaryFolder folder;
   ASSERT_EQ(quaver(folder, tiny_classifier()).status, 0);

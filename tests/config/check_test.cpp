@@ -157,10 +157,28 @@ TEST(Check, AnMlpClassifiesImages) {
   EXPECT_THAT(refused([](Config& c) { c.data.kind = DataKind::idx; }), HasSubstr("data.path"));
   EXPECT_THAT(refused([](Config& c) { c.data.synthetic_pixels = 9; }), HasSubstr("data.synthetic_pixels = 9"));
   EXPECT_THAT(refused([](Config& c) { c.train.context = 2; }), HasSubstr("train.context = 2"));
-  EXPECT_THAT(refused([](Config& c) { c.precision.recipe = "fp8-unit"; }), HasSubstr("unit scaling"));
-  EXPECT_THAT(refused([](Config& c) { c.model.parametrization = Parametrization::munit; }), HasSubstr("unit scaling"));
+  accepted_after([&](Config& c) { mlp(c), c.precision.recipe = "fp8-unit"; });
+  EXPECT_THAT(refused([](Config& c) { c.model.parametrization = Parametrization::munit; }), HasSubstr("munit"));
+  EXPECT_THAT(refused([](Config& c) { c.model.init = Init::unit; }), HasSubstr("model.init"));
   EXPECT_THAT(refused([](Config& c) { c.model.init = Init::depth; }), HasSubstr("model.init"));
   EXPECT_THAT(refused_after([](Config& c) { c.model.init = Init::he; }), HasSubstr("model.family = mlp"));
+}
+
+TEST(Check, AConvnetClassifiesImages) {
+  const auto convnet = [](Config& c) {
+    c.model.family = Family::convnet;
+    c.data.kind = DataKind::cifar;
+    c.data.path = "cifar";
+  };
+  accepted_after(convnet);
+  const auto refused = [&](const std::function<void(Config&)>& change) {
+    return refused_after([&](Config& c) { convnet(c), change(c); });
+  };
+  EXPECT_THAT(refused([](Config& c) { c.data.kind = DataKind::dataset; }), HasSubstr("convnet classifies images"));
+  EXPECT_THAT(refused([](Config& c) { c.data.path.clear(); }), HasSubstr("data.path"));
+  EXPECT_THAT(refused([](Config& c) { c.train.context = 2; }), HasSubstr("train.context = 2"));
+  EXPECT_THAT(refused([](Config& c) { c.precision.recipe = "fp8-unit"; }), HasSubstr("unit scaling"));
+  EXPECT_THAT(refused([](Config& c) { c.model.init = Init::gpt2; }), HasSubstr("model.init"));
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ void run_corpus(const std::string& name, Target target, int damages) {
 }
 
 TEST(Corpus, Shards) { run_corpus("data_shard", test::fuzz_shard, 100); }
+TEST(Corpus, Images) { run_corpus("data_image", test::fuzz_image, 100); }
 TEST(Corpus, Tokenizers) { run_corpus("data_tokenizer", test::fuzz_tokenizer, 100); }
 TEST(Corpus, Documents) { run_corpus("data_documents", test::fuzz_documents, 100); }
 TEST(Corpus, Examples) { run_corpus("data_examples", test::fuzz_examples, 100); }

@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/example_source.h"
+#include "data/image_file.h"
 #include "data/shard.h"
 #include "io/utf8.h"
 #include "quaver/error.h"
@@ -45,6 +46,19 @@ inline void fuzz_shard(std::string_view bytes) {
     allow_error([&] { shard.read(shard.tokens(), ids, 50257); });
     shard.content_hash();
     shard.verify();
+  });
+}
+
+// The first byte chooses the format.
+inline void fuzz_image(std::string_view bytes) {
+  static const TemporaryFolder folder;
+  if (bytes.empty()) return;
+  const auto path = folder.write(bytes[0] % 2 == 0 ? "fuzz.png" : "fuzz.ppm", bytes.substr(1));
+  allow_error([&] {
+    const ImageShape shape = image_shape_of(path);
+    require(shape.height > 0 && shape.width > 0 && shape.pixels() <= most_image_values);
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.height * shape.width * 3));
+    read_image(path, {shape.height, shape.width, 3}, pixels);
   });
 }
 

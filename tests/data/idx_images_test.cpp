@@ -39,7 +39,7 @@ class IdxImagesTest : public testing::Test {
     labels = folder.write("train-labels-idx1-ubyte", header(8, {count}) + std::string("\0\1\2\0\1\2\0", 7));
   }
 
-  IdxImages open(const IdxOptions& options = {}) const { return IdxImages({images, labels}, options); }
+  IdxImages open(const ImageOptions& options = {}) const { return IdxImages({images, labels}, options); }
   void expect_refused(const std::string& why) const {
     expect_error([this] { open(); }, why);
   }
@@ -60,7 +60,7 @@ TEST_F(IdxImagesTest, ReadsImagesInOrderAndSaysWhereTheyEnd) {
   std::vector<std::int32_t> read(4);
   source.fill(1, 4, pixels.data(), read.data());
   EXPECT_THAT(read, testing::ElementsAre(1, 2, 0, -1));
-  const Normalization& scale = source.normalization();
+  const Normalization& scale = source.normalization().front();
   for (std::size_t row = 0; row < 3; ++row) {
     EXPECT_NEAR(pixels[6 * row] * scale.deviation + scale.mean, 10.0 * (4.0 + static_cast<double>(row)), 1e-3);
   }
@@ -83,7 +83,7 @@ TEST_F(IdxImagesTest, TrainingImagesHaveZeroMeanAndUnitVariance) {
 }
 
 TEST_F(IdxImagesTest, ValidationTakesTheNormalizationOfTraining) {
-  const IdxImages source = open({.order = ImageOrder::once, .normalization = Normalization{5, 2}});
+  const IdxImages source = open({.order = ImageOrder::once, .normalization = {{5, 2}}});
   std::vector<float> pixels(6);
   std::int32_t label = -1;
   source.fill(3, 1, pixels.data(), &label);
@@ -99,7 +99,8 @@ TEST_F(IdxImagesTest, AShuffledEpochVisitsEveryImageOnce) {
     source.fill(epoch, count, pixels.data(), read.data());
     std::vector<long>& order = epochs.emplace_back();
     for (std::size_t row = 0; row < count; ++row) {
-      order.push_back(std::lround(pixels[6 * row] * source.normalization().deviation + source.normalization().mean));
+      const Normalization& scale = source.normalization().front();
+      order.push_back(std::lround(pixels[6 * row] * scale.deviation + scale.mean));
       EXPECT_EQ(read[row], order.back() / 10 % 3);
     }
     EXPECT_EQ(std::set<long>(order.begin(), order.end()).size(), count);
@@ -110,7 +111,7 @@ TEST_F(IdxImagesTest, AShuffledEpochVisitsEveryImageOnce) {
 
 TEST_F(IdxImagesTest, TheHashIsThatOfTheContent) {
   const std::uint64_t hash = open().content_hash();
-  EXPECT_EQ(open({.seed = 9, .normalization = Normalization{}}).content_hash(), hash);
+  EXPECT_EQ(open({.seed = 9, .normalization = {Normalization{}}}).content_hash(), hash);
   std::string bytes = contents(images);
   bytes.back() = static_cast<char>(bytes.back() + 1);
   write_images(bytes);

@@ -52,6 +52,28 @@ TEST(SyntheticImages, ValidationImagesHaveThePatternsOfTraining) {
   EXPECT_NE(train.content_hash(), valid.content_hash());
 }
 
+// In tiles too, which repeat all over the image.
+TEST(SyntheticImages, TiledPatternsAreOrthonormalAndRepeat) {
+  const SyntheticImages source({.classes = 7, .pixels = 6 * 6 * 2, .channels = 2, .tile = 2, .seed = 1});
+  EXPECT_EQ(source.shape().height, 6);
+  EXPECT_EQ(source.shape().channels, 2);
+  for (int a = 0; a < 7; ++a) {
+    for (int b = 0; b < 7; ++b) {
+      const double product = std::inner_product(source.pattern(a), source.pattern(a) + 72, source.pattern(b), 0.0);
+      EXPECT_NEAR(product, a == b ? 1 : 0, 1e-12) << a << ", " << b;
+    }
+    for (int i = 0; i + 2 * 12 < 72; ++i) EXPECT_EQ(source.pattern(a)[i], source.pattern(a)[i + 24]) << "two rows down";
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(source.pattern(a)[i], source.pattern(a)[i + 4]) << "two pixels right";
+  }
+}
+
+TEST(SyntheticImages, ShapesThatDoNotFitAreRefused) {
+  expect_error([] { SyntheticImages({.pixels = 256, .channels = 3}); }, "256 pixels in 3 channels");
+  expect_error([] { SyntheticImages({.pixels = 256, .tile = 3}); }, "not made of tiles of 3 × 3");
+  expect_error([] { SyntheticImages({.pixels = 256, .tile = 2}); }, "too small for 10 classes");
+  EXPECT_EQ(SyntheticImages({.pixels = 300}).shape().height, 1) << "no square";
+}
+
 TEST(SyntheticImages, PatternsAreOrthonormal) {
   const SyntheticImages source({.classes = 7, .pixels = 9, .seed = 1});
   for (int a = 0; a < 7; ++a) {

@@ -275,6 +275,55 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   };
 }
 
+// A convolution's patches and a batch norm behind it, forward and backward, and the mean over pixels.
+Run feature_maps(Workbench& bench, const SiteSpec& x_spec, const SiteSpec& dy_spec) {
+  const PatchWindow window{.batch = 3, .height = 10, .width = 9, .channels = 16, .kernel = 3, .stride = 1};
+  const Size rows = window.pixels();
+  const Size channels = window.channels;
+  const View x = bench.input(rows, channels);
+  QuantizedTensor& patches = bench.tensor(x_spec, rows, window.taps(), 16);
+  QuantizedTensor& pooled = bench.tensor(x_spec, window.batch, channels, 16);
+  QuantizedTensor& gradient = bench.tensor(dy_spec, rows, channels, 16);
+  const View patches_gradient = bench.input(rows, window.taps());
+  const View gain = bench.input(1, channels, Format::f32, 0.3F, 1);
+  const View shift = bench.input(1, channels, Format::f32);
+  const ChannelMoments sums{bench.output(1, channels, Format::f32), bench.output(1, channels, Format::f32)};
+  const View gain_gradient = bench.output(1, channels, Format::f32);
+  const View shift_gradient = bench.output(1, channels, Format::f32);
+  const View stats = bench.output(2, channels, Format::f32);
+  const View normed = bench.output(rows, channels);
+  const View dy = bench.input(rows, channels);
+  const View pooled_gradient = bench.input(window.batch, channels);
+  GradientSummary* summary = bench.figure(GradientSummary{});
+  const auto casting = casting_of(bench);
+  return [=, &bench, &patches, &pooled, &gradient] {
+    Engine& engine = bench.engine();
+    engine.run(Patches{window, x, patches, *casting});
+    engine.run(BatchNorm{.x = x,
+                         .gain = gain,
+                         .shift = shift,
+                         .sums = sums,
+                         .residual = dy,
+                         .rectifier = Rectifier::relu,
+                         .stats = stats,
+                         .out = normed});
+    engine.run(AveragePool{.x = normed, .out = pooled, .casting = *casting});
+    engine.run(AveragePoolBackward{.out_gradient = pooled_gradient, .gradient = dy});
+    engine.run(BatchNormBackward{.x = x,
+                                 .gain = gain,
+                                 .stats = stats,
+                                 .out = normed,
+                                 .out_gradient = dy,
+                                 .residual_gradient = dy,
+                                 .in_gradient = gradient,
+                                 .gain_gradient = gain_gradient,
+                                 .shift_gradient = shift_gradient,
+                                 .casting = *casting});
+    engine.run(PatchesBackward{.window = window, .patches_gradient = patches_gradient, .next = dy, .gradient = dy});
+    engine.run(MovingAverage{.average = shift, .sum = sums.mean, .summary = summary});
+  };
+}
+
 }  // namespace
 
 std::vector<Scenario> scenarios() {
@@ -289,6 +338,8 @@ std::vector<Scenario> scenarios() {
     const Recipe& recipe = named.recipe;
     all.push_back({"products " + named.name, [=](Workbench& bench) { return products(bench, recipe); }});
     all.push_back({"norms " + named.name, [=](Workbench& bench) { return norms(bench, recipe.x, recipe.dy); }});
+    all.push_back(
+        {"feature maps " + named.name, [=](Workbench& bench) { return feature_maps(bench, recipe.x, recipe.dy); }});
     all.push_back({"gelu " + named.name,
                    [=](Workbench& bench) { return activations(bench, ActivationKind::gelu, recipe.x, recipe.dy); }});
   }

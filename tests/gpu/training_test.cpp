@@ -266,6 +266,28 @@ TEST_F(OtherModelsTest, ClassifiersFollowTheCpu) {
   }
 }
 
+// Convolutions of every kind that the family has; an image of three channels, and odd sizes.
+TEST_F(OtherModelsTest, ConvolutionNetworksFollowTheCpu) {
+  for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
+    Config config = config_of(recipe);
+    config.model.family = Family::convnet;
+    config.model.stage_widths = "16,32";
+    config.model.stage_blocks = "2,1";
+    config.data.kind = DataKind::synthetic_images;
+    config.data.synthetic_classes = 5;
+    config.data.synthetic_pixels = 9 * 9 * 3;
+    config.data.synthetic_channels = 3;
+    config.data.synthetic_tile = 3;
+    config.data.synthetic_strength = 10;
+    config.train.batch = 32;
+    for (const FeatureNorm norm : {FeatureNorm::batch, FeatureNorm::layer}) {
+      config.model.feature_norm = norm;
+      const std::string what = "convnet " + recipe + (norm == FeatureNorm::batch ? ", batch norms" : ", layer norms");
+      expect_same_curve(what, cpu_run(config), run_of(*gpu_session(config)), bound_of(recipe));
+    }
+  }
+}
+
 TEST_F(OtherModelsTest, UnitScaledModelsFollowTheCpu) {
   for (const Parametrization parametrization : {Parametrization::umup, Parametrization::munit}) {
     Config config = config_of("fp8-unit");

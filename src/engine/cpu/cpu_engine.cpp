@@ -44,6 +44,17 @@ void CpuOperations::run(const Quantize& op) {
   });
 }
 
+void CpuOperations::run(const Dequantize& op) {
+  const CodeMatrix& from = op.from;
+#pragma omp parallel for schedule(static) if (op.out.count() > worth_waking)
+  for (Size row = 0; row < from.rows; ++row) {
+    float* values = op.out.f32() + row * from.cols;
+    decode_rows(from, row, 1, values, from.cols);
+    for (Size c = 0; c < from.cols; ++c) values[c] *= *from.tensor_scale;
+    if (from.spec.rotation != Rotation::none) unrotate_row(values, from.cols, op.random);
+  }
+}
+
 void CpuOperations::run(const TransposeCodes& op) {
   const CodeMatrix& from = op.from;
 #pragma omp parallel for schedule(static)

@@ -13,6 +13,7 @@ class CpuOperations final : public Runs<Operations> {
  public:
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;
+  void run(const Dequantize& op) override;
   void run(const TransposeCodes& op) override;
   void run(const SumColumns& op) override;
   void run(const Gemm& op) override;
@@ -36,6 +37,13 @@ class CpuOperations final : public Runs<Operations> {
   void run(const MeasureGradients& op) override;
   void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
+  void run(const Patches& op) override;
+  void run(const PatchesBackward& op) override;
+  void run(const BatchNorm& op) override;
+  void run(const BatchNormBackward& op) override;
+  void run(const AveragePool& op) override;
+  void run(const AveragePoolBackward& op) override;
+  void run(const MovingAverage& op) override;
 
   const Workspace& workspace() const { return workspace_; }
 

@@ -54,6 +54,10 @@ class CpuSizing final : public SizesEach<CpuSizing> {
 
   void workspace(const CrossEntropy& op);
 
+  void workspace(const Patches& op) { write(op.out); }
+  void workspace(const BatchNormBackward& op) { write(op.in_gradient); }
+  void workspace(const AveragePool& op) { write(op.out); }
+
   void workspace(const AdamW& op) {
     floats(Slot::tiles, adamw_tiles * adamw_tile_floats(op) * threads_);
     if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});

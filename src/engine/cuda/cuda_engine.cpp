@@ -5,8 +5,12 @@
 #include "engine/cuda/attention/attention_decode.h"
 #include "engine/cuda/cast/clear_pads.h"
 #include "engine/cuda/cast/transpose_codes.h"
+#include "engine/cuda/cast/whole_tiles.h"
+#include "engine/cuda/convolution/batch_norm.h"
+#include "engine/cuda/convolution/patches.h"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/combine.h"
+#include "engine/cuda/gemm/decode.h"
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/vocabulary/embedding.h"
 #include "engine/cuda/vocabulary/loss.h"
@@ -98,6 +102,11 @@ bool CudaEngine::can_fuse(const QuantizedTensor& out, const Casting& casting) co
   return cuda::can_fuse(out, casting, high_);
 }
 
+// Operations of images leave column sums to the general cast: no convolution here has a bias.
+bool CudaEngine::fuses_without_sums(const QuantizedTensor& out, const Casting& casting) const {
+  return can_fuse(out, casting) && out.column_sums.empty();
+}
+
 FusedTarget CudaEngine::fused_target(const QuantizedTensor& out, const Casting& casting) {
   const Site& site = out.site();
   const SiteSlot slot = sites_.slot(site, casting.observe);
@@ -165,6 +174,8 @@ void CudaEngine::run(const Quantize& op) {
   clear_pads(gpu_, op.out);
 }
 
+void CudaEngine::run(const Dequantize& op) { dequantize(gpu_, op); }
+
 void CudaEngine::run(const TransposeCodes& op) {
   transpose_codes(gpu_, op);
   clear_pads(gpu_, op.to);
@@ -190,8 +201,27 @@ bool CudaEngine::norm_has_room(Size width, int targets) {
   return false;
 }
 
+// The norm's kernel measures the rows and casts what it can; the rest is computed again from the sum, in tiles.
+bool CudaEngine::cast_in_tiles(const AddNorm& op) {
+  CastTarget target = cast_target(op.out, op.casting);
+  const TileScales scales = op.sum.format == op.residual.format ? fused_tile_scales(op.sum, target) : TileScales::none;
+  if (scales == TileScales::tensor) {
+    FusedTarget amax_alone;
+    amax_alone.amax = new_amax(gpu_);
+    cuda::add_norm(gpu_, op, amax_alone);
+    cast_norm(gpu_, op, target, amax_alone.amax);
+    return true;
+  }
+  if (scales == TileScales::none || target.rows.codes == nullptr) return false;
+  cuda::add_norm(gpu_, op, row_blocks(target));
+  target.rows = {};
+  if (target.columns.codes != nullptr) cast_norm(gpu_, op, target);
+  return true;
+}
+
 void CudaEngine::run(const AddNorm& op) {
   clear_pads(gpu_, op.out);
+  if (cast_in_tiles(op)) return;
   const bool fuse = can_fuse(op.out, op.casting) && (!op.out.has_own_columns() || norm_has_room(op.residual.cols, 1));
   write(op.out, op.casting, fuse, [&](const FusedTarget& target) { cuda::add_norm(gpu_, op, target); });
 }
@@ -213,14 +243,23 @@ void CudaEngine::run(const AddNormBackward& op) {
     clear_pads(gpu_, *op.out);
     requantized = fused_target(*op.out, unobserved);
   }
+  CastTarget staged;
+  if (op.branch_gradient != nullptr && !fuse_branch) staged = cast_target(*op.branch_gradient, op.casting);
+  const bool in_tiles = !requantized && fused_tile_scales(op.gradient, staged) == TileScales::tensor;
+  if (in_tiles) branch.amax = new_amax(gpu_);
   cuda::add_norm_backward(gpu_, op, branch, requantized);
-  if (op.branch_gradient != nullptr && !fuse_branch) {
-    cast(gpu_, op.gradient, 1, cast_target(*op.branch_gradient, op.casting));
+  if (in_tiles) {
+    cast_whole_tiles(gpu_, op.gradient, staged, branch.amax);
+  } else if (op.branch_gradient != nullptr && !fuse_branch) {
+    cast(gpu_, op.gradient, 1, staged);
   }
-  if (op.out != nullptr && !fuse_out) {
-    run(AddNorm{
-        .norm = op.norm, .residual = op.sum, .sum = op.sum, .stats = op.stats, .out = *op.out, .casting = unobserved});
-  }
+  if (op.out == nullptr || fuse_out) return;
+  const AddNorm again{
+      .norm = op.norm, .residual = op.sum, .sum = op.sum, .stats = op.stats, .out = *op.out, .casting = unobserved};
+  const CastTarget target = cast_target(*op.out, unobserved);
+  if (fused_tile_scales(op.sum, target) == TileScales::none) return run(again);
+  clear_pads(gpu_, *op.out);
+  cast_norm(gpu_, again, target);
 }
 
 void CudaEngine::run(const NormAdd& op) {
@@ -273,9 +312,23 @@ void CudaEngine::run(const AttentionDecode& op) { cuda::attention_decode(gpu_, o
 void CudaEngine::run(const Activation& op) {
   clear_pads(gpu_, op.out);
   const CastTarget tiles = cast_target(op.out, op.casting);
-  if (!can_fuse(op.out, op.casting) && can_cast_activation(op.x, {}, tiles)) return cast_activation(gpu_, op, tiles);
+  if (fused_tile_scales(op.x, tiles) != TileScales::none) return cast_activation(gpu_, op, tiles);
   write(op.out, op.casting, can_fuse(op.out, op.casting),
         [&](const FusedTarget& target) { cuda::activation(gpu_, op, target); });
+}
+
+bool CudaEngine::cast_in_tiles(const ActivationBackward& op) {
+  const CastTarget target = cast_target(op.in_gradient, op.casting);
+  const TileScales scales = fused_tile_scales(op.x, target);
+  if (scales == TileScales::none || fused_tile_scales(op.out_gradient, target) == TileScales::none) return false;
+  const Casting unobserved = op.casting.unobserved();
+  CastTarget out;
+  if (op.out != nullptr) out = cast_target(*op.out, unobserved);
+  const bool alongside = scales == TileScales::blocks && fused_tile_scales(op.out_gradient, out) == TileScales::blocks;
+  if (alongside) clear_pads(gpu_, *op.out);
+  cast_activation_backward(gpu_, op, target, alongside ? &out : nullptr);
+  if (op.out != nullptr && !alongside) run(op.recompute(unobserved));
+  return true;
 }
 
 void CudaEngine::run(const ActivationBackward& op) {
@@ -286,13 +339,9 @@ void CudaEngine::run(const ActivationBackward& op) {
   const FusedTarget requantized = fuse_out ? fused_target(*op.out, unobserved) : FusedTarget{};
   clear_pads(gpu_, op.in_gradient);
   if (fuse_out) clear_pads(gpu_, *op.out);
-  const CastTarget tiles = cast_target(op.in_gradient, op.casting);
-  if (!fuse && can_cast_activation(op.x, op.out_gradient, tiles)) {
-    cast_activation_backward(gpu_, op, tiles);
-  } else {
-    write(op.in_gradient, op.casting, fuse,
-          [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, requantized); });
-  }
+  if (cast_in_tiles(op)) return;
+  write(op.in_gradient, op.casting, fuse,
+        [&](const FusedTarget& target) { cuda::activation_backward(gpu_, op, target, requantized); });
   if (op.out == nullptr || fuse_out) return;
   run(op.recompute(unobserved));
 }
@@ -392,6 +441,33 @@ void CudaEngine::run(const AdamW& op) {
   cuda::adamw(gpu_, op);
   if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
 }
+
+void CudaEngine::run(const Patches& op) {
+  clear_pads(gpu_, op.out);
+  write(op.out, op.casting, fuses_without_sums(op.out, op.casting),
+        [&](const FusedTarget& target) { cuda::patches(gpu_, op, high_, target); });
+}
+
+void CudaEngine::run(const PatchesBackward& op) { cuda::patches_backward(gpu_, op); }
+
+void CudaEngine::run(const BatchNorm& op) { cuda::batch_norm(gpu_, op); }
+
+void CudaEngine::run(const BatchNormBackward& op) {
+  clear_pads(gpu_, op.in_gradient);
+  const float* means = batch_norm_backward_means(gpu_, op);
+  write(op.in_gradient, op.casting, fuses_without_sums(op.in_gradient, op.casting),
+        [&](const FusedTarget& target) { cuda::batch_norm_backward(gpu_, op, means, target); });
+}
+
+void CudaEngine::run(const AveragePool& op) {
+  clear_pads(gpu_, op.out);
+  write(op.out, op.casting, fuses_without_sums(op.out, op.casting),
+        [&](const FusedTarget& target) { cuda::average_pool(gpu_, op, target); });
+}
+
+void CudaEngine::run(const AveragePoolBackward& op) { cuda::average_pool_backward(gpu_, op); }
+
+void CudaEngine::run(const MovingAverage& op) { cuda::moving_average(gpu_, op); }
 
 }  // namespace quaver::cuda
 

@@ -49,6 +49,7 @@ class CudaEngine final : public GpuEngine {
 
   void run(const FillZero& op) override;
   void run(const Quantize& op) override;
+  void run(const Dequantize& op) override;
   void run(const TransposeCodes& op) override;
   void run(const SumColumns& op) override;
   void run(const Gemm& op) override;
@@ -72,9 +73,17 @@ class CudaEngine final : public GpuEngine {
   void run(const MeasureGradients& op) override;
   void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
+  void run(const Patches& op) override;
+  void run(const PatchesBackward& op) override;
+  void run(const BatchNorm& op) override;
+  void run(const BatchNormBackward& op) override;
+  void run(const AveragePool& op) override;
+  void run(const AveragePoolBackward& op) override;
+  void run(const MovingAverage& op) override;
 
  private:
   bool can_fuse(const QuantizedTensor& out, const Casting& casting) const;
+  bool fuses_without_sums(const QuantizedTensor& out, const Casting& casting) const;
   FusedTarget fused_target(const QuantizedTensor& out, const Casting& casting);
   CastTarget cast_target(const QuantizedTensor& out, const Casting& casting);
   FusedTarget high_precision_target(View matrix) const;
@@ -85,6 +94,9 @@ class CudaEngine final : public GpuEngine {
   template <class Produce>
   void write(QuantizedTensor& out, const Casting& casting, bool fuse, Produce&& produce);
 
+  // Computes and casts in whole tiles; false: not for this target.
+  bool cast_in_tiles(const AddNorm& op);
+  bool cast_in_tiles(const ActivationBackward& op);
   void chunk_backward(const CrossEntropy& op, Size first, View logits, const Operand& x_columns);
   CodeMatrix cut_columns(const CodeMatrix& matrix, Size first, Size count);
 

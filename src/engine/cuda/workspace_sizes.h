@@ -1,5 +1,6 @@
-// How much workspace the CUDA engine's operations need. Each size is computed here, once: the operation allocates it
-// and the memory plan (cuda_sizing.cpp) counts it. Nothing of CUDA is included.
+// How much workspace the CUDA engine's operations need, but for attention (attention/attention_sizes.h). Each size is
+// computed here, once: the operation allocates it and the memory plan (cuda_sizing.cpp) counts it. Nothing of CUDA is
+// included.
 #pragma once
 
 #include <algorithm>
@@ -138,83 +139,17 @@ inline Size columns_bytes(const CodeMatrix& part) {
   return round_up_256(part.code_bytes()) + scales;
 }
 
-// ---- attention ----------------------------------------------------------------------------------------------------
+// ---- batch norm ---------------------------------------------------------------------------------------------------
 
-// cuDNN's deterministic backward pass writes the scores of a chunk of sequences to memory: this much at once, and at
-// most this much for one sequence.
-inline constexpr Size scores_limit = Size{1} << 30;
-inline constexpr Size most_scores = Size{2} << 30;
-inline constexpr Size largest_cudnn_head = 256;
-
-// One FP32 sum per query and head.
-inline Size row_dots_bytes(const HeadLayout& layout) { return round_up_256(4 * layout.tokens() * layout.heads); }
-
-// Bytes of the scores of one sequence, and how many sequences a backward pass of attention processes at once.
-inline Size scores_of_sequence(const HeadLayout& layout) {
-  const Size padded = (layout.sequence + 63) / 64 * 64;
-  return layout.heads * padded * padded * 2;
+// Rows are divided into strips, each with two sums per channel; two means per channel follow them. The number of strips
+// depends on the matrix alone, so that sums have the same bits on any GPU.
+inline constexpr Size batch_norm_cols = 64;  // of a block
+inline Size batch_norm_strips(Size rows, Size cols) {
+  constexpr Size blocks = 1024;
+  constexpr Size fewest_rows = 64;
+  const Size across = ceil_div(cols, batch_norm_cols);
+  return std::clamp<Size>(std::min(ceil_div(rows, fewest_rows), blocks / across), 1, blocks);
 }
-inline Size attention_chunk(const HeadLayout& layout) {
-  const Size most = std::clamp<Size>(scores_limit / scores_of_sequence(layout), 1, layout.batch);
-  const Size parts = (layout.batch + most - 1) / most;
-  return (layout.batch + parts - 1) / parts;
-}
-
-// Decoding: a thread block reads a part of the keys and leaves its sums, [head_size + 2] floats, for every part that a
-// full cache would have.
-inline constexpr Size decode_keys = 128;
-inline Size decode_parts(Size capacity) { return ceil_div(capacity, decode_keys); }
-inline Size attention_decode_bytes(const HeadLayout& layout, Size capacity) {
-  return 4 * layout.batch * layout.heads * decode_parts(capacity) * (layout.head_size + 2);
-}
-
-// Our backward pass of attention for Hopper. A thread block owns a head, so there must be enough of them for half of
-// the multiprocessors, or cuDNN is faster; and cuDNN is as fast for heads of 128.
-inline constexpr Size hopper_multiprocessors = 132;  // 114 on PCIe cards
-inline bool hopper_attention_supports(int architecture, const HeadLayout& layout) {
-  return architecture == 90 && (layout.head_size == 64 || layout.head_size == 128);
-}
-inline bool hopper_attention_is_faster(const HeadLayout& layout) {
-  return layout.head_size == 64 && 2 * layout.batch * layout.heads >= hopper_multiprocessors;
-}
-
-// Bytes of its workspace: two statistics of each query, sums for the queries that a block is at, and, where heads share
-// keys, their gradients for each head by itself.
-struct HopperAttentionMemory {
-  static constexpr Size key_rows = 128;  // of a tile
-  static constexpr Size query_rows(Size head_size) { return Size{128} * 64 / head_size; }
-  static Size query_tiles(const HeadLayout& layout) {
-    const Size rows = query_rows(layout.head_size);
-    return (layout.sequence + rows - 1) / rows;
-  }
-  static Size blocks(const HeadLayout& layout, Size multiprocessors) {
-    return std::min(layout.batch * layout.heads, multiprocessors);
-  }
-
-  HopperAttentionMemory(const HeadLayout& layout, Size multiprocessors)
-      : row_statistics(layout.batch * layout.heads * query_tiles(layout) * query_rows(layout.head_size) * 2 * 4),
-        partial(blocks(layout, multiprocessors) * query_tiles(layout) * query_rows(layout.head_size) *
-                layout.head_size * 4),
-        groups(layout.heads == layout.kv_heads ? 0 : layout.tokens() * layout.heads * layout.head_size * 2 * 2) {}
-  Size total() const { return row_statistics + partial + groups; }
-
-  Size row_statistics;
-  Size partial;
-  Size groups;
-};
-
-// What a backward pass keeps. Of cuDNN's plan its own workspace is a guess, the scores; the pass asks the plan itself.
-inline Size attention_backward_bytes(const HeadLayout& layout, Format format, int architecture) {
-  const bool bf16 = format == Format::bf16;
-  if (bf16 && hopper_attention_supports(architecture, layout) && hopper_attention_is_faster(layout)) {
-    return HopperAttentionMemory(layout, hopper_multiprocessors).total();
-  }
-  const bool cudnn = bf16 && layout.head_size % 8 == 0 && layout.head_size <= largest_cudnn_head &&
-                     scores_of_sequence(layout) <= most_scores;
-  if (!cudnn) return row_dots_bytes(layout);
-  HeadLayout part = layout;
-  part.batch = attention_chunk(layout);
-  return row_dots_bytes(part) + part.batch * scores_of_sequence(part);
-}
+inline Size batch_norm_bytes(Size rows, Size cols) { return (batch_norm_strips(rows, cols) + 1) * 2 * cols * 4; }
 
 }  // namespace quaver::cuda

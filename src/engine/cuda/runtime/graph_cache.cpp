@@ -1,5 +1,6 @@
 #include "engine/cuda/runtime/graph_cache.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -16,21 +17,26 @@ bool wanted() {
 
 GraphCache::GraphCache(Gpu& gpu) : gpu_(gpu), enabled_(wanted()) {}
 
-GraphCache::~GraphCache() { forget_all(); }
+GraphCache::~GraphCache() {
+  while (!graphs_.empty()) forget(graphs_.begin()->first);
+}
 
-void GraphCache::forget_all() {
-  for (const auto& [key, entry] : graphs_) {
-    if (entry.executable != nullptr) cudaGraphExecDestroy(entry.executable);
-  }
-  graphs_.clear();
+void GraphCache::forget(std::uint64_t key) {
+  const auto found = graphs_.find(key);
+  if (found->second.executable != nullptr) cudaGraphExecDestroy(found->second.executable);
+  graphs_.erase(found);
+}
+
+void GraphCache::forget_oldest() {
+  forget(std::ranges::min_element(graphs_, {}, [](const auto& entry) { return entry.second.used; })->first);
 }
 
 void GraphCache::replay(std::uint64_t key, const std::function<void()>& work) {
   if (!enabled_) return work();
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) {
-    if (graphs_.size() >= most) forget_all();
-    graphs_[key] = {};
+    if (graphs_.size() >= most) forget_oldest();
+    graphs_[key] = {.used = ++replays_};
     return work();
   }
   Graph& entry = found->second;
@@ -39,6 +45,7 @@ void GraphCache::replay(std::uint64_t key, const std::function<void()>& work) {
     entry = {};
   }
   if (entry.executable == nullptr) entry = {capture(work), gpu_.workspace_moves()};
+  entry.used = ++replays_;
   check(cudaGraphLaunch(entry.executable, gpu_.stream()), "launching a micro-step's graph");
 }
 

@@ -21,15 +21,18 @@ class GraphCache {
  private:
   struct Graph {
     cudaGraphExec_t executable = nullptr;
-    std::size_t moves = 0;  // of the workspace when it was captured: its addresses are in the graph
+    std::size_t moves = 0;   // of the workspace when it was captured: its addresses are in the graph
+    std::uint64_t used = 0;  // when it was, in replays
   };
   cudaGraphExec_t capture(const std::function<void()>& work);
-  void forget_all();
+  void forget(std::uint64_t key);
+  void forget_oldest();
 
   static constexpr std::size_t most = 16;
   Gpu& gpu_;
   bool enabled_;
   std::unordered_map<std::uint64_t, Graph> graphs_;
+  std::uint64_t replays_ = 0;
 };
 
 }  // namespace quaver::cuda

@@ -1,0 +1,174 @@
+#include "data/image_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fmt/format.h>
+#include <optional>
+#include <png.h>
+#include <string_view>
+
+#include "io/file_reader.h"
+#include "quaver/error.h"
+
+namespace quaver {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t largest_file = std::uint64_t{1} << 26U;
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
+  throw Error(fmt::format("{}: {}", path.string(), why), "replace the image, or remove it");
+}
+
+std::vector<std::byte> bytes_of(const fs::path& path) {
+  const FileReader file = FileReader::open(path);
+  if (file.size() > largest_file) refuse(path, fmt::format("{} bytes are too many for an image", file.size()));
+  std::vector<std::byte> bytes(file.size());
+  file.read(0, bytes);
+  return bytes;
+}
+
+void check_extents(const fs::path& path, std::uint64_t height, std::uint64_t width) {
+  const auto most = static_cast<std::uint64_t>(most_image_values);
+  if (height == 0 || width == 0) refuse(path, "the image is empty");
+  if (height > most || width > most || height * width * 3 > most) {
+    refuse(path, fmt::format("{} × {} pixels are more than {} values", height, width, most));
+  }
+}
+
+// The memory of an image that libpng reads, and its errors.
+class Png {
+ public:
+  Png(const fs::path& path, std::span<const std::byte> bytes) : path_(path) {
+    image_.version = PNG_IMAGE_VERSION;
+    if (png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()) == 0) refuse(path, image_.message);
+    try {
+      check_extents(path, image_.height, image_.width);
+    } catch (...) {
+      png_image_free(&image_);
+      throw;
+    }
+  }
+  ~Png() { png_image_free(&image_); }
+  Png(const Png&) = delete;
+  Png& operator=(const Png&) = delete;
+
+  ImageShape shape() const {
+    return {image_.height, image_.width, (image_.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1};
+  }
+
+  void read(std::int64_t channels, std::span<std::uint8_t> pixels) {
+    image_.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+    const png_color black{};
+    if (pixels.size() != PNG_IMAGE_SIZE(image_)) refuse(path_, "it has another size than the image");
+    if (png_image_finish_read(&image_, &black, pixels.data(), 0, nullptr) == 0) refuse(path_, image_.message);
+  }
+
+ private:
+  fs::path path_;
+  png_image image_{};
+};
+
+// Portable pixmaps (P6) and graymaps (P5): a header of numbers in decimal, then the bytes.
+class PortableMap {
+ public:
+  PortableMap(const fs::path& path, std::span<const std::byte> bytes)
+      : path_(path), text_(reinterpret_cast<const char*>(bytes.data()), bytes.size()) {
+    if (!text_.starts_with("P6") && !text_.starts_with("P5")) refuse(path, "it begins neither with P6 nor with P5");
+    shape_.channels = text_[1] == '6' ? 3 : 1;
+    at_ = 2;
+    const std::uint64_t width = number();
+    const std::uint64_t height = number();
+    const std::uint64_t largest = number();
+    check_extents(path, height, width);
+    if (largest != 255) refuse(path, fmt::format("its largest value is {}, not 255", largest));
+    shape_.height = static_cast<std::int64_t>(height);
+    shape_.width = static_cast<std::int64_t>(width);
+    ++at_;  // one white space
+    const auto values = static_cast<std::size_t>(shape_.pixels());
+    if (at_ > text_.size() || text_.size() - at_ < values) refuse(path, "it ends before its last pixel");
+    pixels_ = text_.substr(at_, values);
+  }
+
+  const ImageShape& shape() const { return shape_; }
+
+  void read(std::int64_t channels, std::span<std::uint8_t> pixels) const {
+    const std::int64_t repeats = channels / shape_.channels;
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = static_cast<std::uint8_t>(pixels_[i / static_cast<std::size_t>(repeats)]);
+    }
+  }
+
+ private:
+  std::uint64_t number() {
+    skip_space();
+    std::uint64_t value = 0;
+    const char* first = text_.data() + std::min(at_, text_.size());
+    const auto [behind, error] = std::from_chars(first, text_.data() + text_.size(), value);
+    if (error != std::errc{}) refuse(path_, "its header does not have three numbers");
+    at_ = static_cast<std::size_t>(behind - text_.data());
+    return value;
+  }
+  void skip_space() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
+        ++at_;
+      } else {
+        return;
+      }
+    }
+  }
+
+  fs::path path_;
+  std::string_view text_;
+  std::size_t at_ = 0;
+  ImageShape shape_;
+  std::string_view pixels_;
+};
+
+std::string extension_of(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension;
+}
+
+// Calls use(image) with what reads the file's format.
+template <class Use>
+auto with_image(const fs::path& path, const Use& use) {
+  const std::vector<std::byte> bytes = bytes_of(path);
+  if (extension_of(path) == ".png") {
+    Png image(path, bytes);
+    return use(image);
+  }
+  PortableMap image(path, bytes);
+  return use(image);
+}
+
+}  // namespace
+
+bool is_image_file(const fs::path& path) {
+  const std::string extension = extension_of(path);
+  return extension == ".png" || extension == ".ppm" || extension == ".pgm";
+}
+
+ImageShape image_shape_of(const fs::path& path) {
+  return with_image(path, [](const auto& image) { return ImageShape(image.shape()); });
+}
+
+void read_image(const fs::path& path, const ImageShape& shape, std::span<std::uint8_t> pixels) {
+  with_image(path, [&](auto& image) {
+    const ImageShape own = image.shape();
+    if (own.height != shape.height || own.width != shape.width) {
+      refuse(path, fmt::format("{} × {} pixels, where the other images have {} × {}", own.height, own.width,
+                               shape.height, shape.width));
+    }
+    if (own.channels > shape.channels) refuse(path, "it has colors, and the other images are gray");
+    image.read(shape.channels, pixels);
+  });
+}
+
+}  // namespace quaver
