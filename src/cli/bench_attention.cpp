@@ -1,12 +1,11 @@
 // `bench attention`: the attention of one layer by itself, forward and backward, in a loop.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <fmt/format.h>
-#include <random>
 
-#include "cli/bench.h"
+#include "cli/bench_step.h"
 #include "cli/verbs.h"
+#include "study/bench_matrices.h"
 #include "train/engine_choice.h"
 #include "train/run_folder.h"
 
@@ -15,38 +14,6 @@ namespace quaver {
 namespace {
 
 constexpr int rounds = 5;
-
-// Matrices of the engine's high-precision format, in its memory.
-class Matrices {
- public:
-  explicit Matrices(Engine& engine) : engine_(engine) {}
-
-  View make(Size rows, Size cols, Format format) {
-    View view{.data = nullptr, .format = format, .rows = rows, .cols = cols};
-    memory_.push_back(engine_.device().allocate(static_cast<std::size_t>(view.bytes())));
-    view.data = memory_.back().get();
-    return view;
-  }
-
-  View random(Size rows, Size cols, std::uint32_t seed) {
-    const View view = make(rows, cols, engine_.high_precision());
-    const auto element = static_cast<std::size_t>(view.bytes() / view.count());
-    std::vector<std::byte> bytes(static_cast<std::size_t>(view.bytes()));
-    std::minstd_rand bits(seed);
-    std::uniform_real_distribution<float> values(-1, 1);
-    for (std::size_t at = 0; at < bytes.size(); at += element) {
-      const float value = values(bits);
-      // BF16 is the upper half of FP32, which comes last in memory.
-      std::memcpy(bytes.data() + at, reinterpret_cast<const std::byte*>(&value) + sizeof(float) - element, element);
-    }
-    engine_.device().upload(bytes.data(), view.data, bytes.size());
-    return view;
-  }
-
- private:
-  Engine& engine_;
-  std::vector<std::shared_ptr<std::byte>> memory_;
-};
 
 // Seconds of one call: the median of some rounds, with the fastest and the slowest.
 struct Seconds {
@@ -82,9 +49,9 @@ int bench_attention_verb(const AttentionBenchArguments& arguments) {
   const auto scale = static_cast<float>(model.attention_scale);
   const Size out = layout.heads * layout.head_size;
 
-  Matrices matrices(*engine);
-  const View qkv = matrices.random(layout.tokens(), layout.width(), 1);
-  const View result_gradient = matrices.random(layout.tokens(), out, 2);
+  BenchMatrices matrices(*engine);
+  const View qkv = matrices.normal(layout.tokens(), layout.width(), high_precision, 1);
+  const View result_gradient = matrices.normal(layout.tokens(), out, high_precision, 2);
   const View result = matrices.make(layout.tokens(), out, high_precision);
   const View log_sum = matrices.make(layout.batch * layout.heads, layout.sequence, Format::f32);
   const View qkv_gradient = matrices.make(layout.tokens(), layout.width(), high_precision);

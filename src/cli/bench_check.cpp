@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "cli/bench.h"
+#include "cli/bench_step.h"
 #include "config/dump.h"
 #include "io/file_io.h"
 #include "quaver/error.h"
@@ -16,25 +16,6 @@
 namespace quaver {
 
 namespace {
-
-// The first batch of another source, again and again.
-class RepeatedBatch final : public TokenSource {
- public:
-  explicit RepeatedBatch(std::unique_ptr<TokenSource> source) : source_(std::move(source)) {}
-
-  void fill(std::uint64_t, std::int64_t batch, std::int64_t context, std::int32_t* inputs,
-            std::int32_t* targets) const override {
-    source_->fill(0, batch, context, inputs, targets);
-  }
-  int vocab_size() const override { return source_->vocab_size(); }
-  std::uint64_t tokens() const override { return source_->tokens(); }
-  std::uint64_t windows(std::int64_t context) const override { return source_->windows(context); }
-  std::string describe() const override { return source_->describe(); }
-  std::uint64_t content_hash() const override { return source_->content_hash(); }
-
- private:
-  std::unique_ptr<TokenSource> source_;
-};
 
 Config reference_of(const Config& config) {
   Config reference = resolve_parametrization(config);  // while the recipe is still its own
@@ -53,19 +34,11 @@ Config config_for_zeros(Config config) {
   return config;
 }
 
-// The rate is a tenth of the config's peak: at the peak without a warm-up the loss of large models leaps, and where it
-// lands after a few steps tells recipes apart by chance.
 Config config_for_one_batch(Config config) {
   constexpr Size steps = 8;
-  constexpr double rate_share = 0.1;
-  config.train.accumulation = 1;
   config.train.steps = steps;
   config.train.statistics_every = steps - 1;  // the first step and the last
-  config.optim.schedule = ScheduleShape::constant;
-  config.optim.warmup = 0;
-  config.optim.learning_rate *= rate_share;
-  config.optim.unit_learning_rate *= rate_share;
-  return config;
+  return for_memorizing(std::move(config));
 }
 
 double tolerated_zeros(const Site& site) {
@@ -110,11 +83,13 @@ void count_zeros(const ScaleEntry& entry, std::array<ZeroCodes, 3>& counts) {
   role.most_zeros += tolerated_zeros(entry.site) * static_cast<double>(seen.count);
 }
 
-double LearningCheck::least_fall() const { return std::max(0.005, 4 / std::sqrt(static_cast<double>(tokens))); }
+double LearningCheck::least_fall() const {
+  return std::max(least_memorized_fall, 4 / std::sqrt(static_cast<double>(tokens)));
+}
 
 LearningVerdict LearningCheck::verdict() const {
   // Memorizing a batch is clear of any noise: both recipes see the same tokens again.
-  const double enough = data == LearningData::one_batch ? 0.005 : least_fall();
+  const double enough = data == LearningData::one_batch ? least_memorized_fall : least_fall();
   if (!(reference_fall() >= enough)) return LearningVerdict::reference_learns_too_little;
   if (!(share() >= least_share)) return LearningVerdict::learns_too_little;
   const bool lost =

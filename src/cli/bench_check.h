@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "study/repeated_batch.h"
 #include "train/trainer.h"
 
 namespace quaver {
@@ -49,7 +50,7 @@ struct LearningCheck {
   // 0.97 in 4 bits and, where a BF16 head alone has gradients, 0.15 to 0.18; large ones 0.96 to 1.15 in 8 bits. In the
   // timed steps of GPT 350M it is 1.00 to 1.02, and below 0 where most gradients are zero, the head's too. Where the
   // head is in BF16 and some gradients are left, the loss falls all the same: the zero codes tell.
-  static constexpr double least_share = 0.8;
+  static constexpr double least_share = least_share_of_fall;
 
   LearningData data = LearningData::timed_steps;
   Size tokens = 0;  // of a step

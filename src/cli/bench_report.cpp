@@ -1,193 +1,280 @@
-// How the result of a benchmark looks.
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <map>
 
 #include "cli/bench.h"
 #include "cli/progress.h"
-#include "train/run_folder.h"
+#include "cli/table.h"
+#include "report/chart.h"
+#include "report/page.h"
 
 namespace quaver {
 
 namespace {
 
-std::string bytes(Size count) { return format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, count))); }
+using Rows = std::vector<std::vector<std::string>>;
 
-std::string memory_line(const StepBenchmark& benchmark) {
-  const MemoryUse& use = benchmark.memory;
-  return fmt::format(
-      "{}: weights {}, quantized weights {}, gradients {}, optimizer {}, activations {}, scratch {}, workspace {}",
-      bytes(benchmark.peak_memory()), bytes(use.weights), bytes(use.quantized_weights), bytes(use.gradients),
-      bytes(use.optimizer), bytes(use.activations), bytes(use.scratch), bytes(benchmark.workspace));
-}
+std::string as_ms(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
+std::string as_share(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string as_noise(double relative) { return fmt::format("±{:.1f} %", 100 * relative); }
 
-// Times of the watched step, for one of its micro-steps: the optimizer's are spread over them.
-std::string kernel_table(const StepBenchmark& benchmark) {
-  const double per_micro = 1e3 / static_cast<double>(benchmark.config.train.accumulation);
-  const double total = benchmark.watched_seconds;
-  std::string text = fmt::format("{:<28}{:>10}{:>8}{:>8}\n", "time per micro-step", "ms", "%", "calls");
-  const auto line = [&](std::string_view name, double seconds, const std::string& calls) {
-    const double percent = total > 0 ? 100 * seconds / total : 0;
-    text += fmt::format("{:<28}{:>10.3f}{:>8.1f}{:>8}\n", name, seconds * per_micro, percent, calls);
-  };
-  double inside = 0;
-  for (std::size_t i = 0; i < operation_kinds; ++i) {
-    const OperationTime& time = benchmark.kernels[i];
-    inside += time.seconds;
-    if (time.calls == 0) continue;
-    const double calls = static_cast<double>(time.calls) / static_cast<double>(benchmark.config.train.accumulation);
-    line(name_of(static_cast<OperationKind>(i)), time.seconds, fmt::format("{:.0f}", calls));
+const Measurement* peak_of(const Bench& bench, const std::string& recipe) {
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::peak && m.part == "GEMM" && m.recipe == recipe) return &m;
   }
-  line("between operations", std::max(0.0, total - inside), "");
-  line("one operation at a time", total, "");
-  text += fmt::format("{:<28}{:>10.3f}\n", "as trained", benchmark.median_seconds() * per_micro);
-  return text;
+  return nullptr;
 }
 
-std::string scales_line(const CalibratedScales& scales) {
-  return fmt::format("{:<14}calibrated in this run: {} batches over {} steps in bf16\n", "static scales",
-                     scales.batches, scales.steps);
-}
-
-std::string zero_codes_line(const LearningCheck& check) {
-  std::string text;
-  for (const Role role : {Role::x, Role::w, Role::dy}) {
-    const ZeroCodes& codes = check.zero_codes[static_cast<std::size_t>(role)];
-    if (codes.elements == 0) continue;
-    text += fmt::format("{}{} {:.2f} % ({:.2f} % underflowed)", text.empty() ? "" : ", ", name_of(role),
-                        100 * codes.share(), 100 * codes.underflow_share());
+const Measurement* copy_of(const Bench& bench) {
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::peak && m.part == "copy") return &m;
   }
-  return fmt::format("{:<14}{}\n", "zero codes", text.empty() ? "nothing is cast to 8 bits or fewer" : text);
+  return nullptr;
 }
 
-std::string steps_of(const LearningCheck& check) {
-  return fmt::format("{} steps{}", check.losses.size(),
-                     check.data == LearningData::one_batch ? " on one micro-batch" : "");
+// What a GEMM could reach here: the square one of its format, or the memory's speed.
+double roofline_seconds(const Bench& bench, const Measurement& m) {
+  const bool eight_bits = m.recipe.starts_with("fp8") && m.support == "native";
+  const Measurement* peak = peak_of(bench, eight_bits ? "fp8-current" : m.recipe);
+  if (peak == nullptr) peak = peak_of(bench, "bf16");
+  const Measurement* copy = copy_of(bench);
+  const double compute = peak != nullptr && peak->flops > 0 ? m.flops / peak->rate(peak->flops) : 0;
+  const double memory = copy != nullptr ? m.bytes / copy->rate(copy->bytes) : 0;
+  return std::max(compute, memory);
 }
 
-std::string learning_line(const LearningCheck& check) {
-  return fmt::format("{:<14}{:.4f} → {:.4f} in {}; bf16 {:.4f} → {:.4f}: {:.3f} of its fall\n", "loss",
-                     check.losses.front(), check.losses.back(), steps_of(check), check.reference.front(),
-                     check.reference.back(), check.share());
-}
-
-// By role; null where nothing of the role is in low precision.
-nlohmann::ordered_json shares_by_role(const LearningCheck& check, double (ZeroCodes::*share)() const) {
-  nlohmann::ordered_json shares = nlohmann::ordered_json::object();
-  for (const Role role : {Role::x, Role::w, Role::dy}) {
-    const ZeroCodes& codes = check.zero_codes[static_cast<std::size_t>(role)];
-    auto& entry = shares[std::string(name_of(role))];
-    if (codes.elements > 0) entry = (codes.*share)();
+Rows peak_rows(const Bench& bench) {
+  Rows rows{{"peak, measured here", "ms", "TFLOP/s", "GB/s", "how"}};
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload != Workload::peak) continue;
+    const bool gemm = m.part == "GEMM";
+    rows.push_back({gemm ? m.part + " " + m.recipe + ", " + m.subject : "copy", as_ms(m.time.median),
+                    gemm ? fmt::format("{:.3g}", m.rate(m.flops) / 1e12) : "",
+                    gemm ? "" : fmt::format("{:.0f}", m.rate(m.bytes) / 1e9), m.support});
   }
-  return shares;
+  return rows;
 }
 
-nlohmann::ordered_json json_of(const std::optional<CalibratedScales>& scales) {
-  if (!scales) return nullptr;
-  return {{"batches", scales->batches}, {"steps", scales->steps}};
+Rows step_rows(const Bench& bench) {
+  Rows rows{
+      {"whole steps", "ms", "p95", "tokens/s", "TFLOP/s", "over bf16", "noise", "peak memory", "J/step", "learns"}};
+  for (const StepVerdict& step : bench.steps) {
+    const Measurement* m = bench.find(Workload::step, bench.model, "step", step.recipe);
+    if (m == nullptr) continue;
+    rows.push_back({step.recipe, as_ms(m->time.median), as_ms(m->time.p95), fmt::format("{:.0f}", m->rate(m->units)),
+                    fmt::format("{:.3g}", m->rate(m->flops) / 1e12), fmt::format("{:.3f}×", step.speedup),
+                    as_noise(step.noise), format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, step.peak_memory))),
+                    m->joules ? fmt::format("{:.3g}", *m->joules) : "–", fmt::format("{:.2f}", step.loss_share)});
+  }
+  return rows;
+}
+
+std::vector<std::string> recipes_of(const std::vector<LayerVerdict>& verdicts) {
+  std::vector<std::string> names;
+  for (const LayerVerdict& verdict : verdicts) {
+    if (std::ranges::find(names, verdict.recipe) == names.end()) names.push_back(verdict.recipe);
+  }
+  return names;
+}
+
+std::string text_of(const BenchLayer& layer) { return fmt::format("{}, {} → {}", layer.name, layer.in, layer.out); }
+
+// Layers down, recipes across: bf16's time over the recipe's, operands' production included.
+Rows speedup_rows(const Bench& bench, const std::vector<LayerVerdict>& verdicts) {
+  const std::vector<std::string> recipes = recipes_of(verdicts);
+  std::vector<std::string> titles{"layer, over bf16"};
+  titles.insert(titles.end(), recipes.begin(), recipes.end());
+  Rows rows{titles};
+  for (const BenchLayer& layer : bench.layers) {
+    std::vector<std::string> row{text_of(layer)};
+    for (const LayerVerdict& verdict : verdicts) {
+      if (verdict.layer.name != layer.name || verdict.layer.in != layer.in || verdict.layer.out != layer.out) continue;
+      row.push_back(fmt::format("{:.2f}×", verdict.speedup()));
+    }
+    if (row.size() == titles.size()) rows.push_back(row);
+  }
+  return rows;
+}
+
+Rows break_even_rows(const std::vector<LayerVerdict>& verdicts) {
+  Rows rows{{"layer", "recipe", "ms", "bf16 ms", "over bf16", "noise", "faster from", "verdict"}};
+  for (const LayerVerdict& v : verdicts) {
+    if (!v.recipe.starts_with("fp8")) continue;
+    rows.push_back({text_of(v.layer), v.recipe, as_ms(v.seconds), as_ms(v.bf16_seconds),
+                    fmt::format("{:.3f}×", v.speedup()), as_noise(v.noise),
+                    v.break_even ? fmt::format("{} tokens", *v.break_even) : "never",
+                    v.pays() ? "pays" : "stay in bf16"});
+  }
+  return rows;
+}
+
+// Of a layer at the tokens at which it is judged.
+bool is_judged(const Bench& bench, const Measurement& m) {
+  return m.workload == Workload::layer && std::ranges::any_of(bench.layers, [&](const BenchLayer& layer) {
+           return m.subject == layer.subject(layer.tokens);
+         });
+}
+
+Rows product_rows(const Bench& bench) {
+  Rows rows{{"GEMM", "recipe", "part", "ms", "TFLOP/s", "of the roofline", "how"}};
+  for (const Measurement& m : bench.measurements) {
+    if (m.flops == 0 || !is_judged(bench, m)) continue;
+    rows.push_back({m.subject, m.recipe, m.part, as_ms(m.time.median), fmt::format("{:.3g}", m.rate(m.flops) / 1e12),
+                    as_share(roofline_seconds(bench, m) / m.time.median), m.support});
+  }
+  return rows;
+}
+
+Rows cast_rows(const Bench& bench) {
+  const Measurement* copy = copy_of(bench);
+  const double bandwidth = copy == nullptr ? 0 : copy->rate(copy->bytes);
+  Rows rows{{"operand", "recipe", "written by", "µs", "GB/s", "of a copy's speed"}};
+  for (const Measurement& m : bench.measurements) {
+    if (m.flops != 0 || !is_judged(bench, m)) continue;
+    const double rate = m.rate(m.bytes);
+    rows.push_back({m.subject, m.recipe, m.part == "w" ? "cast of w" : "norm, into " + m.part,
+                    fmt::format("{:.1f}", m.time.median * 1e6), fmt::format("{:.0f}", rate / 1e9),
+                    bandwidth > 0 ? as_share(rate / bandwidth) : ""});
+  }
+  return rows;
+}
+
+Rows vector_rows(const Bench& bench) {
+  Rows rows{{"one token", "recipe", "µs", "GB/s", "how"}};
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload != Workload::vector) continue;
+    rows.push_back({m.subject, m.recipe, fmt::format("{:.2f}", m.time.median * 1e6),
+                    fmt::format("{:.0f}", m.rate(m.bytes) / 1e9), m.support});
+  }
+  return rows;
+}
+
+// As few as a chart has colors.
+std::string chart_part(const std::string& phase) {
+  if (phase.starts_with("GEMM") || phase == "attention" || phase == "head and loss") return phase;
+  const bool elementwise = phase == "norms" || phase == "activations" || phase == "casts";
+  return elementwise ? "norms, activations, casts" : "all else";
+}
+
+Rows phase_rows(const Bench& bench) {
+  Rows rows{{"phase", "recipe", "ms", "noise"}};
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::phase) rows.push_back({m.part, m.recipe, as_ms(m.time.median), as_noise(m.time.noise)});
+  }
+  return rows;
+}
+
+report::BarChart phase_chart(const Bench& bench) {
+  report::BarChart chart;
+  chart.title = "Where a step's time goes";
+  chart.x_label = "milliseconds per step";
+  std::map<std::string, std::map<std::string, double>> by_recipe;
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload != Workload::phase) continue;
+    const std::string part = chart_part(m.part);
+    if (std::ranges::find(chart.parts, part) == chart.parts.end()) chart.parts.push_back(part);
+    by_recipe[m.recipe][part] += m.time.median * 1e3;
+  }
+  for (const StepVerdict& step : bench.steps) {
+    report::Bar bar{step.recipe, {}, fmt::format("{:.2f}× bf16", step.speedup)};
+    for (const std::string& part : chart.parts) bar.values.push_back(by_recipe[step.recipe][part]);
+    chart.bars.push_back(bar);
+  }
+  return chart;
+}
+
+report::HeatGrid speedup_grid(const Bench& bench, const std::vector<LayerVerdict>& verdicts) {
+  report::HeatGrid grid;
+  grid.title = "Speed-up of each layer over bf16, operands included";
+  grid.columns = recipes_of(verdicts);
+  for (const BenchLayer& layer : bench.layers) {
+    grid.rows.push_back(text_of(layer));
+    for (const std::string& recipe : grid.columns) {
+      report::Cell cell;
+      for (const LayerVerdict& v : verdicts) {
+        if (v.recipe != recipe || text_of(v.layer) != text_of(layer)) continue;
+        cell.value = v.speedup();
+        cell.text = fmt::format("{:.2f}", v.speedup());
+        cell.note = v.break_even ? fmt::format("faster from {} tokens", *v.break_even) : "not faster";
+      }
+      grid.cells.push_back(cell);
+    }
+  }
+  return grid;
+}
+
+std::string verdict_sentence(const Bench& bench) {
+  const std::optional<StepVerdict> best = recommended(bench);
+  if (!best || !(best->recipe.starts_with("fp8") || best->recipe.starts_with("mx") || best->recipe.starts_with("nv"))) {
+    return fmt::format("No recipe of 8 bits or fewer is the fastest here: {} is.", best ? best->recipe : "bf16");
+  }
+  return fmt::format("{} is the fastest recipe that learns as bf16 does: whole steps {:.2f} times as fast.",
+                     best->recipe, best->speedup);
 }
 
 }  // namespace
 
-double StepBenchmark::median_seconds() const {
-  if (step_seconds.empty()) return 0;
-  std::vector<double> sorted = step_seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const std::size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+std::string bench_tables(const Bench& bench) {
+  const std::vector<LayerVerdict> verdicts = layer_verdicts(bench);
+  std::string text = fmt::format("{} · {} tokens of {} · {} · {:.0f} s\n\n", bench.model, bench.tokens, bench.context,
+                                 bench.machine.engine, bench.seconds);
+  text += aligned(peak_rows(bench)) + "\n" + aligned(speedup_rows(bench, verdicts)) + "\n" + aligned(step_rows(bench));
+  text += fmt::format("energy: {}\n\n{}\n", bench.machine.energy, verdict_sentence(bench));
+  return text;
 }
 
-std::string benchmark_table(const StepBenchmark& benchmark) {
-  const TrainConfig& train = benchmark.config.train;
-  const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
-  const double median = benchmark.median_seconds();
-  std::string text = fmt::format("{} · {} parameters · {} · {}\n", model_name(benchmark.config),
-                                 format_count(static_cast<double>(benchmark.parameters)),
-                                 benchmark.config.precision.recipe, benchmark.engine);
-  if (benchmark.learning.verdict() != LearningVerdict::learns)
-    text += "NOT VALID: these are not measurements of training\n";
-  text += fmt::format("{:<14}{} = {} micro-steps × {} sequences × {}\n", "tokens/step", benchmark.tokens_per_step,
-                      train.accumulation, train.batch, train.context);
-  text += fmt::format("{:<14}{:.0f} ({:.0f} – {:.0f}, {} step{})\n", "tokens/s", benchmark.tokens_per_second(median),
-                      benchmark.tokens_per_second(*slowest), benchmark.tokens_per_second(*fastest),
-                      benchmark.step_seconds.size(), benchmark.step_seconds.size() == 1 ? "" : "s");
-  text += fmt::format("{:<14}{:.1f}\n", "ms/step", median * 1e3);
-  text += fmt::format("{:<14}{:.4g}, {:.1f} % of the matrix products' operations in 8 bits or fewer\n", "TFLOP/s",
-                      benchmark.tflops(), 100 * benchmark.low_precision_share);
-  text += fmt::format("{:<14}{}\n", "peak memory", memory_line(benchmark));
-  if (benchmark.calibrated) text += scales_line(*benchmark.calibrated);
-  text += zero_codes_line(benchmark.learning);
-  text += learning_line(benchmark.learning);
-  if (benchmark.skipped > 0) {
-    text += fmt::format("{} steps had gradients that were not finite: the measurements are not those of training\n",
-                        benchmark.skipped);
+std::string bench_page(const Bench& bench) {
+  const std::vector<LayerVerdict> verdicts = layer_verdicts(bench);
+  const std::optional<StepVerdict> best = recommended(bench);
+  report::Page page("Benchmark of " + bench.model,
+                    bench.machine.engine + " · " + bench.machine.host + " · " + bench.date);
+  page.paragraph(verdict_sentence(bench));
+  std::vector<report::Headline> headlines;
+  if (best) {
+    headlines.push_back({"recommended", best->recipe, fmt::format("{:.2f}× bf16's steps", best->speedup)});
+    const Measurement* step = bench.find(Workload::step, bench.model, "step", best->recipe);
+    if (step != nullptr) {
+      headlines.push_back({"tokens/s", format_count(step->rate(step->units)),
+                           fmt::format("{} ms a step of {} tokens", as_ms(step->time.median), bench.tokens)});
+    }
   }
-  return text + "\n" + kernel_table(benchmark);
+  const Measurement* copy = copy_of(bench);
+  if (copy != nullptr)
+    headlines.push_back({"memory", fmt::format("{:.0f} GB/s", copy->rate(copy->bytes) / 1e9), "a copy"});
+  page.headlines(headlines);
+  page.heading("Whole steps").table(report_table(step_rows(bench)));
+  page.paragraph("Energy: " + bench.machine.energy +
+                 ". Learns: the fall of the loss on one batch over bf16's in the same steps; below 0.8 a recipe "
+                 "is not recommended. Losses after long training are compared by `quaver compare`.");
+  page.figure(to_svg(phase_chart(bench)), "Each operation timed on the device, none waited for.");
+  page.heading("Layers").figure(to_svg(speedup_grid(bench, verdicts)),
+                                "GEMMs of all three passes, and the norms or casts that write their operands.");
+  page.table(report_table(break_even_rows(verdicts)));
+  page.heading("The machine").table(report_table(peak_rows(bench)));
+  page.details("Phases of a step", [&](report::Page& inner) { inner.table(report_table(phase_rows(bench))); });
+  page.details("GEMMs at the model's shapes",
+               [&](report::Page& inner) { inner.table(report_table(product_rows(bench))); });
+  page.details("What writes operands", [&](report::Page& inner) { inner.table(report_table(cast_rows(bench))); });
+  page.details("Matrix times vector", [&](report::Page& inner) { inner.table(report_table(vector_rows(bench))); });
+  page.footer("quaver " + bench.version);
+  return page.html();
 }
 
-std::string benchmark_json(const StepBenchmark& benchmark) {
-  const Config& config = benchmark.config;
-  const auto [fastest, slowest] = std::minmax_element(benchmark.step_seconds.begin(), benchmark.step_seconds.end());
-  const double accumulation = static_cast<double>(config.train.accumulation);
-  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < operation_kinds; ++i) {
-    const OperationTime& time = benchmark.kernels[i];
-    kernels.push_back({{"kind", name_of(static_cast<OperationKind>(i))},
-                       {"seconds", time.seconds / accumulation},
-                       {"share", time.seconds / benchmark.watched_seconds},
-                       {"calls", static_cast<double>(time.calls) / accumulation}});
+std::string bench_difference_text(const BenchDifference& difference) {
+  std::string text;
+  if (!difference.changes.empty()) {
+    Rows rows{{"changed", "recipe", "part", "before, ms", "after, ms", "ratio"}};
+    for (const BenchChange& change : difference.changes) {
+      rows.push_back({change.after.subject, change.after.recipe, change.after.part, as_ms(change.before.time.median),
+                      as_ms(change.after.time.median), fmt::format("{:.2f}", change.ratio())});
+    }
+    text += aligned(rows);
   }
-  const MemoryUse& use = benchmark.memory;
-  const nlohmann::ordered_json object{
-      {"quaver", QUAVER_VERSION},
-      {"engine", benchmark.engine},
-      {"wide_format", std::string(info(benchmark.high_precision).name)},
-      {"preset", config.preset},
-      {"recipe", config.precision.recipe},
-      {"parameters", benchmark.parameters},
-      {"batch", config.train.batch},
-      {"context", config.train.context},
-      {"accumulation", config.train.accumulation},
-      {"tokens_per_step", benchmark.tokens_per_step},
-      {"setup_seconds", benchmark.setup_seconds},
-      {"step_seconds", benchmark.step_seconds},
-      {"losses", benchmark.losses},
-      {"skipped", benchmark.skipped},
-      {"valid", benchmark.learning.verdict() == LearningVerdict::learns},
-      {"learning",
-       {{"steps", steps_of(benchmark.learning)},
-        {"losses", benchmark.learning.losses},
-        {"bf16_losses", benchmark.learning.reference},
-        {"fall", benchmark.learning.fall()},
-        {"bf16_fall", benchmark.learning.reference_fall()},
-        {"share_of_bf16_fall", benchmark.learning.share()}}},
-      {"zero_codes", shares_by_role(benchmark.learning, &ZeroCodes::share)},
-      {"underflow", shares_by_role(benchmark.learning, &ZeroCodes::underflow_share)},
-      {"calibrated", json_of(benchmark.calibrated)},
-      {"reference",
-       {{"config", benchmark.learning.timed_reference.config}, {"losses", benchmark.learning.timed_reference.losses}}},
-      {"tokens_per_second",
-       {{"median", benchmark.tokens_per_second(benchmark.median_seconds())},
-        {"min", benchmark.tokens_per_second(*slowest)},
-        {"max", benchmark.tokens_per_second(*fastest)}}},
-      {"ms_per_step", benchmark.median_seconds() * 1e3},
-      {"tflops", benchmark.tflops()},
-      {"narrow_share", benchmark.low_precision_share},
-      {"memory_bytes",
-       {{"peak", benchmark.peak_memory()},
-        {"measured", benchmark.device_memory.has_value()},
-        {"weights", use.weights},
-        {"quantized_weights", use.quantized_weights},
-        {"gradients", use.gradients},
-        {"optimizer", use.optimizer},
-        {"activations", use.activations},
-        {"scratch", use.scratch},
-        {"workspace", benchmark.workspace}}},
-      {"micro_step",
-       {{"seconds", benchmark.median_seconds() / accumulation},
-        {"watched_seconds", benchmark.watched_seconds / accumulation},
-        {"kernels", kernels}}}};
-  return object.dump(1);
+  for (const std::string& verdict : difference.verdicts) text += "verdict: " + verdict + "\n";
+  if (difference.changes.empty() && difference.verdicts.empty()) text += "no change beyond noise\n";
+  text += fmt::format("{} measurements compared", difference.compared);
+  if (difference.missing > 0) text += fmt::format(", {} are in one of the two alone", difference.missing);
+  return text + "\n";
 }
 
 }  // namespace quaver

@@ -123,11 +123,32 @@ void add_cluster_options(CLI::App& verb, EstimateArguments& estimate) {
 }  // namespace
 
 void add_bench(VerbParser& parser) {
-  CLI::App& bench = parser.add_verb("bench", "measure how fast this machine trains");
-  bench.require_subcommand(1);
-  add_example(bench, "quaver bench step --preset gpt-350m --recipe fp8-delayed");
+  struct Options {
+    ConfigOptions config;
+    BenchSuiteArguments suite;
+    BenchDiffArguments diff;
+  };
+  Options& options = parser.keep<Options>();
+  CLI::App& bench = parser.add_verb("bench", "measure this machine in every precision: is FP8 faster, and where");
+  options.config.add_to(bench);
+  bench.add_option("--recipes", options.suite.recipes, "to measure beside bf16, separated by commas")->delimiter(',');
+  bench.add_option("--seconds", options.suite.seconds, "to spend, about")->check(within(1.0, 86400.0));
+  bench.add_option("--json", options.suite.json, "file to write the measurements to, for programs and `bench diff`");
+  bench.add_option("--csv", options.suite.csv, "the same as a table for spreadsheets");
+  bench.add_option("--html", options.suite.html, "report to write");
+  bench.require_subcommand(0, 1);
+  add_example(bench, "quaver bench --html bench.html --json bench.json");
+  parser.on(bench, [&] {
+    options.suite.config = options.config.arguments(bench);
+    return bench_suite_verb(options.suite);
+  });
   add_bench_step(parser, bench);
   add_bench_attention(parser, bench);
+  CLI::App& diff = *bench.add_subcommand("diff", "what changed between two benchmarks beyond their noise");
+  diff.add_option("before", options.diff.before, "file of `bench --json`")->required();
+  diff.add_option("after", options.diff.after, "another")->required();
+  add_example(diff, "quaver bench diff before.json after.json");
+  parser.on(diff, [&] { return bench_diff_verb(options.diff); });
 }
 
 void add_dash(VerbParser& parser) {

@@ -71,9 +71,11 @@ class VerbParser {
     return *options;
   }
 
-  // What to do where the verb is the one that was typed.
+  // What to do where the verb was typed, unless one below it, whose callback comes first, has said what.
   void on(CLI::App& verb, std::function<int()> action) {
-    verb.callback([this, action = std::move(action)] { chosen_ = action; });
+    verb.callback([this, action = std::move(action)] {
+      if (!chosen_) chosen_ = action;
+    });
   }
 
   int act() const { return chosen_ ? chosen_() : 0; }

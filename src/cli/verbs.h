@@ -90,6 +90,22 @@ struct DataArguments {
 };
 int data_verb(const DataArguments& arguments);
 
+struct BenchSuiteArguments {
+  ConfigArguments config;            // without a file: gpt-350m on a GPU, small on a CPU
+  std::vector<std::string> recipes;  // empty: all for layers, some for whole steps
+  double seconds = 0;                // to spend, about; 0: as many as the hardware needs
+  std::string json;                  // files to write; empty: none
+  std::string csv;
+  std::string html;
+};
+int bench_suite_verb(const BenchSuiteArguments& arguments);
+
+struct BenchDiffArguments {
+  std::string before;  // files of bench --json
+  std::string after;
+};
+int bench_diff_verb(const BenchDiffArguments& arguments);  // 1: something changed
+
 struct BenchArguments {
   ConfigArguments
       config;            // without a file: gpt-350m, fp8-delayed and 64 sequences per micro-batch, unless set otherwise

@@ -103,7 +103,8 @@ double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batc
 
 TimeEstimate measure_time(const Config& config, Engine& engine) {
   const Size batch = probe_batch(config, engine);
-  const Size layers = config.model.layers;
+  // The blocks of a convolution network differ: all of it is measured.
+  const Size layers = config.model.family == Family::convnet ? 1 : config.model.layers;
   const ShallowStep one = run_probe(shallow(config, 1, batch), engine);
   const ShallowStep two = layers > 1 ? run_probe(shallow(config, 2, batch), engine) : one;
   TimeEstimate time;

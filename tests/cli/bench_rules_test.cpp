@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench.h"
+#include "cli/bench_step.h"
 #include "cli/command.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"

@@ -23,7 +23,7 @@ TEST(Help, OfEveryVerbHasItsUsageAndEndsWithAnExample) {
   const TemporaryFolder folder;
   std::vector<Words> asked;
   for (const char* verb : verbs) asked.push_back({verb});
-  asked.insert(asked.end(), {{"bench", "step"}, {"bench", "attention"}, {"inspect", "plan"}});
+  asked.insert(asked.end(), {{"bench", "step"}, {"bench", "attention"}, {"bench", "diff"}, {"inspect", "plan"}});
   for (const Words& words : asked) {
     std::string line = "quaver";
     for (const std::string& word : words) line += " " + word;

@@ -37,7 +37,7 @@ TEST(Help, EveryVerbMentionsItsOptions) {
         "--keep-duplicates", "--keep-invalid", "--overwrite", "--json"}},
       {{"inspect"}, {"config", "recipes", "presets", "plan", "--against"}},
       {{"inspect", "plan"}, config},
-      {{"bench"}, {"step", "attention"}},
+      {{"bench"}, {"step", "attention", "diff", "--recipes", "--json", "--html"}},
       {{"bench", "attention"}, {"--preset", "--batch", "--device", "--repeats"}},
       {{"bench", "step"}, {"--preset", "--recipe", "--batch", "--device", "--tokens", "--steps", "--warmup", "--json"}},
       {{"calibrate"},

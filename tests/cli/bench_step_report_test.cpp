@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench.h"
+#include "cli/bench_step.h"
 
 namespace quaver {
 namespace {

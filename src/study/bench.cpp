@@ -1,0 +1,166 @@
+#include "study/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "engine/energy.h"
+#include "models/factory.h"
+#include "precision/recipe.h"
+#include "study/bench_layers.h"
+#include "study/bench_steps.h"
+#include "train/environment.h"
+#include "train/resolved_config.h"
+#include "train/run_folder.h"
+
+namespace quaver {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Shares of the time to spend.
+constexpr double peak_share = 0.05;
+constexpr double layer_share = 0.45;
+constexpr double vector_share = 0.05;
+
+std::vector<std::string> with_bf16(std::vector<std::string> recipes) {
+  if (std::ranges::find(recipes, "bf16") == recipes.end()) recipes.insert(recipes.begin(), "bf16");
+  return recipes;
+}
+
+// Fewer and fewer tokens: where a recipe begins to pay.
+std::vector<Size> token_counts(Size tokens) {
+  constexpr Size step = 16;
+  constexpr Size fewest = 64;
+  std::vector<Size> counts{tokens};
+  for (Size fewer = tokens / step; fewer >= fewest; fewer /= step) counts.push_back(fewer);
+  return counts;
+}
+
+class Session {
+ public:
+  Session(const BenchPlan& plan, const BenchProgress& progress) : plan_(plan), progress_(progress) {
+    config_ = plan.config;
+    if (config_.model.vocab == 0) config_.model.vocab = 256;
+    if (config_.train.context == 0) config_.train.context = config_.model.context;
+    bench_.version = QUAVER_VERSION;
+    bench_.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now()));
+    bench_.model = model_name(config_);
+    bench_.context = config_.train.context;
+    bench_.tokens = config_.train.batch * config_.train.context;
+    const Config resolved = resolve_shape(config_, {.vocab = config_.model.vocab});
+    bench_.layers = bench_layers(make_model(resolved.model)->layers(), bench_.tokens);
+  }
+
+  Bench run() {
+    {
+      BenchEngines engines(config_);
+      Engine& engine = engines.of("bf16");
+      bench_.machine = {engine.name(), cpu_model(), EnergyMeter(engine.device().hardware().kind).source()};
+      peaks(engines);
+      layers(engines);
+    }
+    steps();
+    bench_.seconds = elapsed();
+    return std::move(bench_);
+  }
+
+ private:
+  double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  void tell(const std::string& what) const { progress_(std::min(0.99, elapsed() / plan_.seconds), what); }
+  void add(const std::vector<Measurement>& measured) {
+    bench_.measurements.insert(bench_.measurements.end(), measured.begin(), measured.end());
+  }
+
+  void peaks(BenchEngines& engines) {
+    tell("peaks of the machine");
+    add(measure_peaks(engines, peak_share * plan_.seconds));
+  }
+
+  void layers(BenchEngines& engines) {
+    const double vectors = vector_share / static_cast<double>(bench_.layers.size());
+    for (const BenchLayer& layer : bench_.layers) {
+      const std::vector<Size> counts = token_counts(layer.tokens);
+      const double share = layer_share / static_cast<double>(bench_.layers.size() * counts.size());
+      for (const Size tokens : counts) {
+        tell(layer.subject(tokens));
+        add(measure_layer(engines, {layer, tokens, with_bf16(plan_.recipes), share * plan_.seconds}));
+      }
+      tell(layer.subject(1));
+      add(measure_layer(engines, {layer, 1, with_bf16(plan_.recipes), vectors * plan_.seconds}));
+    }
+  }
+
+  void steps() {
+    const std::vector<std::string> recipes = with_bf16(plan_.step_recipes);
+    std::vector<double> reference;
+    double bf16_seconds = 0;
+    double bf16_noise = 0;
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+      tell(fmt::format("whole steps of {} in {}", bench_.model, recipes[i]));
+      const double left = std::max(0.0, plan_.seconds - elapsed()) / static_cast<double>(recipes.size() - i);
+      const StepBench made = measure_steps(config_, recipes[i], left / 4);
+      add(made.measurements);
+      const RunTiming& time = made.measurements.front().time;
+      if (recipes[i] == "bf16") {
+        reference = made.losses;
+        bf16_seconds = time.median;
+        bf16_noise = time.noise;
+      }
+      bench_.steps.push_back({recipes[i], bf16_seconds / time.median, std::hypot(time.noise, bf16_noise),
+                              made.peak_memory, share_of_fall(made.losses, reference)});
+    }
+  }
+
+  const BenchPlan& plan_;
+  const BenchProgress& progress_;
+  Config config_;
+  Clock::time_point start_ = Clock::now();
+  Bench bench_;
+};
+
+}  // namespace
+
+BenchPlan default_bench_plan(const Config& config, HardwareKind hardware) {
+  BenchPlan plan{.config = config};
+  const bool gpu = hardware == HardwareKind::gpu;
+  plan.seconds = gpu ? 40 : 80;
+  for (const RecipeInfo& recipe : recipes()) {
+    if (recipe.name == "fp8-unit") continue;  // the casts of fp8-static
+    plan.recipes.emplace_back(recipe.name);
+  }
+  plan.step_recipes = {"bf16", "fp8-delayed", "fp8-current", "fp8-block"};
+  if (!gpu) plan.step_recipes.insert(plan.step_recipes.begin() + 1, "fp32");
+  return plan;
+}
+
+Bench run_bench(const BenchPlan& plan, const BenchProgress& progress) { return Session(plan, progress).run(); }
+
+const Measurement* Bench::find(Workload workload, const std::string& subject, const std::string& part,
+                               const std::string& recipe) const {
+  const auto found = std::ranges::find_if(measurements, [&](const Measurement& m) {
+    return m.workload == workload && m.subject == subject && m.part == part && m.recipe == recipe;
+  });
+  return found == measurements.end() ? nullptr : &*found;
+}
+
+std::string_view name_of(Workload workload) {
+  switch (workload) {
+    case Workload::peak:
+      return "peak";
+    case Workload::layer:
+      return "layer";
+    case Workload::vector:
+      return "vector";
+    case Workload::step:
+      return "step";
+    case Workload::phase:
+      return "phase";
+  }
+  return "";
+}
+
+}  // namespace quaver

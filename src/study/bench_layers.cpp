@@ -1,0 +1,259 @@
+#include "study/bench_layers.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "precision/recipe.h"
+#include "study/bench_matrices.h"
+#include "study/bench_race.h"
+#include "train/engine_choice.h"
+#include "train/resolved_config.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr Size widest_norm = 8192;  // producers of wider operands are casts
+constexpr float typical_amax = 5;   // of normal values
+
+// "blocks.3.mlp.up" → "blocks.*.mlp.up"
+std::string group_of(const LayerShape& layer) {
+  if (layer.block < 0) return layer.name;
+  std::string name = layer.name;
+  const std::string number = "." + std::to_string(layer.block) + ".";
+  const std::size_t at = name.find(number);
+  if (at != std::string::npos) name.replace(at, number.size(), ".*.");
+  return name;
+}
+
+// Engines never have all logits of a micro-batch at once.
+Size tokens_at_once(const LayerShape& layer, Size tokens) {
+  constexpr Size most_elements = Size{1} << 29;
+  const Size most = most_elements / std::max(layer.in, layer.out) / tile_rows * tile_rows;
+  return std::min(tokens, std::max(most, tile_rows));
+}
+
+// The operands of a layer under a recipe, on its engine, and the runs over them.
+class LayerBench {
+ public:
+  LayerBench(Engine& engine, const BenchLayer& layer, const std::string& recipe, Size tokens)
+      : engine_(engine),
+        memory_(engine),
+        layer_(layer),
+        tokens_(tokens),
+        high_(engine.high_precision()),
+        accumulators_(accumulators_for({}, engine)) {
+    const Recipe made = make_recipe(recipe, {});
+    x_ = add_site(Role::x, made.x, tokens, layer.in);
+    w_ = add_site(Role::w, made.w, layer.out, layer.in);
+    dy_ = add_site(Role::dy, made.dy, tokens, layer.out);
+    weight_ = memory_.normal(layer.out, layer.in, Format::f32, 1);
+    input_ = memory_.normal(tokens, std::max(layer.in, layer.out), high_, 2);
+    y_ = memory_.make(tokens, std::max(layer.in, layer.out), high_);
+    stats_ = memory_.make(tokens, 2, Format::f32);
+    gain_ = memory_.normal(1, std::max(layer.in, layer.out), Format::f32, 3);
+    gradient_ = memory_.make(layer.out, layer.in, Format::f32);
+    cast(x_, first_columns(input_, layer.in));
+    cast(dy_, first_columns(input_, layer.out));
+    engine_.run(Quantize{weight_, w_, casting_});
+    engine_.device().synchronize();
+    const Support support = engine.support(x_.site().spec.rows, w_.site().spec.rows);
+    support_ = support.level == SupportLevel::native ? "native" : support.how;
+  }
+
+  const std::string& support() const { return support_; }
+  double flops() const { return 2.0 * static_cast<double>(tokens_ * layer_.in) * static_cast<double>(layer_.out); }
+  double bytes(const std::string& part) const { return static_cast<double>(moved_bytes(part)); }
+
+  void run(const std::string& part) {
+    if (part == "fprop") {
+      engine_.run(Gemm{
+          .a = x_.rows(), .b = w_.rows(), .out = first_columns(y_, layer_.out), .accumulator = accumulators_.fprop});
+    } else if (part == "dgrad") {
+      engine_.run(Gemm{.pass = GemmPass::dgrad,
+                       .a = dy_.rows(),
+                       .b = w_.columns(),
+                       .out = first_columns(y_, layer_.in),
+                       .accumulator = accumulators_.dgrad});
+    } else if (part == "wgrad") {
+      engine_.run(Gemm{.pass = GemmPass::wgrad,
+                       .a = dy_.columns(),
+                       .b = x_.columns(),
+                       .out = gradient_,
+                       .accumulate = true,
+                       .accumulator = accumulators_.wgrad});
+    } else if (part == "x") {
+      produce(x_, layer_.in);
+    } else if (part == "dy") {
+      produce(dy_, layer_.out);
+    } else {
+      engine_.run(Quantize{weight_, w_, casting_});
+    }
+  }
+
+ private:
+  // Of the codes that one GEMM reads.
+  static Size side_bytes(const QuantizedTensor& tensor) {
+    const bool both = tensor.has_rows() && tensor.has_own_columns();
+    return both ? tensor.bytes() / 2 : tensor.bytes();
+  }
+
+  Size moved_bytes(const std::string& part) const {
+    const Size element = info(high_).storage_bits / 8;
+    const Size in = tokens_ * layer_.in;
+    const Size out = tokens_ * layer_.out;
+    if (part == "fprop") return side_bytes(x_) + side_bytes(w_) + element * out;
+    if (part == "dgrad") return side_bytes(dy_) + side_bytes(w_) + element * in;
+    if (part == "wgrad") return side_bytes(dy_) + side_bytes(x_) + 8 * layer_.in * layer_.out;
+    if (part == "x") return element * in + x_.bytes();
+    if (part == "dy") return element * out + dy_.bytes();
+    return 4 * layer_.in * layer_.out + w_.bytes();
+  }
+
+  QuantizedTensor add_site(Role role, const SiteSpec& spec, Size rows, Size cols) {
+    sites_.push_back(std::make_unique<Site>());
+    Site& site = *sites_.back();
+    site.name = "bench/" + std::string(name_of(role));
+    site.role = role;
+    site.spec = spec;
+    if (has_given_scale(spec.rows)) site.scale = tensor_scale_for(spec.rows, typical_amax);
+    return {
+        site, rows, cols, Copies::both, engine_.sharing(), [this](std::size_t bytes) { return memory_.take(bytes); }};
+  }
+
+  // As a matrix of its own: the same memory, other rows.
+  static View first_columns(const View& matrix, Size cols) { return {matrix.data, matrix.format, matrix.rows, cols}; }
+
+  void cast(QuantizedTensor& out, const View& values) { engine_.run(Quantize{values, out, casting_}); }
+
+  // What a model does: the norm before the layer writes the operand.
+  void produce(QuantizedTensor& out, Size width) {
+    const View values = first_columns(input_, width);
+    if (width > widest_norm) return cast(out, values);
+    engine_.run(AddNorm{.norm = {.kind = NormKind::rms, .gain = first_columns(gain_, width)},
+                        .residual = values,
+                        .sum = values,
+                        .stats = stats_,
+                        .out = out,
+                        .casting = casting_});
+  }
+
+  Engine& engine_;
+  BenchMatrices memory_;
+  BenchLayer layer_;
+  Size tokens_;
+  Format high_;
+  Accumulators accumulators_;
+  Casting casting_;
+  std::vector<std::unique_ptr<Site>> sites_;
+  QuantizedTensor x_, w_, dy_;
+  View weight_, input_, y_, stats_, gain_, gradient_;
+  std::string support_;
+};
+
+const std::vector<std::string>& parts_of(Size tokens) {
+  static const std::vector<std::string> all{"fprop", "dgrad", "wgrad", "x", "dy", "w"};
+  static const std::vector<std::string> vector{"fprop"};
+  return tokens == 1 ? vector : all;
+}
+
+bool is_product(const std::string& part) { return part == "fprop" || part == "dgrad" || part == "wgrad"; }
+
+}  // namespace
+
+std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} → {}, {} tokens", name, in, out, at); }
+
+std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens) {
+  std::vector<BenchLayer> groups;
+  for (const LayerShape& layer : layers) {
+    const std::string name = group_of(layer);
+    const auto same = [&](const BenchLayer& group) {
+      return group.name == name && group.in == layer.in && group.out == layer.out;
+    };
+    const auto found = std::ranges::find_if(groups, same);
+    if (found == groups.end()) {
+      groups.push_back({name, layer.in, layer.out, 1, tokens_at_once(layer, tokens)});
+    } else {
+      ++found->count;
+    }
+  }
+  return groups;
+}
+
+Engine& BenchEngines::of(const std::string& recipe) {
+  std::unique_ptr<Engine>& engine = engines_[gpu_high_precision(recipe)];
+  if (engine == nullptr) {
+    Config config = config_;
+    config.precision.recipe = recipe;
+    engine = make_engine(config, [](const std::string&) {});
+  }
+  return *engine;
+}
+
+std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& race) {
+  std::vector<std::unique_ptr<LayerBench>> benches;
+  for (const std::string& recipe : race.recipes) {
+    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), race.layer, recipe, race.tokens));
+  }
+  std::vector<Measurement> measured;
+  const std::vector<std::string>& parts = parts_of(race.tokens);
+  for (const std::string& part : parts) {
+    Race turns;
+    for (std::size_t i = 0; i < benches.size(); ++i) {
+      turns.add(engines.of(race.recipes[i]), [bench = benches[i].get(), &part] { bench->run(part); });
+    }
+    turns.run(race.seconds / static_cast<double>(parts.size()));
+    for (std::size_t i = 0; i < benches.size(); ++i) {
+      const LayerBench& bench = *benches[i];
+      measured.push_back({.workload = race.tokens == 1 ? Workload::vector : Workload::layer,
+                          .subject = race.layer.subject(race.tokens),
+                          .part = part,
+                          .recipe = race.recipes[i],
+                          .support = is_product(part) ? bench.support() : "",
+                          .time = turns.timing(i),
+                          .flops = is_product(part) ? bench.flops() : 0,
+                          .bytes = bench.bytes(part),
+                          .units = static_cast<double>(race.tokens)});
+    }
+  }
+  return measured;
+}
+
+std::vector<Measurement> measure_peaks(BenchEngines& engines, double seconds) {
+  const std::vector<std::string> recipes{"fp32", "tf32", "fp16", "bf16", "fp8-current"};
+  Engine& engine = engines.of("bf16");
+  const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
+  const Size extent = gpu ? 8192 : 1024;
+  const BenchLayer square{"square", extent, extent, 1, extent};
+  std::vector<std::unique_ptr<LayerBench>> benches;
+  Race turns;
+  for (const std::string& recipe : recipes) {
+    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), square, recipe, extent));
+    turns.add(engines.of(recipe), [bench = benches.back().get()] { bench->run("fprop"); });
+  }
+  BenchMatrices memory(engine);
+  const Size rows = gpu ? 65536 : 4096;
+  const View from = memory.normal(rows, 4096, engine.high_precision(), 5);
+  const View to = memory.make(rows, 4096, engine.high_precision());
+  turns.add(engine, [&] { engine.run(Combine{.x = from, .y = from, .keep = 1, .add = 0, .out = to}); });
+  turns.run(seconds);
+  std::vector<Measurement> measured;
+  for (std::size_t i = 0; i < benches.size(); ++i) {
+    measured.push_back({.subject = fmt::format("{0} × {0} × {0}", extent),
+                        .part = "GEMM",
+                        .recipe = recipes[i],
+                        .support = benches[i]->support(),
+                        .time = turns.timing(i),
+                        .flops = benches[i]->flops(),
+                        .bytes = benches[i]->bytes("fprop")});
+  }
+  measured.push_back({.subject = "memory",
+                      .part = "copy",
+                      .recipe = std::string(info(engine.high_precision()).name),
+                      .support = "native",
+                      .time = turns.timing(benches.size()),
+                      .bytes = 2 * static_cast<double>(from.bytes())});
+  return measured;
+}
+
+}  // namespace quaver

@@ -1,0 +1,38 @@
+// The linear layers of a model under each recipe: their GEMMs, and what producing the operands costs.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "nn/registry.h"
+#include "study/bench.h"
+
+namespace quaver {
+
+// The layers of a model, those that differ by their block's number alone taken together; `tokens` of a micro-batch.
+std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens);
+
+// Engines by what they keep high-precision matrices in, as recipes ask for it.
+class BenchEngines {
+ public:
+  explicit BenchEngines(const Config& config) : config_(config) {}
+  Engine& of(const std::string& recipe);
+
+ private:
+  Config config_;
+  std::map<Format, std::unique_ptr<Engine>> engines_;
+};
+
+// All parts of a layer under the recipes at a number of tokens. With one token fprop alone: a matrix times a vector.
+struct LayerRace {
+  BenchLayer layer;
+  Size tokens = 0;
+  std::vector<std::string> recipes;
+  double seconds = 1;
+};
+std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& race);
+
+// The machine: copies, and square GEMMs in each format that it multiplies natively.
+std::vector<Measurement> measure_peaks(BenchEngines& engines, double seconds);
+
+}  // namespace quaver

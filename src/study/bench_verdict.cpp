@@ -1,0 +1,176 @@
+// What follows from the measurements of a benchmark.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "study/bench.h"
+#include "study/repeated_batch.h"
+
+namespace quaver {
+
+namespace {
+
+constexpr std::array<const char*, 6> layer_parts{"fprop", "dgrad", "wgrad", "x", "dy", "w"};
+
+struct Total {
+  double seconds = 0;
+  double noise = 0;  // relative
+};
+
+// All of a layer's work in a micro-step. Nothing where a part is missing.
+std::optional<Total> total(const Bench& bench, const std::string& subject, const std::string& recipe) {
+  Total sum;
+  double variance = 0;
+  for (const char* part : layer_parts) {
+    const Measurement* found = bench.find(Workload::layer, subject, part, recipe);
+    if (found == nullptr) return std::nullopt;
+    sum.seconds += found->time.median;
+    variance += std::pow(found->time.median * found->time.noise, 2);
+  }
+  if (sum.seconds <= 0) return std::nullopt;
+  sum.noise = std::sqrt(variance) / sum.seconds;
+  return sum;
+}
+
+std::vector<Size> measured_tokens(const Bench& bench, const BenchLayer& layer) {
+  std::set<Size> found;
+  for (const Measurement& m : bench.measurements) {
+    const auto tokens = static_cast<Size>(m.units);
+    if (m.workload == Workload::layer && m.subject == layer.subject(tokens)) found.insert(tokens);
+  }
+  return {found.begin(), found.end()};
+}
+
+// The number of tokens from which on the recipe is faster, between two that were measured on a line of logarithms.
+std::optional<Size> break_even(const Bench& bench, const BenchLayer& layer, const std::string& recipe) {
+  double last_ratio = 0;
+  Size last = 0;
+  std::optional<Size> found;
+  for (const Size tokens : measured_tokens(bench, layer)) {
+    const auto ours = total(bench, layer.subject(tokens), recipe);
+    const auto bf16 = total(bench, layer.subject(tokens), "bf16");
+    if (!ours || !bf16) continue;
+    const double ratio = std::log(bf16->seconds / ours->seconds);
+    if (ratio <= 0) {
+      found.reset();
+    } else if (!found && last > 0 && last_ratio <= 0) {
+      const double at = -last_ratio / (ratio - last_ratio);
+      found = static_cast<Size>(
+          std::llround(std::exp(std::log(static_cast<double>(last)) +
+                                at * (std::log(static_cast<double>(tokens)) - std::log(static_cast<double>(last))))));
+    } else if (!found) {
+      found = tokens;
+    }
+    last = tokens;
+    last_ratio = ratio;
+  }
+  return found;
+}
+
+std::vector<std::string> layer_recipes(const Bench& bench) {
+  std::vector<std::string> names;
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::layer && std::ranges::find(names, m.recipe) == names.end()) names.push_back(m.recipe);
+  }
+  return names;
+}
+
+std::string key_of(const Measurement& m) {
+  return std::string(name_of(m.workload)) + "\n" + m.subject + "\n" + m.part + "\n" + m.recipe;
+}
+
+// Layers as a whole: their parts may be too short to be the same in two runs.
+std::vector<Measurement> what_is_compared(const Bench& bench) {
+  std::vector<Measurement> compared;
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::phase) continue;
+    if (m.workload != Workload::layer) {
+      compared.push_back(m);
+    } else if (m.part == layer_parts[0]) {
+      const auto whole = total(bench, m.subject, m.recipe);
+      if (!whole) continue;
+      compared.push_back(m);
+      compared.back().part = "all";
+      compared.back().time = {whole->seconds, whole->seconds, whole->noise, m.time.rounds};
+    }
+  }
+  return compared;
+}
+
+// What clocks and neighbors do from run to run: far more to what is over before they change.
+double between_runs(double seconds) {
+  constexpr double clocks = 0.12;
+  constexpr double of_short_runs = 0.6;
+  constexpr double short_run = 200e-6;
+  return seconds < short_run ? of_short_runs : clocks;
+}
+
+std::string layer_verdict_text(const LayerVerdict& verdict) {
+  return verdict.layer.name + " in " + verdict.recipe + (verdict.pays() ? " pays" : " does not pay");
+}
+
+}  // namespace
+
+std::vector<LayerVerdict> layer_verdicts(const Bench& bench) {
+  std::vector<LayerVerdict> verdicts;
+  for (const BenchLayer& layer : bench.layers) {
+    const auto bf16 = total(bench, layer.subject(layer.tokens), "bf16");
+    if (!bf16) continue;
+    for (const std::string& recipe : layer_recipes(bench)) {
+      const auto ours = total(bench, layer.subject(layer.tokens), recipe);
+      if (recipe == "bf16" || !ours) continue;
+      verdicts.push_back({.layer = layer,
+                          .recipe = recipe,
+                          .seconds = ours->seconds,
+                          .bf16_seconds = bf16->seconds,
+                          .noise = std::hypot(ours->noise, bf16->noise),
+                          .break_even = break_even(bench, layer, recipe)});
+    }
+  }
+  return verdicts;
+}
+
+std::optional<StepVerdict> recommended(const Bench& bench) {
+  std::optional<StepVerdict> best;
+  for (const StepVerdict& step : bench.steps) {
+    if (step.recipe != "bf16" && step.loss_share < least_share_of_fall) continue;
+    if (!best || step.speedup > best->speedup * (1 + std::max(step.noise, best->noise))) best = step;
+  }
+  return best;
+}
+
+BenchDifference compare_benches(const Bench& before, const Bench& after) {
+  std::map<std::string, Measurement> known;
+  for (const Measurement& m : what_is_compared(before)) known[key_of(m)] = m;
+  BenchDifference difference;
+  for (const Measurement& m : what_is_compared(after)) {
+    const auto found = known.find(key_of(m));
+    if (found == known.end()) {
+      ++difference.missing;
+      continue;
+    }
+    ++difference.compared;
+    const BenchChange change{found->second, m};
+    known.erase(found);
+    const double noise = 3 * std::hypot(change.before.time.noise, m.time.noise);
+    const double limit = noise + between_runs(std::min(change.before.time.median, m.time.median));
+    if (std::abs(std::log(change.ratio())) > std::log1p(limit)) difference.changes.push_back(change);
+  }
+  difference.missing += static_cast<Size>(known.size());
+  std::ranges::sort(difference.changes, std::ranges::greater{},
+                    [](const BenchChange& change) { return std::abs(std::log(change.ratio())); });
+  std::map<std::string, LayerVerdict> verdicts;
+  for (const LayerVerdict& verdict : layer_verdicts(before)) {
+    verdicts[verdict.layer.name + "\n" + verdict.recipe] = verdict;
+  }
+  for (const LayerVerdict& verdict : layer_verdicts(after)) {
+    const auto found = verdicts.find(verdict.layer.name + "\n" + verdict.recipe);
+    if (found != verdicts.end() && found->second.pays() != verdict.pays()) {
+      difference.verdicts.push_back(layer_verdict_text(verdict));
+    }
+  }
+  return difference;
+}
+
+}  // namespace quaver
