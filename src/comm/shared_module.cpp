@@ -1,6 +1,7 @@
 #include "comm/shared_module.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 
 #include "quaver/error.h"
@@ -23,6 +24,8 @@ fs::path library_folder(const fs::path& program) {
 }
 
 }  // namespace
+
+const char* module_interface() { return QUAVER_MODULE_INTERFACE; }
 
 std::vector<fs::path> SharedModule::places() const {
   if (const char* chosen = std::getenv(variable)) return {fs::path(chosen)};
@@ -47,9 +50,11 @@ void* SharedModule::address_of(const char* symbol) const {
   if (path.empty()) throw Error(std::string(what) + ", " + name + ", is not beside the program", remedy_absent);
   void* handle = dlopen(path.c_str(), RTLD_NOW | (scope == SymbolScope::global ? RTLD_GLOBAL : RTLD_LOCAL));
   if (handle == nullptr) throw Error(std::string(what) + " cannot be loaded: " + dlerror(), remedy_broken);
+  const auto interface = reinterpret_cast<ModuleInterface>(dlsym(handle, module_interface_symbol));
   void* address = dlsym(handle, symbol);
-  if (address == nullptr) {
-    throw Error(path.string() + " is not " + what + " of this version", "build the program and the module together");
+  if (interface == nullptr || std::strcmp(interface(), module_interface()) != 0 || address == nullptr) {
+    throw Error(path.string() + " is " + what + " of another build than this program",
+                "build the program and the module together, and copy both where one is copied");
   }
   return address;
 }

@@ -9,6 +9,14 @@
 
 namespace quaver {
 
+// Identifies the headers that a program and its modules share. A module of another build would misread what it is
+// given, so each exports its own and is refused where it is not the program's.
+const char* module_interface();
+extern "C" {
+using ModuleInterface = const char* (*)();
+}
+inline constexpr const char* module_interface_symbol = "quaver_module_interface";
+
 enum class SymbolScope : std::uint8_t { local, global };
 
 struct SharedModule {
@@ -24,8 +32,8 @@ struct SharedModule {
   std::vector<std::filesystem::path> places() const;
   std::filesystem::path find() const;  // empty: none of them has it
 
-  // A function that it exports with C linkage. Throws Error naming what is missing and the remedy. The module stays
-  // loaded: what its functions return lives in it.
+  // A function that it exports with C linkage. Throws Error naming what is missing, or that it is of another build, and
+  // the remedy. The module stays loaded: what its functions return lives in it.
   template <class Function>
   Function function(const char* symbol) const {
     return reinterpret_cast<Function>(address_of(symbol));

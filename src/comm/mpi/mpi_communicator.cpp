@@ -12,6 +12,7 @@
 
 #include "comm/agreement.h"
 #include "comm/launch.h"
+#include "comm/shared_module.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -235,4 +236,8 @@ class MpiCommunicator final : public Communicator {
 
 extern "C" __attribute__((visibility("default"))) quaver::Communicator* quaver_make_mpi_communicator() {
   return new quaver::MpiCommunicator;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* quaver_module_interface() {
+  return quaver::module_interface();
 }

@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include "comm/shared_module.h"
 #include "engine/cuda_module.h"
 #include "quaver/error.h"
 
@@ -62,4 +63,8 @@ extern "C" __attribute__((visibility("default"))) void quaver_describe_cuda(quav
     return;
   }
   for (int index = 0; index < count; ++index) machine->devices.push_back(quaver::cuda::device_of(index));
+}
+
+extern "C" __attribute__((visibility("default"))) const char* quaver_module_interface() {
+  return quaver::module_interface();
 }
