@@ -347,6 +347,11 @@ void add_scales(SectionKeys<PrecisionConfig>& precision) {
                    "fp8-static without a file: scale of weights.");
   precision.number("static_gradient_scale", &P::static_gradient_scale, scale,
                    "fp8-static without a file: scale of gradients.");
+  precision.integer(
+      "recalibrate_every", &P::recalibrate_every, {0, 1000000000},
+      "Fit static scales anew to the amax of the last `history` steps after so many steps, and for a site "
+      "whose scale no longer fits according to an alert or the guard; changes are logged in the scale "
+      "book and can be taken back. 0: never.");
   precision.choice("loss_scaling", &P::loss_scaling,
                    {{"auto", LossScaling::automatic},
                     {"off", LossScaling::off},

@@ -34,6 +34,7 @@ struct PrecisionConfig {
   double static_activation_scale = 1;  // fp8-static without a file: s in q = cast(x · s)
   double static_weight_scale = 16;
   double static_gradient_scale = 1024;
+  int recalibrate_every = 2000;  // steps after which static scales are fitted anew, and on alerts; 0: never
 
   LossScaling loss_scaling = LossScaling::automatic;
   int loss_scale_log2 = 8;      // start, or the fixed value

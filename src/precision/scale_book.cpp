@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "quaver/error.h"
 
@@ -157,6 +158,20 @@ void ScaleBook::reset_history(std::string_view site, std::uint64_t step, const s
   found.history.clear();
   set_scale(site, 0, step, reason);
   found.changes.back().history_before = std::move(history);
+}
+
+bool ScaleBook::recalibrate(std::string_view site, std::uint64_t step, const std::string& reason) {
+  ScaleEntry& found = entry(site);
+  if (found.site.spec.rows.policy != ScalePolicy::fixed || found.history.empty()) return false;
+  const float amax = *std::max_element(found.history.begin(), found.history.end());
+  if (amax == 0) return false;  // a layer that rests says nothing about its range
+  constexpr float headroom = 2;
+  const float largest = std::min(amax, std::numeric_limits<float>::max() / headroom);
+  const float scale = tensor_scale_for(found.site.spec.rows, headroom * largest);
+  if (!moved_by_two(found.site.scale, scale)) return false;
+  set_scale(site, scale, step, reason);
+  found.overflow_streak = 0;
+  return true;
 }
 
 bool ScaleBook::can_roll_back(std::string_view site) { return latest_made(entry(site)) != nullptr; }

@@ -82,6 +82,11 @@ class ScaleBook {
   void set_spec(std::string_view site, const SiteSpec& spec, std::uint64_t step, const std::string& reason);
   void reset_history(std::string_view site, std::uint64_t step, const std::string& reason);
 
+  // Fits a static scale to the amax history, with the binade of headroom that calibration leaves. Nothing happens where
+  // the scale is not static, where there is no history, and where it would move by less than a factor of two, which no
+  // format of the recipes notices. True: it was changed, and logged with the reason.
+  bool recalibrate(std::string_view site, std::uint64_t step, const std::string& reason);
+
   // Takes back the site's latest change that was made and has not been taken back yet; the reversal is logged too.
   // Returns the change's reason; throws Error when there is none.
   std::string roll_back(std::string_view site, std::uint64_t step);

@@ -130,6 +130,21 @@ bool PrecisionControl::change_plan_from(const Config& trained, const std::string
   return !same;
 }
 
+bool PrecisionControl::recalibrate(const std::string& site, const std::string& reason) {
+  if (!context_.book().recalibrate(site, static_cast<std::uint64_t>(context_.step), reason)) return false;
+  context_.engine.upload_scales(context_.sites);
+  cast_weight_of(site);
+  return true;
+}
+
+void PrecisionControl::recalibrate_when_due() {
+  const Size every = context_.config.precision.recalibrate_every;
+  if (every == 0 || context_.step == 0 || context_.step % every != 0) return;
+  Size changed = 0;
+  for (const Site* site : context_.sites) changed += recalibrate(site->name, "recalibrated") ? 1 : 0;
+  if (changed > 0) notice_(fmt::format("step {}: {} static scales recalibrated", context_.step, changed));
+}
+
 void PrecisionControl::switch_recipe_when_due() {
   const PrecisionConfig& precision = context_.config.precision;
   const auto due = static_cast<Size>(precision.switch_at * static_cast<double>(context_.config.train.steps));

@@ -43,6 +43,11 @@ class PrecisionControl {
   // At precision.switch_at of the run's steps, once.
   void switch_recipe_when_due();
 
+  // Every precision.recalibrate_every steps: static scales are fitted to what their sites have seen.
+  void recalibrate_when_due();
+  // The same for one site, at once. False: its scale is not static, or fits.
+  bool recalibrate(const std::string& site, const std::string& reason);
+
   // For the checkpoint.
   bool switched() const { return switched_; }
   void restore(bool switched) { switched_ = switched; }

@@ -36,6 +36,9 @@ class RunWatch {
   void raise_alerts(const StepReport& report, const NumericsSample* sample);
   void tell_of(const std::vector<Alert>& raised);
   std::optional<std::string> act_on(const Alert& alert);
+  std::optional<std::string> apply(Act act, const Site& site, const std::string& reason);
+  std::optional<std::string> widen(const Site& site, const std::string& reason);
+  bool recalibrate(const Site& site, const std::string& reason);
   SiteSpec in_bf16(const Site& site) const;
 
   Trainer& trainer_;

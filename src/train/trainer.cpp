@@ -239,6 +239,7 @@ void Trainer::note_squares(Size bucket) {
 StepReport Trainer::step() {
   const auto start = Clock::now();
   precision_.switch_recipe_when_due();
+  precision_.recalibrate_when_due();
   settle_casts();
   StepReport report;
   report.sampled = is_sampled(step_);

@@ -363,9 +363,10 @@ TEST(RunStore, GoesWhereItIsToldOrNowhere) {
 
 // Gradients under a scale that sends them all to zero.
 Words lost_gradients(const Words& more) {
-  return tiny("train", Words{"--recipe=fp8-static", "--precision.static_gradient_scale=1e-6",
-                             "--train.statistics_every=1", "--steps=12", "--dir=runs/a"} +
-                           more);
+  return tiny("train",
+              Words{"--recipe=fp8-static", "--precision.static_gradient_scale=1e-6", "--precision.recalibrate_every=0",
+                    "--train.statistics_every=1", "--steps=12", "--dir=runs/a"} +
+                  more);
 }
 
 std::vector<AlertRecord> alerts_of(const TemporaryFolder& folder, const std::string& rule) {

@@ -250,6 +250,41 @@ TEST_F(ScaleBookTest, APlanOfOtherSitesOrAnotherOrderIsRefused) {
   EXPECT_THROW(book.apply(make_plan(config, some_layers(2))), Error);
 }
 
+TEST_F(ScaleBookTest, AStaticScaleIsFittedToTheHistoryAndTakenBack) {
+  SiteSpec fixed = entry().site.spec;
+  fixed.rows.policy = fixed.columns.policy = ScalePolicy::fixed;
+  book.set_spec(site_name, fixed, 0, "static");
+  book.set_scale(site_name, 16, 0, "calibrated");
+  EXPECT_FALSE(book.recalibrate(site_name, 0, "too early")) << "nothing was seen";
+  step(0);
+  EXPECT_FALSE(book.recalibrate(site_name, 1, "at rest"));
+  step(0.25F);
+  step(1);
+  step(0.5F);
+  EXPECT_EQ(entry().site.scale, 16.0F) << "steps do not move a static scale";
+  ASSERT_TRUE(book.recalibrate(site_name, 4, "drifted"));
+  EXPECT_EQ(entry().site.scale, 224.0F) << "448 is twice the largest value";
+  EXPECT_EQ(entry().changes.back().reason, "drifted");
+  EXPECT_EQ(entry().changes.back().scale_before, 16.0F);
+  step(1.9F);
+  EXPECT_FALSE(book.recalibrate(site_name, 5, "by less than two"));
+  step(2);
+  EXPECT_TRUE(book.recalibrate(site_name, 6, "by two"));
+  step(std::numeric_limits<float>::max());
+  ASSERT_TRUE(book.recalibrate(site_name, 7, "the largest there is"));
+  EXPECT_GT(entry().site.scale, 0.0F);
+  EXPECT_EQ(book.roll_back(site_name, 8), "the largest there is");
+  EXPECT_EQ(book.roll_back(site_name, 8), "by two");
+  EXPECT_EQ(entry().site.scale, 224.0F);
+}
+
+TEST_F(ScaleBookTest, OnlyStaticScalesAreRecalibrated) {
+  step(1);
+  entry().site.scale = 1;
+  EXPECT_FALSE(book.recalibrate(site_name, 1, "delayed"));
+  EXPECT_EQ(entry().site.scale, 1.0F);
+}
+
 TEST_F(ScaleBookTest, NothingToTakeBackIsAnError) {
   EXPECT_THROW(book.roll_back(site_name, 0), Error);
   EXPECT_THROW(book.roll_back("nowhere/x", 0), Error);

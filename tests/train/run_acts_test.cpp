@@ -75,6 +75,7 @@ class SaturatedRun : public ActingRun {
     config_.precision.static_activation_scale = 1e6;
     config_.train.steps = 4;
     config_.train.statistics_every = 1;
+    config_.precision.recalibrate_every = 0;
     config_.guard.widen_after = 1000;
     config_.alerts.steps = 1;
   }
@@ -136,11 +137,40 @@ TEST_F(SaturatedRun, ActsWhereTheConfigAsksForIt) {
   EXPECT_LT(shares[3], shares[0]) << "of three products a layer the one that reads no activation is left";
 }
 
+TEST_F(SaturatedRun, AnAlertRecalibratesStaticScales) {
+  config_.precision.recalibrate_every = 1000;
+  train();
+  for (const AlertRecord& alert : saturation()) {
+    EXPECT_THAT(alert.act.value_or(""), HasSubstr("its static scale is ")) << *alert.site;
+    EXPECT_EQ(alert.last_step, alert.step) << "and that helped";
+  }
+  std::map<std::string, int> times;
+  for (const ScaleChangeRecord& change : store().changes(id())) {
+    EXPECT_EQ(change.format_after, "e4m3");
+    EXPECT_LT(change.scale_after, change.scale_before);
+    ++times[change.site];
+  }
+  EXPECT_EQ(times.size(), 8U) << "two blocks of four activations";
+  for (const auto& [site, count] : times) EXPECT_EQ(count, 1) << site << " by all its alerts together";
+}
+
+TEST_F(SaturatedRun, TheGuardRecalibratesBeforeItWidens) {
+  config_.precision.recalibrate_every = 1000;
+  config_.alerts.enabled = false;
+  config_.guard.widen_after = 1;
+  train();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("overflowed 1 steps in a row and its static scale is ")));
+  for (const SiteDescription& site : store().run(id()).sites) {
+    if (site.role == "x" && site.name.starts_with("blocks")) EXPECT_EQ(site.state.rows, "e4m3") << site.name;
+  }
+}
+
 // Gradients in e4m3 of which some vanish: e5m2 reaches further down, in both copies of a site.
 TEST_F(ActingRun, GradientsThatVanishAreStoredInE5m2) {
   use("fp8-static");
   config_.precision.gradient_format = GradientFormat::e4m3;
   config_.precision.static_gradient_scale = 64;
+  config_.precision.recalibrate_every = 0;
   config_.train.steps = 1;
   config_.alerts.underflow_dy = 1e-6;  // any at all, however little noise it makes
   config_.alerts.harmless_sqnr = 1000;
