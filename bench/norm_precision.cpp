@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <fmt/format.h>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "config/load.h"
