@@ -35,17 +35,39 @@ std::string with_seeds(const Comparison& comparison, const std::string& label) {
   return fmt::format("{}; line: mean of up to {} seeds, band: ± σ", label, comparison.seeds);
 }
 
-report::LineChart loss_chart(const Comparison& comparison) {
+enum class Against : std::uint8_t { steps, time };
+
+report::LineChart loss_chart(const Comparison& comparison, Against against) {
   report::LineChart chart;
-  chart.title = "Training loss";
-  chart.x_label = "step";
+  const bool over_time = against == Against::time;
+  chart.title = over_time ? "Training loss against time" : "Training loss";
+  chart.x_label = over_time ? "time of the steps" : "step";
+  chart.x_unit = over_time ? report::Unit::seconds : report::Unit::none;
   chart.y_label = with_seeds(comparison, comparison.loss_unit());
   chart.smoothing = comparison.seeds > 1 ? 0 : loss_smoothing;  // of several seeds each is smoothed already
   for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
     chart.series.push_back(series_of(comparison, i, comparison.recipes[i].train_loss));
+    if (over_time) chart.series.back().x = comparison.recipes[i].train_loss.seconds;
   }
   if (comparison.best_loss) chart.references.push_back({*comparison.best_loss, "best possible"});
   return chart;
+}
+
+report::LineChart accuracy_chart(const Comparison& comparison) {
+  report::LineChart chart;
+  chart.title = "Validation accuracy";
+  chart.x_label = "step";
+  chart.y_label = with_seeds(comparison, "share of images");
+  chart.y_unit = report::Unit::percent;
+  for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
+    chart.series.push_back(series_of(comparison, i, comparison.recipes[i].accuracy_curve));
+  }
+  if (comparison.best_accuracy) chart.references.push_back({*comparison.best_accuracy, "best possible"});
+  return chart;
+}
+
+bool has_points(const report::LineChart& chart) {
+  return std::ranges::any_of(chart.series, [](const report::Series& each) { return !each.x.empty(); });
 }
 
 // A base is a line of zeros.
@@ -154,6 +176,9 @@ report::Table seed_table(const Comparison& comparison) {
   };
   std::vector<std::vector<std::string>> rows{{"run", "status", "final training loss", "validation loss", "gap %",
                                               "ms/step", comparison.speed_unit(), "overflows", "skipped"}};
+  const bool classifies =
+      std::ranges::any_of(comparison.recipes, [](const RecipeMetrics& recipe) { return recipe.accuracy.has_value(); });
+  if (classifies) rows.front().emplace_back("accuracy %");
   for (const RecipeMetrics& recipe : comparison.recipes) {
     const bool is_base = &comparison.recipes[recipe.base] == &recipe;
     for (const SeedMetrics& seed : recipe.seeds) {
@@ -165,9 +190,26 @@ report::Table seed_table(const Comparison& comparison) {
                       if_complete(fmt::format("{:.1f}", 1000 * seed.seconds_per_step)),
                       if_complete(format_count(seed.tokens_per_second)), if_complete(std::to_string(seed.overflows)),
                       if_complete(std::to_string(seed.skipped))});
+      if (classifies) rows.back().push_back(seed.accuracy ? fmt::format("{:.2f}", 100 * *seed.accuracy) : "–");
     }
   }
   return report_table(rows);
+}
+
+void add_time_to_loss(report::Page& page, const Comparison& comparison) {
+  const report::LineChart over_time = loss_chart(comparison, Against::time);
+  const auto rows = time_to_loss_rows(comparison, SeedRows::left_out);
+  if (rows.empty() && !has_points(over_time)) return;
+  page.heading("Time to loss");
+  if (!rows.empty()) page.table(report_table(rows)).paragraph(time_to_loss_note(comparison));
+  if (!rows.empty() && comparison.seeds > 1) {
+    page.details("Every seed's time to loss", [&](report::Page& inner) {
+      inner.table(report_table(time_to_loss_rows(comparison, SeedRows::shown)));
+    });
+  }
+  if (has_points(over_time)) {
+    page.figure(report::to_svg(over_time), "Without the time of evaluations, checkpoints and pauses.");
+  }
 }
 
 void add_samples(report::Page& page, const Comparison& comparison) {
@@ -183,8 +225,9 @@ void add_samples(report::Page& page, const Comparison& comparison) {
 
 std::string comparison_report(const std::vector<Contender>& contenders, const Comparison& comparison) {
   const Config& config = contenders.front().config;
-  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} sequences · {} seed{}", model_name(config),
+  report::Page page("Recipes compared", fmt::format("{} · {} steps of {} {} · {} seed{}", model_name(config),
                                                     config.train.steps, config.train.batch * config.train.accumulation,
+                                                    has_images(comparison.data) ? "images" : "sequences",
                                                     comparison.seeds, comparison.seeds == 1 ? "" : "s"));
   page.table(report_table(comparison_rows(comparison, SeedRows::left_out)));
   for (const std::string& note : comparison_notes(comparison)) page.paragraph(note);
@@ -192,12 +235,14 @@ std::string comparison_report(const std::vector<Contender>& contenders, const Co
     page.details("Every seed", [&](report::Page& inner) { inner.table(seed_table(comparison)); });
   }
   page.heading("Loss").figure(
-      report::to_svg(loss_chart(comparison)),
+      report::to_svg(loss_chart(comparison, Against::steps)),
       comparison.seeds > 1 ? "The mean over the seeds that completed, each smoothed; the bands are ± σ of the seeds."
                            : "Smoothed; the raw losses are the faint lines.");
   const report::LineChart gaps = gap_chart(comparison);
-  const bool has_gaps = std::ranges::any_of(gaps.series, [](const report::Series& each) { return !each.x.empty(); });
-  if (has_gaps) page.figure(report::to_svg(gaps), "Above zero is worse than the base at the same seed.");
+  if (has_points(gaps)) page.figure(report::to_svg(gaps), "Above zero is worse than the base at the same seed.");
+  const report::LineChart accuracies = accuracy_chart(comparison);
+  if (has_points(accuracies)) page.figure(report::to_svg(accuracies));
+  add_time_to_loss(page, comparison);
   page.heading("Cost")
       .paragraph(
           "On a CPU the low-precision formats are emulated exactly: the time shows what the "

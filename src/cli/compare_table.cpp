@@ -82,6 +82,39 @@ std::vector<std::string> seed_row(const SeedMetrics& seed, bool is_base) {
           std::to_string(seed.skipped)};
 }
 
+std::string seconds_text(double seconds) {
+  return seconds < 60 ? fmt::format("{:.1f}s", seconds) : format_duration(seconds);
+}
+
+// "0.77×", or "0.77× ± 0.02" where there are several seeds.
+std::string ratio_text(const std::optional<MeanOverSeeds>& ratio) {
+  if (!ratio) return unknown;
+  const std::string mean = fmt::format("{:.2f}×", ratio->mean);
+  return ratio->deviation ? fmt::format("{} ± {:.2f}", mean, *ratio->deviation) : mean;
+}
+
+// The seeds that did not reach it are in no mean: how many did stands beside it.
+std::vector<std::string> time_row(const Comparison& comparison, std::size_t index) {
+  const RecipeMetrics& recipe = comparison.recipes[index];
+  const MeanTimeToLoss& time = recipe.to_base_loss;
+  const std::string label = recipe.label + (recipe.is_like_base ? "" : "*");
+  if (time.seeds == 0) return {label, unknown, unknown, unknown, unknown};
+  if (time.reached == 0) return {label, "not reached", "", "", ""};
+  std::string tokens = format_count(time.tokens->mean);
+  if (time.reached < time.seeds) tokens += fmt::format(" ({} of {})", time.reached, time.seeds);
+  return {label, tokens, ratio_text(time.tokens_ratio), seconds_text(time.seconds->mean),
+          ratio_text(time.seconds_ratio)};
+}
+
+std::vector<std::string> time_row(const SeedMetrics& seed) {
+  const std::string label = fmt::format("  seed {}", seed.seed);
+  if (!seed.has_base) return {label, unknown, "", "", ""};
+  if (!seed.to_base_loss) return {label, "not reached", "", "", ""};
+  const TimeToLoss& time = *seed.to_base_loss;
+  return {label, format_count(time.tokens), fmt::format("{:.2f}×", time.tokens_ratio), seconds_text(time.seconds),
+          time.seconds_ratio ? fmt::format("{:.2f}×", *time.seconds_ratio) : unknown};
+}
+
 // "base: fp32 (the highest precision)"; where a unit-scaled recipe has one of its own, "fp8-unit against bf16@umup".
 std::string base_note(const Comparison& comparison) {
   const std::vector<RecipeMetrics>& recipes = comparison.recipes;
@@ -103,6 +136,30 @@ ordered_json deviation_of(const std::optional<MeanOverSeeds>& value) {
   return value ? number(value->deviation) : ordered_json(nullptr);
 }
 
+// null: not reached, or there is no such run of the base.
+ordered_json time_json(const SeedMetrics& seed) {
+  if (!seed.to_base_loss) return nullptr;
+  const TimeToLoss& time = *seed.to_base_loss;
+  return {{"steps", time.steps},
+          {"tokens", time.tokens},
+          {"seconds", time.seconds},
+          {"tokens_ratio", time.tokens_ratio},
+          {"seconds_ratio", number(time.seconds_ratio)}};
+}
+
+ordered_json time_json(const MeanTimeToLoss& time) {
+  return {{"seeds", time.seeds},
+          {"reached", time.reached},
+          {"tokens", mean_of(time.tokens)},
+          {"tokens_deviation", deviation_of(time.tokens)},
+          {"seconds", mean_of(time.seconds)},
+          {"seconds_deviation", deviation_of(time.seconds)},
+          {"tokens_ratio", mean_of(time.tokens_ratio)},
+          {"tokens_ratio_deviation", deviation_of(time.tokens_ratio)},
+          {"seconds_ratio", mean_of(time.seconds_ratio)},
+          {"seconds_ratio_deviation", deviation_of(time.seconds_ratio)}};
+}
+
 ordered_json seed_json(const SeedMetrics& seed) {
   ordered_json object{{"seed", seed.seed}, {"status", name_of(seed.status)}};
   if (seed.status != SeedStatus::completed) {
@@ -114,6 +171,7 @@ ordered_json seed_json(const SeedMetrics& seed) {
   object["final_validation_loss"] = number(seed.validation_loss);
   if (seed.accuracy) object["final_validation_accuracy"] = *seed.accuracy;
   object["gap_percent"] = number(seed.gap_percent);
+  object["to_base_loss"] = time_json(seed);
   object["seconds_per_step"] = seed.seconds_per_step;
   object["tokens_per_second"] = seed.tokens_per_second;
   object["overflows"] = seed.overflows;
@@ -142,7 +200,11 @@ ordered_json recipe_json(const Comparison& comparison, std::size_t index) {
                       {"seconds_per_step", mean_of(recipe.seconds_per_step)},
                       {"seconds_per_step_deviation", deviation_of(recipe.seconds_per_step)},
                       {"tokens_per_second", mean_of(recipe.tokens_per_second)}};
-  if (recipe.accuracy) object["final_validation_accuracy"] = recipe.accuracy->mean;
+  object["to_base_loss"] = time_json(recipe.to_base_loss);
+  if (recipe.accuracy) {
+    object["final_validation_accuracy"] = recipe.accuracy->mean;
+    object["final_validation_accuracy_deviation"] = number(recipe.accuracy->deviation);
+  }
   if (recipe.example != nullptr) {
     const MemoryUse& memory = recipe.example->memory;
     object["weights_bytes"] = memory.weights + memory.quantized_weights;
@@ -185,6 +247,28 @@ std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparis
   return rows;
 }
 
+std::vector<std::vector<std::string>> time_to_loss_rows(const Comparison& comparison, SeedRows seeds) {
+  const auto has_base = [](const RecipeMetrics& recipe) { return recipe.to_base_loss.seeds > 0; };
+  if (std::ranges::count_if(comparison.recipes, has_base) < 2) return {};
+  std::vector<std::vector<std::string>> rows{
+      {"recipe", fmt::format("{} to base loss", comparison.unit()), "of base's", "time to base loss", "of base's"}};
+  for (std::size_t i = 0; i < comparison.recipes.size(); ++i) {
+    rows.push_back(time_row(comparison, i));
+    const std::vector<SeedMetrics>& runs = comparison.recipes[i].seeds;
+    if (seeds == SeedRows::left_out || runs.size() < 2) continue;
+    for (const SeedMetrics& seed : runs) rows.push_back(time_row(seed));
+  }
+  return rows;
+}
+
+std::string time_to_loss_note(const Comparison& comparison) {
+  return fmt::format(
+      "to base loss: until the mean of the training losses over as many steps as the final one is a mean of is no "
+      "higher than the base's final training loss at the same seed; time of the steps alone, without evaluation, "
+      "checkpoints and pauses{}",
+      comparison.seeds > 1 ? "; means over the seeds that reached it" : "");
+}
+
 std::vector<std::string> comparison_notes(const Comparison& comparison) {
   std::vector<std::string> notes{base_note(comparison)};
   notes.emplace_back(comparison.loss_kind == LossKind::validation
@@ -219,6 +303,8 @@ std::vector<std::string> comparison_notes(const Comparison& comparison) {
 std::string comparison_table(const Comparison& comparison) {
   std::string text = aligned(comparison_rows(comparison, SeedRows::shown));
   for (const std::string& note : comparison_notes(comparison)) text += note + "\n";
+  const auto times = time_to_loss_rows(comparison, SeedRows::left_out);
+  if (!times.empty()) text += "\n" + aligned(times) + time_to_loss_note(comparison) + "\n";
   return text;
 }
 

@@ -107,15 +107,23 @@ std::optional<MeanOverSeeds> mean_over_seeds(const std::vector<SeedMetrics>& see
 
 // Curves of single seeds; the steps that all of them have.
 MeanCurve mean_of(const std::vector<std::vector<LossPoint>>& curves) {
-  std::map<Size, std::vector<double>> by_step;
+  struct Values {
+    std::vector<double> losses;
+    std::vector<double> seconds;
+  };
+  std::map<Size, Values> by_step;
   for (const auto& curve : curves) {
-    for (const LossPoint& point : curve) by_step[point.step].push_back(point.loss);
+    for (const LossPoint& point : curve) {
+      by_step[point.step].losses.push_back(point.loss);
+      by_step[point.step].seconds.push_back(point.seconds);
+    }
   }
   MeanCurve mean;
   for (const auto& [step, values] : by_step) {
-    if (values.size() != curves.size()) continue;
-    const MeanOverSeeds at_step = *mean_over(values);
+    if (values.losses.size() != curves.size()) continue;
+    const MeanOverSeeds at_step = *mean_over(values.losses);
     mean.step.push_back(static_cast<double>(step));
+    mean.seconds.push_back(mean_over(values.seconds)->mean);
     mean.mean.push_back(at_step.mean);
     if (at_step.deviation) mean.deviation.push_back(*at_step.deviation);
   }
@@ -131,12 +139,20 @@ std::vector<LossPoint> smoothed(std::vector<LossPoint> curve) {
   return curve;
 }
 
-std::vector<LossPoint> difference(const std::vector<LossPoint>& curve, const std::vector<LossPoint>& base) {
+std::vector<LossPoint> difference(const std::vector<ValidationPoint>& curve, const std::vector<ValidationPoint>& base) {
   std::map<Size, double> known;
-  for (const LossPoint& point : base) known[point.step] = point.loss;
+  for (const ValidationPoint& point : base) known[point.step] = point.found.loss;
   std::vector<LossPoint> found;
-  for (const LossPoint& point : curve) {
-    if (known.contains(point.step)) found.push_back({point.step, point.loss - known[point.step]});
+  for (const ValidationPoint& point : curve) {
+    if (known.contains(point.step)) found.push_back({point.step, point.found.loss - known[point.step]});
+  }
+  return found;
+}
+
+std::vector<LossPoint> accuracies_of(const std::vector<ValidationPoint>& curve) {
+  std::vector<LossPoint> found;
+  for (const ValidationPoint& point : curve) {
+    if (point.found.accuracy) found.push_back({point.step, *point.found.accuracy});
   }
   return found;
 }
@@ -145,6 +161,7 @@ RecipeMetrics recipe_of(const Contender& contender, LossKind kind) {
   RecipeMetrics recipe;
   recipe.label = contender.label;
   std::vector<std::vector<LossPoint>> curves;
+  std::vector<std::vector<LossPoint>> accuracies;
   for (const SeedRun& run : contender.runs) {
     const SeedMetrics& metrics = recipe.seeds.emplace_back(metrics_of(run, kind));
     if (metrics.status != SeedStatus::completed) continue;
@@ -152,6 +169,7 @@ RecipeMetrics recipe_of(const Contender& contender, LossKind kind) {
     recipe.overflows += metrics.overflows;
     recipe.skipped += metrics.skipped;
     curves.push_back(contender.runs.size() > 1 ? smoothed(run.result.losses) : run.result.losses);
+    accuracies.push_back(accuracies_of(run.result.validation));
   }
   recipe.loss = mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return each.loss; });
   recipe.accuracy = mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return each.accuracy; });
@@ -160,7 +178,26 @@ RecipeMetrics recipe_of(const Contender& contender, LossKind kind) {
   recipe.tokens_per_second =
       mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return std::optional(each.tokens_per_second); });
   recipe.train_loss = mean_of(curves);
+  recipe.accuracy_curve = mean_of(accuracies);
   return recipe;
+}
+
+MeanTimeToLoss mean_time_to_loss(const std::vector<SeedMetrics>& seeds) {
+  const auto mean = [&](auto value) {
+    return mean_over_seeds(seeds, [&](const SeedMetrics& each) {
+      return each.to_base_loss ? std::optional<double>(value(*each.to_base_loss)) : std::nullopt;
+    });
+  };
+  MeanTimeToLoss found;
+  for (const SeedMetrics& each : seeds) {
+    found.seeds += each.has_base ? 1 : 0;
+    found.reached += each.to_base_loss ? 1 : 0;
+  }
+  found.tokens = mean([](const TimeToLoss& time) { return time.tokens; });
+  found.seconds = mean([](const TimeToLoss& time) { return time.seconds; });
+  found.tokens_ratio = mean([](const TimeToLoss& time) { return time.tokens_ratio; });
+  found.seconds_ratio = mean([](const TimeToLoss& time) { return time.seconds_ratio; });
+  return found;
 }
 
 // Gaps are taken seed by seed: what the seed does to both runs (the order of the data, the first weights) cancels.
@@ -173,8 +210,11 @@ void measure_against(RecipeMetrics& recipe, const Contender& own, const RecipeMe
     metrics.gap_percent = 100 * (*metrics.loss - *from->loss) / *from->loss;
     const SeedRun& base_run = other.runs[static_cast<std::size_t>(from - base.seeds.data())];
     curves.push_back(difference(own.runs[i].result.validation, base_run.result.validation));
+    metrics.has_base = !own.runs[i].result.losses.empty() && !base_run.result.losses.empty();
+    metrics.to_base_loss = time_to_loss_of(base_run.result, own.runs[i].result);
   }
   recipe.validation_gap = mean_of(curves);
+  recipe.to_base_loss = mean_time_to_loss(recipe.seeds);
   recipe.gap_percent = mean_over_seeds(recipe.seeds, [](const SeedMetrics& each) { return each.gap_percent; });
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/time_to_loss.h"
 #include "config/config.h"
 #include "train/run.h"
 
@@ -41,6 +42,7 @@ std::optional<MeanOverSeeds> mean_over(std::span<const double> values);
 // A curve's mean over seeds, at the steps that all of them have.
 struct MeanCurve {
   std::vector<double> step;
+  std::vector<double> seconds;  // LossPoint::seconds there, the mean over the seeds
   std::vector<double> mean;
   std::vector<double> deviation;  // empty: there is one seed
 };
@@ -49,15 +51,27 @@ struct SeedMetrics {
   std::uint64_t seed = 0;
   SeedStatus status = SeedStatus::completed;
   std::string failure;
-  std::optional<double> train_loss;       // RunResult::final_train_loss
-  std::optional<double> validation_loss;  // the last one
-  std::optional<double> loss;             // the one of the two that is compared
-  std::optional<double> accuracy;         // in validation, of a classifier
-  std::optional<double> gap_percent;      // to the base at this seed, where both completed
+  std::optional<double> train_loss;        // RunResult::final_train_loss
+  std::optional<double> validation_loss;   // the last one
+  std::optional<double> loss;              // the one of the two that is compared
+  std::optional<double> accuracy;          // in validation, of a classifier
+  std::optional<double> gap_percent;       // to the base at this seed, where both completed
+  bool has_base = false;                   // both completed and logged losses
+  std::optional<TimeToLoss> to_base_loss;  // nothing, where it has a base: not reached
   double seconds_per_step = 0;
   double tokens_per_second = 0;
   std::uint64_t overflows = 0;
   Size skipped = 0;
+};
+
+// Over the seeds that reached the final training loss of the base at the same seed.
+struct MeanTimeToLoss {
+  std::size_t seeds = 0;  // that it can be said of
+  std::size_t reached = 0;
+  std::optional<MeanOverSeeds> tokens;
+  std::optional<MeanOverSeeds> seconds;
+  std::optional<MeanOverSeeds> tokens_ratio;
+  std::optional<MeanOverSeeds> seconds_ratio;
 };
 
 // Means are over the seeds that completed; the others are listed.
@@ -70,12 +84,14 @@ struct RecipeMetrics {
   std::optional<MeanOverSeeds> loss;
   std::optional<MeanOverSeeds> accuracy;     // of classifiers
   std::optional<MeanOverSeeds> gap_percent;  // of the gaps seed by seed; zero for a base
+  MeanTimeToLoss to_base_loss;
   std::optional<MeanOverSeeds> seconds_per_step;
   std::optional<MeanOverSeeds> tokens_per_second;
   std::uint64_t overflows = 0;  // sums
   Size skipped = 0;
   MeanCurve train_loss;      // of several seeds each smoothed first, so that σ is theirs and not their batches'
   MeanCurve validation_gap;  // validation loss minus the base's at the same seed
+  MeanCurve accuracy_curve;  // in validation, of classifiers
   const RunResult* example = nullptr;  // the first run that completed: memory, shares of formats, a sample
 };
 
@@ -90,8 +106,9 @@ struct Comparison {
   std::optional<double> best_accuracy;
   std::vector<RecipeMetrics> recipes;
 
+  const char* unit() const { return unit_of(data); }
   const char* loss_unit() const { return has_images(data) ? "nats per image" : "nats per token"; }
-  std::string speed_unit() const { return std::string(unit_of(data)) + "/s"; }
+  std::string speed_unit() const { return std::string(unit()) + "/s"; }
 };
 
 // Weight of the past in the smoothing of training losses.

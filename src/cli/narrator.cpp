@@ -90,7 +90,7 @@ void Narrator::conclude(const RunResult& result) {
     text += fmt::format(", validation accuracy {:.2f}%", 100 * *result.final_validation_accuracy);
     if (result.best_accuracy) text += fmt::format(" (best possible {:.2f}%)", 100 * *result.best_accuracy);
   }
-  if (!result.losses.empty()) text += fmt::format(", {} {}/s", format_count(result.tokens_per_second), unit_);
+  if (result.tokens_per_second > 0) text += fmt::format(", {} {}/s", format_count(result.tokens_per_second), unit_);
   progress_.message(text);
   if (result.end == RunEnd::interrupted) {
     progress_.message(fmt::format("continue with: quaver train --resume {}", result.directory.string()));

@@ -83,9 +83,11 @@ json summary_of(const RunSummary& run, const StorePool& pool, const ServedStore&
           {"step", run.step},
           {"steps", run.steps},
           {"tokens_per_step", run.tokens_per_step},
+          {"unit", run.unit},
           {"loss", number_or_null(run.loss)},
           {"final_train_loss", number_or_null(run.final_train_loss)},
           {"validation_loss", number_or_null(run.validation_loss)},
+          {"validation_accuracy", number_or_null(run.validation_accuracy)},
           {"tokens_per_second", number_or_null(run.tokens_per_second)},
           {"eta_seconds", number_or_null(run.eta_seconds)},
           {"tags", run.tags},
@@ -111,6 +113,17 @@ json settings_of(const std::optional<std::string>& document) {
                        {"after", without_folders(entry["after"].get<std::string>())}});
   }
   return changes;
+}
+
+// The loss and accuracy of a perfect model, where they are known; of the same untrusted origin.
+json best_of(const std::optional<std::string>& document) {
+  json best = json::object();
+  const json parsed = document ? json::parse(*document, nullptr, false) : json::object();
+  if (!parsed.is_object()) return best;
+  for (const char* metric : {"loss", "accuracy"}) {
+    if (parsed.contains(metric) && parsed[metric].is_number()) best[metric] = parsed[metric];
+  }
+  return best;
 }
 
 json site_of(const SiteDescription& site) {
@@ -199,6 +212,7 @@ std::string run_body(const StorePool& pool, const ServedStore& place, const Stor
   body["metrics"] = details.metrics;
   json& totals = body["totals"] = json::object();
   for (const auto& [metric, total] : details.totals) totals[metric] = total;
+  body["best"] = best_of(store.document(run, "best"));
   json& shares = body["shares"] = json::object();
   for (const auto& [format, share] : details.shares) shares[format] = share;
   json& memory = body["memory"] = json::object();

@@ -88,10 +88,26 @@ std::pair<std::int64_t, RunSummary> summary_from(const Statement& row) {
   return {row.column_int(0), run};
 }
 
+std::vector<std::pair<std::string, double>> quantities(Look& look, std::int64_t run, const char* kind) {
+  std::vector<std::pair<std::string, double>> found;
+  Statement& rows =
+      look.prepared("SELECT name, value FROM quantities WHERE run=? AND kind=? ORDER BY position").bind(run, kind);
+  while (rows.step()) found.emplace_back(rows.column_text(0), rows.column_double(1));
+  return found;
+}
+
+// Stores from before there were classifiers do not say.
+std::string unit_of(Look& look, std::int64_t run) {
+  const auto found = quantities(look, run, "unit");
+  return found.empty() ? "tokens" : found.front().first;
+}
+
 void summarize(Look& look, std::int64_t key, RunSummary& run) {
   run.loss = latest(look, key, "loss");
   run.final_train_loss = final_train_loss(look, key);
   run.validation_loss = latest(look, key, "validation_loss");
+  run.validation_accuracy = latest(look, key, "validation_accuracy");
+  run.unit = unit_of(look, key);
   run.tokens_per_second = latest(look, key, "tokens_per_second");
   run.eta_seconds = time_left(run);
   Statement& tags = look.prepared("SELECT tag FROM tags WHERE run=? ORDER BY position").bind(key);
@@ -134,14 +150,6 @@ std::vector<SiteDescription> present_sites(Look& look, std::int64_t run) {
                          states.column_text(4), states.column_text(5), states.column_text(6)};
   }
   return sites;
-}
-
-std::vector<std::pair<std::string, double>> quantities(Look& look, std::int64_t run, const char* kind) {
-  std::vector<std::pair<std::string, double>> found;
-  Statement& rows =
-      look.prepared("SELECT name, value FROM quantities WHERE run=? AND kind=? ORDER BY position").bind(run, kind);
-  while (rows.step()) found.emplace_back(rows.column_text(0), rows.column_double(1));
-  return found;
 }
 
 std::uint64_t bytes_from(double value) { return value >= 0 && value < 0x1p63 ? static_cast<std::uint64_t>(value) : 0; }

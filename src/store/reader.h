@@ -45,10 +45,12 @@ struct RunSummary {
   std::uint64_t step = 0;
   std::uint64_t steps = 0;  // planned
   std::uint64_t tokens_per_step = 0;
+  std::string unit;            // what it has so many of: "tokens", "images"
   std::optional<double> loss;  // the newest; these may be NaN
   // Mean over the last twentieth of the steps so far (one at the least) without those that were skipped.
   std::optional<double> final_train_loss;
   std::optional<double> validation_loss;
+  std::optional<double> validation_accuracy;  // of a classifier
   std::optional<double> tokens_per_second;
   std::optional<double> eta_seconds;  // of a run that is running
   std::vector<std::string> tags;

@@ -62,6 +62,7 @@ struct RunDescription {
   std::string environment_json;
   std::uint64_t steps = 0;  // planned
   std::uint64_t tokens_per_step = 0;
+  std::string unit = "tokens";                                // what a step has so many of: "tokens", "images"
   std::vector<SiteDescription> sites;                         // in the order of numerics' rows
   std::vector<StatisticDescription> statistics;               // in the order of numerics' columns
   std::vector<std::pair<std::string, std::uint64_t>> memory;  // category and bytes

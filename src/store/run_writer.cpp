@@ -100,6 +100,7 @@ void RunWriter::write_lists(const RunDescription& description) {
   for (std::size_t i = 0; i < description.shares.size(); ++i) {
     quantity("share", i, description.shares[i].first, description.shares[i].second);
   }
+  quantity("unit", 0, description.unit, static_cast<double>(description.tokens_per_step));
 }
 
 // A statistic keeps the number it had; one that an earlier version of the program did not have gets a new one.

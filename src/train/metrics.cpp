@@ -51,6 +51,7 @@ int open_log(const fs::path& path) {
 
 MetricsHistory read_metrics(std::string_view text, Size last_step) {
   MetricsHistory history;
+  double elapsed = 0;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -66,10 +67,12 @@ MetricsHistory read_metrics(std::string_view text, Size last_step) {
     const bool later = step != entry.end() && step->is_number_integer() && step->get<Size>() > last_step;
     if (later) continue;
     history.kept.append(line).append("\n");
+    const auto seconds = entry.find("seconds");
+    if (seconds != entry.end() && seconds->is_number()) elapsed += std::max(0.0, seconds->get<double>());
     const auto loss = entry.find("loss");
     const bool trained = step != entry.end() && step->is_number_integer() && loss != entry.end() && loss->is_number() &&
                          !entry.contains("skipped");
-    if (trained) history.losses.push_back({step->get<Size>(), loss->get<double>()});
+    if (trained) history.losses.push_back({step->get<Size>(), loss->get<double>(), elapsed});
   }
   return history;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "comm/agreement.h"
@@ -161,6 +162,7 @@ class Run {
     log_.open(trainer_, checkpoints_.files().environment);
     keep_tokenizer();
     record_localization();
+    record_best();
     record_changes();
     verifier_.emplace(std::array<const TokenSource*, 2>{data_.train.get(), data_.valid.get()});
   }
@@ -199,6 +201,14 @@ class Run {
       log_.note("notice", fmt::format("the dashboard will not show the map of sensitivities: {}; {}", error.what(),
                                       error.remedy()));
     }
+  }
+
+  // What a perfect model would reach is drawn beside what this one does.
+  void record_best() {
+    nlohmann::ordered_json best = nlohmann::ordered_json::object();
+    if (data_.best_loss) best["loss"] = *data_.best_loss;
+    if (data_.best_accuracy) best["accuracy"] = *data_.best_accuracy;
+    if (!best.empty()) log_.record().document("best", best.dump());
   }
 
   void record_changes() {
@@ -411,7 +421,8 @@ class Run {
     result_.best_loss = data_.best_loss;
     result_.best_accuracy = data_.best_accuracy;
     const TrainConfig& train = trainer_.config().train;
-    const auto tokens = static_cast<double>(train.accumulation * train.batch * train.context);
+    result_.tokens_per_step = train.accumulation * train.batch * train.context;
+    const auto tokens = static_cast<double>(result_.tokens_per_step);
     result_.tokens_per_second = result_.seconds_per_step > 0 ? tokens / result_.seconds_per_step : 0;
     result_.memory = trainer_.memory();
     result_.format_shares = trainer_.format_shares();

@@ -41,22 +41,31 @@ struct RunOptions {
   Launch launch;                            // how they were started
 };
 
+struct ValidationPoint {
+  Size step = 0;
+  Validation found;
+};
+
 enum class RunEnd : std::uint8_t { finished, interrupted };
+
+// How many of the last steps a run's final training loss is a mean of: a twentieth, one at the least.
+constexpr Size final_steps(Size steps) { return steps < 20 ? 1 : steps / 20; }
 
 struct RunResult {
   RunEnd end = RunEnd::finished;
   std::filesystem::path directory;
   Size steps = 0;
-  // Mean over the last twentieth of the run's steps (one at the least) without those that were skipped: what every
+  Size tokens_per_step = 0;  // or images
+  // Mean over the run's last steps, `final_steps` of them, without those that were skipped: what every
   // place calls the final training loss. Absent where none of them trained.
   std::optional<double> final_train_loss;
   std::optional<double> final_validation_loss;
   std::optional<double> final_validation_accuracy;  // of a classifier
   std::optional<double> best_loss;                  // of a perfect model, where it is known
   std::optional<double> best_accuracy;
-  std::vector<LossPoint> losses;  // of this session's steps
-  std::vector<LossPoint> validation;
-  double seconds_per_step = 0;  // median
+  std::vector<LossPoint> losses;            // of all the run's steps but those that were skipped
+  std::vector<ValidationPoint> validation;  // of this session
+  double seconds_per_step = 0;              // median, of this session
   double tokens_per_second = 0;
   Size skipped = 0;             // steps; like losses, without those that a rewind took back
   std::uint64_t overflows = 0;  // sites that overflowed, summed over steps

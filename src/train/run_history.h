@@ -11,16 +11,13 @@ class RunHistory {
   void continue_from(Size last_step, std::vector<LossPoint> losses);
 
   void add(const StepReport& report);
-  void add_validation(Size step, const Validation& found) {
-    validation_.push_back({step, found.loss});
-    accuracy_ = found.accuracy;
-  }
+  void add_validation(Size step, const Validation& found) { validation_.push_back({step, found}); }
 
   // Forgets the steps behind this one; the time they took was spent all the same.
   void rewind(Size last_step);
 
-  // Nothing was trained or validated.
-  bool is_empty() const { return losses_.empty() && validation_.empty(); }
+  // Nothing was trained or validated in this session.
+  bool is_empty() const { return !has_trained_ && validation_.empty(); }
 
   // The metrics of a result that follow from the steps.
   void write_to(RunResult& result) const;
@@ -35,12 +32,12 @@ class RunHistory {
   std::optional<double> final_train_loss() const;
 
   Size last_step_ = 0;
-  std::vector<LossPoint> earlier_;  // of the sessions before this one
-  std::vector<LossPoint> losses_;
-  std::vector<LossPoint> validation_;
-  std::optional<double> accuracy_;  // of the latest validation: the last step of a run is validated
-  std::vector<Trouble> troubles_;   // of the steps that had any
-  std::vector<double> seconds_;
+  std::vector<LossPoint> losses_;  // those of earlier sessions first
+  bool has_trained_ = false;       // in this session
+  std::vector<ValidationPoint> validation_;
+  std::vector<Trouble> troubles_;  // of the steps that had any
+  std::vector<double> seconds_;    // of every step
+  double elapsed_ = 0;             // their sum, and that of the sessions before
 };
 
 }  // namespace quaver

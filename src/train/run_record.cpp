@@ -94,6 +94,7 @@ RunDescription describe(const Trainer& trainer, const fs::path& directory, const
   run.environment_json = environment_json;
   run.steps = static_cast<std::uint64_t>(config.train.steps);
   run.tokens_per_step = static_cast<std::uint64_t>(tokens_per_step(config));
+  run.unit = unit_of(config.data.kind);
   run.sites = sites_of(trainer);
   run.statistics = statistics();
   run.memory = memory_of(trainer.memory());

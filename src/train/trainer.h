@@ -72,6 +72,7 @@ struct StepReport {
 struct LossPoint {
   Size step = 0;
   double loss = 0;
+  double seconds = 0;  // that the run's steps had taken by then, in all sessions; what lies between steps not counted
 };
 
 struct Validation {

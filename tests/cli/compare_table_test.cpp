@@ -229,8 +229,8 @@ std::string gap_figure(const std::vector<Contender>& contenders) {
 
 TEST(ComparisonReport, DrawsWhatIsWorseAboveZero) {
   std::vector<Contender> contenders{contender_of("fp32", 2.0), contender_of("fp8-delayed", 2.5)};
-  contenders[0].runs[0].result.validation = {{10, 3.0}, {20, 2.0}};
-  contenders[1].runs[0].result.validation = {{10, 3.25}, {20, 2.5}, {30, 9.0}};
+  contenders[0].runs[0].result.validation = {{10, {.loss = 3.0}}, {20, {.loss = 2.0}}};
+  contenders[1].runs[0].result.validation = {{10, {.loss = 3.25}}, {20, {.loss = 2.5}}, {30, {.loss = 9.0}}};
   const std::string worse = gap_figure(contenders);
   ASSERT_FALSE(worse.empty());
   EXPECT_THAT(worse, HasSubstr(">0.5<"));
@@ -240,6 +240,60 @@ TEST(ComparisonReport, DrawsWhatIsWorseAboveZero) {
   const std::string better = gap_figure(contenders);
   EXPECT_TRUE(better.find(">-0.") != std::string::npos || better.find(">−0.") != std::string::npos) << better;
   EXPECT_THAT(better, Not(HasSubstr(">0.5<")));
+}
+
+// Steps of 100 tokens. The loss falls by one a step: fp32 from 4 to 1 in a second each, fp8 from 3 in half of one.
+std::vector<Contender> falling() {
+  std::vector<Contender> contenders{contender_of("fp32", {made_up(1, 2), made_up(7, 2)}),
+                                    contender_of("fp8-delayed", {made_up(1, 2), made_up(7, 2)})};
+  for (SeedRun& run : contenders[0].runs) run.result.losses = {{1, 4, 1}, {2, 3, 2}, {3, 2, 3}, {4, 1, 4}};
+  for (SeedRun& run : contenders[1].runs) run.result.losses = {{1, 3, 0.5}, {2, 2, 1}, {3, 1, 1.5}, {4, 1, 2}};
+  for (Contender& contender : contenders) {
+    for (SeedRun& run : contender.runs) {
+      run.result.steps = 4;
+      run.result.tokens_per_step = 100;
+    }
+  }
+  return contenders;
+}
+
+TEST(TimeToLoss, IsASecondTableWithRatiosToTheBase) {
+  std::vector<Contender> contenders = falling();
+  const std::string table = table_of(contenders);
+  const std::string below = table.substr(table.find("\n\n") + 2);
+  EXPECT_EQ(cells_of(below, 0),
+            (Cells{"recipe", "tokens to base loss", "of base's", "time to base loss", "of base's"}));
+  EXPECT_EQ(cells_of(below, 1), (Cells{"fp32", "400", "1.00× ± 0.00", "4.0s", "1.00× ± 0.00"}));
+  EXPECT_EQ(cells_of(below, 2), (Cells{"fp8-delayed", "300", "0.75× ± 0.00", "1.5s", "0.38× ± 0.00"}));
+  EXPECT_THAT(table, HasSubstr("the base's final training loss at the same seed"));
+  const auto object = json_of(contenders)[1];
+  EXPECT_EQ(object["to_base_loss"]["reached"], 2);
+  EXPECT_EQ(object["to_base_loss"]["tokens_ratio"], 0.75);
+  EXPECT_EQ(object["to_base_loss"]["seconds_ratio_deviation"], 0.0);
+  EXPECT_EQ(object["seeds"][0]["to_base_loss"]["steps"], 3);
+  EXPECT_EQ(object["seeds"][0]["to_base_loss"]["seconds"], 1.5);
+  const std::string page = page_of(contenders);
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("Time to loss"), HasSubstr(">0.75× ± 0.00<"), HasSubstr("Training loss against time")));
+}
+
+TEST(TimeToLoss, SaysWhichSeedsDidNotReachIt) {
+  std::vector<Contender> contenders = falling();
+  contenders[1].runs[1].result.losses.back().loss = contenders[1].runs[1].result.losses[2].loss = 1.5;
+  EXPECT_THAT(table_of(contenders), AllOf(HasSubstr("300 (1 of 2)"), HasSubstr("over the seeds that reached it")));
+  EXPECT_TRUE(json_of(contenders)[1]["seeds"][1]["to_base_loss"].is_null());
+  for (LossPoint& point : contenders[1].runs[0].result.losses) point.loss += 1;
+  EXPECT_THAT(table_of(contenders), HasSubstr("not reached"));
+  EXPECT_EQ(json_of(contenders)[1]["to_base_loss"]["reached"], 0);
+  EXPECT_TRUE(json_of(contenders)[1]["to_base_loss"]["tokens"].is_null());
+  EXPECT_THAT(page_of(contenders), HasSubstr(">not reached<"));
+}
+
+TEST(TimeToLoss, IsLeftOutWhereThereIsNothingToCompare) {
+  std::vector<Contender> contenders = falling();
+  contenders.pop_back();
+  EXPECT_THAT(table_of(contenders), Not(HasSubstr("to base loss")));
+  EXPECT_THAT(table_of({contender_of("fp32", 2.0), contender_of("bf16", 2.0)}), Not(HasSubstr("to base loss")));
 }
 
 TEST(ComparisonReport, SaysWhatWasCompared) {
@@ -259,6 +313,8 @@ TEST(ComparisonTable, ClassifiersHaveAColumnOfAccuracies) {
     first.result.final_validation_accuracy = 0.75;
     second.result.final_validation_accuracy = 0.875;
     first.result.best_accuracy = 0.96875;
+    first.result.validation = {{50, {.loss = 1, .accuracy = 0.5}}, {100, {.loss = 0.5, .accuracy = 0.75}}};
+    second.result.validation = first.result.validation;
     contenders.push_back(contender_of(recipe, {first, second}));
     contenders.back().config.model.family = Family::mlp;
     contenders.back().config.data.kind = DataKind::synthetic_images;
@@ -271,7 +327,11 @@ TEST(ComparisonTable, ClassifiersHaveAColumnOfAccuracies) {
               AllOf(HasSubstr("nats per image"), HasSubstr("images/s"), HasSubstr("best possible accuracy: 96.88 %")));
   EXPECT_EQ(json_of(contenders)[1]["final_validation_accuracy"], 0.8125);
   EXPECT_EQ(json_of(contenders)[1]["seeds"][1]["final_validation_accuracy"], 0.875);
+  EXPECT_NEAR(json_of(contenders)[1]["final_validation_accuracy_deviation"], 0.125 / std::sqrt(2), 1e-12);
   EXPECT_THAT(page_of(contenders), AllOf(HasSubstr("accuracy %"), HasSubstr("blocks.0.linear")));
+  EXPECT_THAT(page_of(contenders),
+              AllOf(HasSubstr("Validation accuracy"), HasSubstr(">87.50<"), HasSubstr(" images · ")));
+  EXPECT_THAT(page_of({contender_of("fp32", 2.0)}), Not(HasSubstr("Validation accuracy")));
   EXPECT_THAT(table_of({contender_of("fp32", 2.0)}), Not(HasSubstr("accuracy")));
 }
 

@@ -170,15 +170,25 @@ TEST(Comparison, HasTheMeanCurveAtStepsThatAllSeedsHave) {
 TEST(Comparison, HasTheGapOfValidationLossesSeedBySeed) {
   std::vector<Contender> contenders{recipe_with("fp32", {seed_run(1, 2.0), seed_run(2, 2.0)}),
                                     recipe_with("bf16", {seed_run(1, 2.0), seed_run(2, 2.0)})};
-  contenders[0].runs[0].result.validation = {{10, 3.0}};
-  contenders[0].runs[1].result.validation = {{10, 7.0}};
-  contenders[1].runs[0].result.validation = {{10, 3.5}, {20, 1.0}};
-  contenders[1].runs[1].result.validation = {{10, 8.5}, {20, 1.0}};
+  contenders[0].runs[0].result.validation = {{10, {.loss = 3.0}}};
+  contenders[0].runs[1].result.validation = {{10, {.loss = 7.0}}};
+  contenders[1].runs[0].result.validation = {{10, {.loss = 3.5}}, {20, {.loss = 1.0}}};
+  contenders[1].runs[1].result.validation = {{10, {.loss = 8.5}}, {20, {.loss = 1.0}}};
   const Comparison found = compare(contenders, "");
   EXPECT_THAT(found.recipes[1].validation_gap.step, ElementsAre(10));
   EXPECT_THAT(found.recipes[1].validation_gap.mean, ElementsAre(DoubleNear(1, 1e-12)));
   EXPECT_THAT(found.recipes[1].validation_gap.deviation, ElementsAre(DoubleNear(std::sqrt(0.5), 1e-12)));
   EXPECT_THAT(found.recipes[0].validation_gap.mean, ElementsAre(0));
+}
+
+// Accuracies 0.5 and 0.75 at step 10, and none of a language model.
+TEST(Comparison, HasTheCurveOfAccuracies) {
+  std::vector<Contender> contenders{recipe_with("fp32", {seed_run(1, 2.0), seed_run(2, 2.0)})};
+  contenders[0].runs[0].result.validation = {{10, {.loss = 3.0, .accuracy = 0.5}}, {20, {.loss = 2.0}}};
+  contenders[0].runs[1].result.validation = {{10, {.loss = 7.0, .accuracy = 0.75}}, {20, {.loss = 2.0}}};
+  const MeanCurve curve = compare(contenders, "").recipes[0].accuracy_curve;
+  EXPECT_THAT(curve.step, ElementsAre(10));
+  EXPECT_THAT(curve.mean, ElementsAre(0.625));
 }
 
 std::string base_of(const std::vector<Contender>& contenders, std::size_t index) {

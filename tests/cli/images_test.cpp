@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "store/reader.h"
 
 namespace quaver::test {
 namespace {
@@ -44,6 +45,21 @@ TEST(Images, AClassifierIsTrainedEvaluatedAndInspected) {
   const Outcome calibrated = quaver(folder, {"calibrate", "--run", "run", "--batches", "2", "--out", "scales.json"});
   EXPECT_EQ(calibrated.status, 0) << calibrated.error;
   EXPECT_THAT(calibrated.out, HasSubstr("32 images"));
+}
+
+TEST(Images, TheStoreHasTheAccuracyItsUnitAndTheBestThatIsPossible) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(quaver(folder, tiny_classifier()).status, 0);
+  const StoreReader store(folder.path() / store_file_name);
+  const std::vector<RunSummary> runs = store.runs();
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(runs[0].unit, "images");
+  EXPECT_EQ(runs[0].tokens_per_step, 16U);
+  ASSERT_TRUE(runs[0].validation_accuracy);
+  EXPECT_LE(*runs[0].validation_accuracy, 1);
+  const json best = json::parse(store.document(runs[0].id, "best").value());
+  EXPECT_NEAR(best.at("accuracy").get<double>(), 0.97, 0.01);
+  EXPECT_GT(best.at("loss").get<double>(), 0);
 }
 
 TEST(Images, AConvolutionNetworkIsTrainedEvaluatedAndPlanned) {

@@ -37,9 +37,11 @@ TEST_F(AnswerFields, OfARunInTheList) {
   RunDescription run = describe_run("one", "first");
   run.seed = 17;
   run.group = "a group";
+  run.unit = "images";
   {
     const auto recorder = recorder_of(run);
-    const MetricValue values[] = {{"loss", 2.5}, {"validation_loss", 3.25}, {"tokens_per_second", 128}};
+    const MetricValue values[] = {
+        {"loss", 2.5}, {"validation_loss", 3.25}, {"validation_accuracy", 0.875}, {"tokens_per_second", 128}};
     recorder->metrics(40, values);
     AlertRecord alert;
     alert.step = alert.last_step = 3;
@@ -67,9 +69,11 @@ TEST_F(AnswerFields, OfARunInTheList) {
                       {"step", 40},
                       {"steps", 100},
                       {"tokens_per_step", 64},
+                      {"unit", "images"},
                       {"loss", 2.5},
                       {"final_train_loss", 2.5},
                       {"validation_loss", 3.25},
+                      {"validation_accuracy", 0.875},
                       {"tokens_per_second", 128.0},
                       {"eta_seconds", nullptr},
                       {"tags", {"z", "a"}},
@@ -82,6 +86,21 @@ TEST_F(AnswerFields, OfARunInTheList) {
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(described[key], value) << key;
 }
 
+// A store may say anything: what is no number is left out.
+TEST_F(AnswerFields, OfTheBestThatIsPossible) {
+  const auto recorder = recorder_of(describe_run("one"));
+  const auto best_told = [&](const std::string& document) {
+    recorder->document("best", document);
+    EXPECT_TRUE(recorder->flush());
+    return run_json()["best"];
+  };
+  ASSERT_TRUE(recorder->flush());
+  EXPECT_EQ(run_json()["best"], json::object());
+  EXPECT_EQ(best_told(R"({"loss":0.5,"accuracy":0.75,"more":1})"), json({{"loss", 0.5}, {"accuracy", 0.75}}));
+  EXPECT_EQ(best_told(R"({"loss":"<b>","accuracy":[1]})"), json::object());
+  EXPECT_EQ(best_told("[1]"), json::object());
+}
+
 // 60 steps of 64 tokens are left, at 128 tokens per second.
 TEST_F(AnswerFields, OfARunThatIsRunning) {
   const auto recorder = recorder_of(describe_run("one"));
@@ -91,6 +110,8 @@ TEST_F(AnswerFields, OfARunThatIsRunning) {
   const json run = run_json();
   EXPECT_EQ(run["status"], "running");
   EXPECT_EQ(run["eta_seconds"], 30.0);
+  EXPECT_EQ(run["unit"], "tokens");
+  EXPECT_TRUE(run["validation_accuracy"].is_null());
   EXPECT_TRUE(run["loss"].is_null());
 }
 

@@ -87,7 +87,8 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   RunRecorder recorder(store_, run, 0, collect(), quick());
   const double infinity = std::numeric_limits<double>::infinity();
   const MetricValue first[] = {{"loss", 2.5}, {"gradient_norm", infinity}};
-  const MetricValue second[] = {{"loss", std::nan("")}, {"validation_loss", 2.0}, {"tokens_per_second", 100}};
+  const MetricValue second[] = {
+      {"loss", std::nan("")}, {"validation_loss", 2.0}, {"validation_accuracy", 0.75}, {"tokens_per_second", 100}};
   recorder.metrics(1, first);
   recorder.metrics(2, second);
   recorder.numerics(1, values_of(run, 1), all_counts(run, 1));
@@ -111,6 +112,8 @@ TEST_F(Recorder, WhatWasRecordedComesBack) {
   EXPECT_EQ(details.summary.step, 2U);
   EXPECT_TRUE(std::isnan(*details.summary.loss));
   EXPECT_EQ(details.summary.validation_loss, 2.0);
+  EXPECT_EQ(details.summary.validation_accuracy, 0.75);
+  EXPECT_EQ(details.summary.unit, "tokens");
   EXPECT_DOUBLE_EQ(*details.summary.eta_seconds, 98 * 2048 / 100.0);
   EXPECT_EQ(details.summary.alerts, 1U);
   EXPECT_EQ(details.sites[4].state, bf16);

@@ -75,6 +75,18 @@ TEST(FinalTrainLoss, IsReadFromALogWithoutSkippedStepsAndEvents) {
   EXPECT_EQ(history.losses[1].loss, 2.5);
 }
 
+TEST(ReadMetrics, AddsUpTheTimeOfStepsSkippedOnesToo) {
+  const MetricsHistory history = read_metrics(
+      "{\"step\":1,\"loss\":3,\"seconds\":2}\n{\"step\":2,\"loss\":null,\"seconds\":4,\"skipped\":true}\n"
+      "{\"step\":2,\"event\":\"interrupted\"}\n{\"step\":3,\"loss\":2,\"seconds\":8}\n"
+      "{\"step\":4,\"loss\":2,\"seconds\":\"long\"}\n{\"step\":5,\"loss\":2,\"seconds\":-1e9}\n"
+      "{\"step\":6,\"loss\":2,\"seconds\":64}\n",
+      5);
+  std::vector<double> seconds;
+  for (const LossPoint& point : history.losses) seconds.push_back(point.seconds);
+  EXPECT_EQ(seconds, (std::vector<double>{2, 14, 14, 14})) << "what is no time counts as none";
+}
+
 // The mean of the losses that the log has from a step on.
 double mean_in_log(const std::filesystem::path& log, Size from) {
   std::istringstream lines(contents(log));
@@ -104,7 +116,7 @@ TEST(FinalTrainLoss, IsTheSameInTheResultTheLogAndTheStore) {
   options.start = RunStart::resume;
   stop = false;
   const RunResult resumed = run_training(config, options);
-  ASSERT_EQ(resumed.losses.size(), 1U) << "of the last session";
+  ASSERT_EQ(resumed.losses.size(), 60U) << "of both sessions";
   const double expected = mean_in_log(run / "metrics.jsonl", 58);
   EXPECT_THAT(resumed.final_train_loss, Optional(DoubleEq(expected)));
   const StoreReader store(folder.path() / store_file_name);

@@ -60,7 +60,7 @@ TEST_F(ResumedRun, KeepsWhatTheStoreHasUpToItsCheckpoint) {
   ASSERT_EQ(series.value.size(), 4U);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_DOUBLE_EQ(series.value[i], first.losses[i].loss);
-    EXPECT_DOUBLE_EQ(series.value[i + 2], second.losses[i].loss);
+    EXPECT_DOUBLE_EQ(series.value[i + 2], second.losses[i + 2].loss);
   }
 }
 

@@ -116,7 +116,7 @@ TEST_F(AstrayOnce, HasEveryStepOnceInResultLogAndStore) {
   }
 
   std::vector<Size> validated;
-  for (const LossPoint& point : result_.validation) validated.push_back(point.step);
+  for (const ValidationPoint& point : result_.validation) validated.push_back(point.step);
   EXPECT_EQ(validated, (std::vector<Size>{7, 14, 21, 28, 35, 40})) << "step 21 was taken back and done again";
 
   std::vector<Size> logged;

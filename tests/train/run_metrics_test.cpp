@@ -36,14 +36,18 @@ TEST(RunResult, IsThatOfItsSteps) {
   ASSERT_EQ(run.reports.size(), 40U);
   EXPECT_EQ(run.result.steps, 40);
   ASSERT_EQ(run.result.losses.size(), 40U);
+  EXPECT_EQ(run.result.tokens_per_step, 2 * 4 * 32);
+  double elapsed = 0;
   for (std::size_t i = 0; i < 40; ++i) {
     EXPECT_EQ(run.result.losses[i].step, static_cast<Size>(i + 1));
     EXPECT_EQ(run.result.losses[i].loss, run.reports[i].loss);
+    elapsed += run.reports[i].seconds;
+    EXPECT_DOUBLE_EQ(run.result.losses[i].seconds, elapsed);
   }
   EXPECT_DOUBLE_EQ(run.result.final_train_loss.value(), (run.reports[38].loss + run.reports[39].loss) / 2)
       << "a twentieth of forty";
   std::vector<Size> validated;
-  for (const LossPoint& point : run.result.validation) validated.push_back(point.step);
+  for (const ValidationPoint& point : run.result.validation) validated.push_back(point.step);
   EXPECT_EQ(validated, (std::vector<Size>{15, 30, 40}));
   for (std::size_t i = 0; i < 40; ++i) {
     EXPECT_EQ(run.validation[i].has_value(), i + 1 == 15 || i + 1 == 30 || i + 1 == 40) << i;

@@ -20,9 +20,11 @@ export interface Run {
   step: number;
   steps: number;
   tokens_per_step: number;
+  unit: string; // what it has so many of: tokens, or images of a classifier
   loss: Maybe; // of the newest step
   final_train_loss: Maybe; // mean over the last twentieth of the steps so far
   validation_loss: Maybe;
+  validation_accuracy: Maybe; // of a classifier, a share
   tokens_per_second: Maybe;
   eta_seconds: Maybe;
   tags: string[];
@@ -74,6 +76,7 @@ export interface RunDetail extends Run {
   metrics: string[];
   shares: Record<string, number>;
   memory: Record<string, number>;
+  best?: { loss?: number; accuracy?: number }; // of a perfect model, where it is known
   roles: string[];
   limits?: Record<string, Limits>[]; // by statistic
   totals?: Record<string, number>; // of metrics that count

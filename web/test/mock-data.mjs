@@ -46,11 +46,17 @@ export function lossAt(run, step) {
 
 const seconds = (run, step) => run.pace * (1 + 0.04 * chance('pace', run.id, step)) + (step % 500 === 0 ? run.pace * 3 : 0);
 
+// Of a classifier, which also knows the best that is possible.
+function accuracyAt(run, step) {
+  return run.best.accuracy - 0.9 * Math.exp(-step / (run.steps * 0.12)) - 0.002 * chance('accuracy', run.id, step);
+}
+
 export function metricAt(run, name, step) {
   const warm = Math.min(1, step / (run.steps * 0.04));
   switch (name) {
     case 'loss': return lossAt(run, step);
     case 'validation_loss': return step % run.evalEvery === 0 ? (lossAt(run, step) ?? 9) + 0.03 : undefined;
+    case 'validation_accuracy': return run.best && step % run.evalEvery === 0 ? accuracyAt(run, step) : undefined;
     case 'learning_rate': return 6e-4 * warm * (0.1 + 0.45 * (1 + Math.cos((Math.PI * step) / run.steps)));
     case 'gradient_norm': return 0.35 + 4 * Math.exp(-step / (run.steps * 0.02)) + 0.12 * Math.abs(normal('g', run.id, step)) + (chance('spike', run.id, step) > 0.999 ? 6 : 0);
     case 'seconds': return seconds(run, step);
@@ -76,7 +82,7 @@ export function metricAt(run, name, step) {
     default: return undefined;
   }
 }
-const metricNames = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'seconds', 'tokens_per_second', 'time', 'statistics_seconds',
+const metricNames = ['loss', 'validation_loss', 'validation_accuracy', 'learning_rate', 'gradient_norm', 'seconds', 'tokens_per_second', 'time', 'statistics_seconds',
   'phase.data', 'phase.forward_backward', 'phase.optimizer', 'phase.statistics', 'phase.evaluation', 'phase.checkpoint', 'power_watts',
   'sm_clock_mhz', 'temperature_c', 'memory_used_bytes', 'narrow_share', 'max_logit', 'gradient_snr',
   'communication_seconds', 'communication_least_seconds', 'slowest_rank'];
@@ -88,7 +94,7 @@ export function metrics(run, names, after, points) {
     const step = [];
     const value = [];
     const stride = Math.max(1, Math.ceil((run.step - after) / points));
-    const every = name === 'validation_loss' || name === 'phase.evaluation' ? run.evalEvery : stride;
+    const every = name.startsWith('validation_') || name === 'phase.evaluation' ? run.evalEvery : stride;
     for (let s = Math.ceil((after + 1) / every) * every; s <= run.step; s += every) {
       const v = metricAt(run, name, s);
       if (v === undefined) continue;
@@ -298,7 +304,7 @@ export function detailOf(run) {
     environment: { device: run.gpu ? 'NVIDIA H200' : 'CPU', threads: 16, version: '0.9.0', libraries: { cublas: '13.0', cudnn: '9.19' } },
     sites: run.bare ? [] : sitesOf(run), statistics, metrics: metricNames,
     shares: run.recipe === 'bf16' ? { bf16: 1 } : run.recipe === 'nvfp4' ? { e2m1: 0.86, bf16: 0.14 } : { e4m3: 0.62, e5m2: 0.31, bf16: 0.07 },
-    memory: { weights: 2.1e9, gradients: 2.1e9, optimizer: 3.2e9, activations: 11.4e9, quantized: 1.6e9, workspace: 0.5e9 }, roles,
+    memory: { weights: 2.1e9, gradients: 2.1e9, optimizer: 3.2e9, activations: 11.4e9, quantized: 1.6e9, workspace: 0.5e9 }, roles, best: run.best ?? {},
   };
 }
 
@@ -320,14 +326,26 @@ function finalLossOf(run) {
 export function publicOf(run) {
   return {
     id: run.id, name: run.name, model: run.model, recipe: run.recipe, status: run.status, started: run.started, updated: run.updated, step: run.step,
-    steps: run.steps, tokens_per_step: run.tokens_per_step, loss: run.step ? lossAt(run, run.step) : null,
+    steps: run.steps, tokens_per_step: run.tokens_per_step, unit: run.unit ?? 'tokens', loss: run.step ? lossAt(run, run.step) : null,
     final_train_loss: finalLossOf(run),
     validation_loss: run.step >= run.evalEvery && !run.nanAfter ? (lossAt(run, Math.floor(run.step / run.evalEvery) * run.evalEvery) ?? 0) + 0.03 : null,
+    validation_accuracy: run.best && run.step >= run.evalEvery ? accuracyAt(run, Math.floor(run.step / run.evalEvery) * run.evalEvery) : null,
     tokens_per_second: run.step ? run.tokens_per_step / run.pace : null, eta_seconds: run.status === 'running' ? (run.steps - run.step) * run.pace : null,
     tags: run.tags, alerts: alertsOf(run).length, group: run.group, seed: run.seed,
     store_folder: run.folder ?? '', missing_folder: run.missing ?? null, trained_name: run.trained_name ?? run.name, note: run.note ?? '',
     hidden: run.hidden ?? false, deleted: run.deleted ?? null,
   };
+}
+
+// Classifiers of images, for tests that ask for them: the others' lists stay as they are.
+export function makeClassifiers() {
+  const now = Date.now() / 1000;
+  const make = (recipe, seed) => ({
+    id: `${recipe}-images-${seed}`, name: `${recipe} images ${seed}`, model: 'convnet-small', recipe, status: 'finished', steps: 1000, step: 1000,
+    tokens_per_step: 64, unit: 'images', best: { loss: 0.05, accuracy: 0.9969 }, blocks: 3, statisticsEvery: 10, evalEvery: 100, floor: 0.09, seed, tags: [],
+    group: `${recipe} images`, alerts: 0, gpu: false, pace: 0.03, started: now - 4000, updated: now - 3900,
+  });
+  return ['fp32', 'fp8-delayed'].flatMap((recipe) => [1, 2].map((seed) => make(recipe, seed)));
 }
 
 export function makeRuns() {

@@ -10,15 +10,17 @@ import { changed, go, href, type Place } from '../router';
 import { curve, halfLifeOf, lastStep, xOf } from '../series';
 import { categoryName, dashOf } from '../theme';
 import type { Run, SeriesByName } from '../types';
+import { hasAccuracy, unitsOf } from '../units';
 import { differenceTo, groupOf, seedBand, smoothed } from './compare_data';
 import { seedGroups, widest } from './compare_groups';
 import { GroupedCurves, GroupedTable } from './compare_groups_view';
-import { FinalTable, RunPicker } from './compare_parts';
-import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+import { AccuracyChart, FinalTable, RunPicker } from './compare_parts';
+import { axisLook, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
 import { isListed } from './run_actions';
 
-const metricNames = ['loss', 'validation_loss', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'saturated', 'overflows', 'skipped', 'narrow_share',
+const metricNames = ['loss', 'validation_loss', 'validation_accuracy', 'gradient_norm', 'tokens_per_second', 'learning_rate', 'saturated', 'overflows', 'skipped', 'narrow_share',
   'gradient_snr', 'shadow_cosine', 'shadow_error', 'update_ratio', 'unmoved_percent', 'max_logit', 'loss_scale', 'seconds'];
+const accuracyMetric = 'validation_accuracy';
 const mostRuns = 20;
 
 export function CompareView({ place }: { place: Place }) {
@@ -39,7 +41,9 @@ function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
   const metric = place.query.get('metric') ?? 'loss';
   const group = groupOf(base, runs).slice(0, mostRuns);
   const needed = [...new Set([...chosen, ...group].map((run) => run.id))];
-  const wanted = useMemo(() => [...new Set(['loss', 'gradient_norm', metric, 'time'])], [metric]);
+  const classifies = hasAccuracy(chosen);
+  const wanted = useMemo(
+    () => [...new Set(['loss', 'gradient_norm', metric, 'time', ...(classifies ? [accuracyMetric] : [])])], [metric, classifies]);
   const metrics = useMetrics(needed, wanted);
   const view = curveViewOf(place);
   const range = Math.max(0, ...chosen.map((run) => lastStep(metrics.series[run.id] ?? {})));
@@ -56,7 +60,7 @@ function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
                 : chosen.map((run) => ({ value: run.id, text: run.name }))} />
             {hasSeeds && <Check label="group seeds" checked={grouped} change={(on) => go(changed(place, { seeds: on ? null : 'each' }), 'replace')} />}
             <Select label="Metric" value={metric} change={(name) => go(changed(place, { metric: name }), 'replace')}
-              options={metricNames.map((name) => ({ value: name, text: words(name) }))} />
+              options={metricNames.filter((name) => classifies || name !== accuracyMetric).map((name) => ({ value: name, text: words(name) }))} />
           </>
         )}
         <span class="grow" />
@@ -68,7 +72,7 @@ function Comparison({ place, runs }: { place: Place; runs: Run[] }) {
         ? <Empty title="Choose runs to compare"><p>Pick them above, or on the <a href="#/">list of runs</a>.</p></Empty>
         : (
           <>
-            <CurveControls place={place} range={range} fit />
+            <CurveControls place={place} range={range} unit={unitsOf(chosen)} fit />
             {grouped && baseGroup ? (
               <>
                 <GroupedCurves groups={groups} base={baseGroup} metric={metric} series={metrics.series} view={view} range={range}
@@ -113,9 +117,16 @@ function Curves({ chosen, base, group, metric, series, view, range, loading }: C
     dash: dashOf(i),
     ...toCurve(series[run.id]?.[metric], view, run.tokens_per_step, series[run.id]?.time, halfLife),
   })), [series, key]);
+  const accuracies = useMemo(() => chosen.map((run, i): LineSeries => ({
+    label: run.name,
+    color: categoryName(i),
+    dash: dashOf(i),
+    points: true,
+    ...toCurve(series[run.id]?.[accuracyMetric], { ...view, logY: false }, run.tokens_per_step, series[run.id]?.time, 0),
+  })).filter((line) => line.x.length > 0), [series, key]);
   const parted = useMemo(() => differencesOf(chosen, base, group, metric, series, view, halfLife), [series, key]);
   const common = {
-    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], xName: axisName[view.axis], logX: view.logX, syncKey: 'compare',
+    ...axisLook(view.axis, unitsOf(chosen)), logX: view.logX, syncKey: 'compare',
     empty: loading ? 'Loading…' : `No chosen run has recorded ${words(metric)}.`,
   };
   return (
@@ -125,6 +136,7 @@ function Curves({ chosen, base, group, metric, series, view, range, loading }: C
       <LineChart {...common} title={`Difference to ${base.name}`} series={uniqueLabels(parted.series)} bands={parted.bands}
         formatY={(value) => (value === 0 ? '0' : signed(value, 4))}
         formatTickY={(value) => number(value, 3)} height={240} {...(view.fitEnd ? { rangeOfY: endRange(parted.series) } : {})} note={<Noise base={base} group={group} />} />
+      {accuracies.length > 0 && metric !== accuracyMetric && <AccuracyChart look={common} series={uniqueLabels(accuracies)} />}
     </div>
   );
 }

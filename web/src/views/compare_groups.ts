@@ -66,6 +66,10 @@ export function gapOf(run: Run, base: SeedGroup, kind: LossKind): Maybe {
   return from === null || own === null || from === 0 ? null : (100 * (own - from)) / from;
 }
 
+export function accuracyPercent(run: Run): Maybe {
+  return run.validation_accuracy === null ? null : 100 * run.validation_accuracy;
+}
+
 // Mean ± σ at the places of the first curve that all of them reach.
 export function meanBand(curves: Curve[]): { x: number[] } & Band {
   const band: { x: number[] } & Band = { x: [], low: [], high: [], mean: [] };

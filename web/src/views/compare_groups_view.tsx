@@ -5,14 +5,16 @@ import { Swatch } from '../charts/legend';
 import type { LineSeries, PlotLook } from '../charts/plot_options';
 import { StatusBadge } from '../parts/badges';
 import { Card } from '../parts/controls';
-import { count, loss, number, short, signed, words } from '../format';
+import { count, fixed, loss, number, signed, words } from '../format';
 import { href } from '../router';
 import { curve, halfLifeOf, xOf, type Curve } from '../series';
 import { categoryName, dashOf } from '../theme';
 import type { Maybe, Run, SeriesByName } from '../types';
+import { hasAccuracy, speed, speedTitle, unitsOf } from '../units';
 import { smoothed } from './compare_data';
-import { gapOf, isCounted, lossKindOf, meanBand, meanOver, pairedDifferences, type MeanOverSeeds, type SeedGroup } from './compare_groups';
-import { axisFormat, axisName, axisTick, endRange, type CurveView } from './curve_controls';
+import { accuracyPercent, gapOf, isCounted, lossKindOf, meanBand, meanOver, pairedDifferences, type MeanOverSeeds, type SeedGroup } from './compare_groups';
+import { AccuracyChart } from './compare_parts';
+import { axisLook, endRange, type CurveView } from './curve_controls';
 
 interface GroupedProps {
   groups: SeedGroup[];
@@ -58,9 +60,10 @@ export function GroupedCurves({ groups, base, metric, series, view, range, empty
     return { series: lines, bands };
   };
   const means = drawn((group) => group.counted.map(curveOf), view.logY);
+  const accuracies = drawn((group) => group.counted.map((run) => smoothed(series[run.id]?.validation_accuracy, 0)), false);
   const gaps = drawn((group) => pairedDifferences(group, base, curveOf), false);
   const common = {
-    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], xName: axisName[view.axis], logX: view.logX, syncKey: 'compare', empty, bandName,
+    ...axisLook(view.axis, unitsOf(groups.flatMap((group) => group.runs))), logX: view.logX, syncKey: 'compare', empty, bandName,
   };
   const unpaired = groups.filter((group) => !group.counted.some((run) => base.counted.some((other) => other.seed === run.seed)));
   return (
@@ -72,6 +75,7 @@ export function GroupedCurves({ groups, base, metric, series, view, range, empty
         formatTickY={(value) => number(value, 3)} height={240} {...(view.fitEnd ? { rangeOfY: endRange(gaps.series) } : {})}
         note={`Mean ± σ of the differences to ${base.label} at the same seed.${unpaired.length > 0
           ? ` No seed in common with it: ${unpaired.map((group) => group.label).join(', ')}.` : ''}`} />
+      {accuracies.series.length > 0 && metric !== 'validation_accuracy' && <AccuracyChart look={common} {...accuracies} />}
     </div>
   );
 }
@@ -83,7 +87,9 @@ function spread(value: MeanOverSeeds | null, digits: number, sign: boolean): str
 }
 
 export function GroupedTable({ groups, base }: { groups: SeedGroup[]; base: SeedGroup }) {
-  const kind = lossKindOf(groups.flatMap((group) => group.runs));
+  const all = groups.flatMap((group) => group.runs);
+  const classifies = hasAccuracy(all);
+  const kind = lossKindOf(all);
   return (
     <Card title="Final metrics" class="final">
       <div class="scroll-x">
@@ -92,7 +98,8 @@ export function GroupedTable({ groups, base }: { groups: SeedGroup[]; base: Seed
             <tr>
               <th scope="col">Group and seeds</th><th scope="col">Status</th><th scope="col">Recipe</th><th scope="col" class="num">Steps</th>
               <th scope="col" class="num">Final training loss</th><th scope="col" class="num">Validation loss</th>
-              <th scope="col" class="num">Gap %</th><th scope="col" class="num">Tokens/s</th>
+              <th scope="col" class="num">Gap %</th>
+              {classifies && <th scope="col" class="num">Accuracy %</th>}<th scope="col" class="num">{speedTitle(all)}</th>
             </tr>
           </thead>
           <tbody>
@@ -111,7 +118,8 @@ export function GroupedTable({ groups, base }: { groups: SeedGroup[]; base: Seed
                     <td class="num">{spread(meanOver(group.counted.map((run) => run.final_train_loss)), 4, false)}</td>
                     <td class="num">{spread(meanOver(group.counted.map((run) => run.validation_loss)), 4, false)}</td>
                     <td class="num">{isBase ? 'base' : spread(meanOver(group.counted.map((run) => gapOf(run, base, kind))), 2, true)}</td>
-                    <td class="num">{short(meanOver(group.counted.map((run) => run.tokens_per_second))?.mean ?? null)}</td>
+                    {classifies && <td class="num">{spread(meanOver(group.counted.map(accuracyPercent)), 2, false)}</td>}
+                    <td class="num">{speed(meanOver(group.counted.map((run) => run.tokens_per_second))?.mean ?? null, group.runs[0] as Run, all)}</td>
                   </tr>
                   {group.runs.map((run) => (
                     <tr key={run.id} class="seed">
@@ -122,7 +130,8 @@ export function GroupedTable({ groups, base }: { groups: SeedGroup[]; base: Seed
                       <td class="num">{loss(run.final_train_loss)}</td>
                       <td class="num">{loss(run.validation_loss)}</td>
                       <td class="num">{isBase ? '' : signed(gapOf(run, base, kind), 2)}</td>
-                      <td class="num">{short(run.tokens_per_second)}</td>
+                      {classifies && <td class="num">{fixed(accuracyPercent(run), 2)}</td>}
+                      <td class="num">{speed(run.tokens_per_second, run, all)}</td>
                     </tr>
                   ))}
                 </Fragment>

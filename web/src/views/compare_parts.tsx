@@ -1,14 +1,19 @@
 // Beside the curves: the choice of runs and the table of what they ended with.
 import { useState } from 'preact/hooks';
 import { Swatch } from '../charts/legend';
+import { LineChart } from '../charts/line_chart';
+import type { LineSeries, PlotLook } from '../charts/plot_options';
 import { StatusBadge } from '../parts/badges';
 import { Card } from '../parts/controls';
-import { count, loss, number, share, short, signed } from '../format';
+import { count, fixed, loss, number, share, signed } from '../format';
 import { href } from '../router';
 import { lastValue } from '../series';
 import { categoryName, dashOf } from '../theme';
 import type { Maybe, Run, SeriesByName } from '../types';
+import { hasAccuracy, speed, speedTitle } from '../units';
 import { finalMetrics } from './compare_data';
+import { accuracyPercent } from './compare_groups';
+import type { AxisLook } from './curve_controls';
 import { matchesFilter } from './runs_order';
 
 export function RunPicker({ runs, chosen, pick }: { runs: Run[]; chosen: string[]; pick: (ids: string[]) => void }) {
@@ -33,6 +38,19 @@ export function RunPicker({ runs, chosen, pick }: { runs: Run[]; chosen: string[
   );
 }
 
+interface AccuracyChartProps {
+  look: AxisLook & { logX: boolean; syncKey: string; empty: string };
+  series: LineSeries[];
+  bands?: NonNullable<PlotLook['bands']>;
+}
+
+export function AccuracyChart({ look, series, bands }: AccuracyChartProps) {
+  return (
+    <LineChart {...look} title="Validation accuracy" series={series} {...(bands ? { bands } : {})} logY={false} height={240}
+      formatY={(value) => share(value, 2)} formatTickY={(value) => share(value, 1)} />
+  );
+}
+
 interface FinalTableProps {
   chosen: Run[];
   base: Run;
@@ -43,6 +61,7 @@ interface FinalTableProps {
 export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
   const from = finalMetrics(base, series[base.id]);
   const spread = deviation(group.map((run) => finalMetrics(run, series[run.id]).loss));
+  const classifies = hasAccuracy(chosen);
   const difference = (value: Maybe, reference: Maybe) => (value === null || reference === null ? null : value - reference);
   return (
     <Card title="Final metrics" class="final">
@@ -53,7 +72,8 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
               <th scope="col">Run</th><th scope="col">Status</th><th scope="col">Recipe</th><th scope="col" class="num">Seed</th>
               <th scope="col" class="num">Steps</th><th scope="col" class="num">Final training loss</th><th scope="col" class="num">Δ base</th>
               <th scope="col" class="num">Δ %</th><th scope="col" class="num">Validation loss</th><th scope="col" class="num">Δ base</th>
-              <th scope="col" class="num">Gradient norm</th><th scope="col" class="num">Tokens/s</th><th scope="col" class="num">Alerts</th>
+              {classifies && <><th scope="col" class="num">Accuracy %</th><th scope="col" class="num">Δ base</th></>}
+              <th scope="col" class="num">Gradient norm</th><th scope="col" class="num">{speedTitle(chosen)}</th><th scope="col" class="num">Alerts</th>
             </tr>
           </thead>
           <tbody>
@@ -76,8 +96,14 @@ export function FinalTable({ chosen, base, group, series }: FinalTableProps) {
                   <td class="num">{run.id === base.id || parted === null || !from.loss ? '' : signed((100 * parted) / from.loss, 2)}</td>
                   <td class="num">{loss(own.validation)}</td>
                   <td class="num">{run.id === base.id ? '' : signed(difference(own.validation, from.validation), 4)}</td>
+                  {classifies && (
+                    <>
+                      <td class="num">{fixed(accuracyPercent(run), 2)}</td>
+                      <td class="num">{run.id === base.id ? '' : signed(difference(accuracyPercent(run), accuracyPercent(base)), 2)}</td>
+                    </>
+                  )}
                   <td class="num">{number(own.gradientNorm, 3)}</td>
-                  <td class="num">{short(run.tokens_per_second ?? lastValue(series[run.id]?.tokens_per_second))}</td>
+                  <td class="num">{speed(run.tokens_per_second ?? lastValue(series[run.id]?.tokens_per_second), run, chosen)}</td>
                   <td class="num">{count(run.alerts)}</td>
                 </tr>
               );

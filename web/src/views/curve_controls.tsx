@@ -3,6 +3,7 @@ import { Check, Segments, Slider, Toolbar } from '../parts/controls';
 import { count, duration, durationShort, short } from '../format';
 import { changed, go, type Place } from '../router';
 import { curve, halfLifeOf, smooth, xOf, type Curve, type XAxis } from '../series';
+import type { LineSeries } from '../charts/plot_options';
 import type { Maybe, Series } from '../types';
 
 export interface CurveView {
@@ -28,17 +29,18 @@ export function curveViewOf(place: Place): CurveView {
 interface CurveControlsProps {
   place: Place;
   range: number; // steps
+  unit: string; // what the runs count: tokens, images
   fit?: boolean; // offer to leave the beginning out of the y axis
 }
 
-export function CurveControls({ place, range, fit = false }: CurveControlsProps) {
+export function CurveControls({ place, range, unit, fit = false }: CurveControlsProps) {
   const view = curveViewOf(place);
   const set = (values: Record<string, string | number | null>) => go(changed(place, values), 'replace');
   const halfLife = halfLifeOf(view.smoothing, range);
   return (
     <Toolbar label="How curves are drawn">
       <Segments label="Against" value={view.axis} change={(x) => set({ x: x === 'step' ? null : x, zoom: null })} options={[
-        { value: 'step', text: 'step' }, { value: 'tokens', text: 'tokens' }, { value: 'time', text: 'wall time' }]} />
+        { value: 'step', text: 'step' }, { value: 'tokens', text: unit }, { value: 'time', text: 'wall time' }]} />
       <Slider label="Smoothing" value={view.smoothing} change={(smooth) => set({ smooth })}
         say={halfLife > 0 ? `half-life ${short(Math.max(1, Math.round(halfLife)))} steps` : 'none'} />
       <Check label="log x" checked={view.logX} change={(on) => set({ logx: on ? 1 : null })} />
@@ -48,19 +50,28 @@ export function CurveControls({ place, range, fit = false }: CurveControlsProps)
   );
 }
 
-export const axisFormat: Record<XAxis, (value: Maybe) => string> = {
-  step: (value) => `step ${count(value)}`,
-  tokens: (value) => `${short(value)} tokens`,
-  time: (value) => duration(value),
-};
+export interface AxisLook {
+  formatX: (value: Maybe) => string;
+  formatTickX: (value: Maybe) => string;
+  xName: string;
+}
 
-export const axisName: Record<XAxis, string> = { step: 'step', tokens: 'tokens', time: 'seconds' };
+export function axisLook(axis: XAxis, unit: string): AxisLook {
+  if (axis === 'tokens') return { formatX: (value) => `${short(value)} ${unit}`, formatTickX: short, xName: unit };
+  if (axis === 'time') return { formatX: duration, formatTickX: durationShort, xName: 'seconds' };
+  return {
+    formatX: (value) => `step ${count(value)}`,
+    formatTickX: (value) => (value !== null && value >= 1e5 ? short(value) : count(value)),
+    xName: 'step',
+  };
+}
 
-export const axisTick: Record<XAxis, (value: Maybe) => string> = {
-  step: (value) => (value !== null && value >= 1e5 ? short(value) : count(value)),
-  tokens: short,
-  time: durationShort,
-};
+// A level that the curves can at best reach, as long as they are.
+export function levelLine(label: string, level: number | undefined, curves: Curve[]): LineSeries[] {
+  const ends = curves.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]).filter((at): at is number => at !== undefined);
+  if (level === undefined || ends.length === 0) return [];
+  return [{ label, color: 'c6', dash: [6, 4], x: [Math.min(...ends), Math.max(...ends)], y: [level, level] }];
+}
 
 // A recorded series on the chosen axis, smoothed over steps. Logarithms have no place for what is not positive.
 export function toCurve(series: Series | undefined, view: CurveView, tokensPerStep: number, time: Series | undefined,

@@ -1,4 +1,4 @@
-// The configs of two runs side by side: only the keys that differ.
+// Two runs side by side: the keys of their configs that differ, and what they ended with.
 import { useState } from 'preact/hooks';
 import { api } from '../api';
 import { useResource, useRuns } from '../hooks';
@@ -6,6 +6,9 @@ import { Check, Select } from '../parts/controls';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { changed, go, href, type Place } from '../router';
 import { isListed } from './run_actions';
+import { loss, share, short, signed } from '../format';
+import type { Maybe, Run } from '../types';
+import { hasAccuracy } from '../units';
 
 export interface KeyDifference {
   key: string;
@@ -40,7 +43,38 @@ export function DifferenceView({ place }: { place: Place }) {
       {[left.error, right.error].map((error) => error && <ErrorBox key={error.message} error={error} />)}
       {!a || !b ? <Empty title="Choose two runs"><p>Their configs are then shown side by side, only the keys that differ.</p></Empty>
         : !left.data || !right.data ? <Loading what="configs" />
-          : <Table left={left.data} right={right.data} all={all} setAll={setAll} />}
+          : (
+            <>
+              <Table left={left.data} right={right.data} all={all} setAll={setAll} />
+              <Outcome left={left.data} right={right.data} />
+            </>
+          )}
+    </div>
+  );
+}
+
+// The last metrics of both, and B minus A.
+function Outcome({ left, right }: { left: Run; right: Run }) {
+  const part = (value: Maybe): Maybe => (value === null ? null : 100 * value);
+  const minus = (a: Maybe, b: Maybe): Maybe => (a === null || b === null ? null : b - a);
+  const row = (name: string, of: (run: Run) => Maybe, say: (value: Maybe) => string, decimals: number) => (
+    <tr key={name}>
+      <th scope="row">{name}</th><td class="num">{say(of(left))}</td><td class="num">{say(of(right))}</td>
+      <td class="num">{signed(minus(of(left), of(right)), decimals)}</td>
+    </tr>
+  );
+  const speed = (run: Run) => `${short(run.tokens_per_second)} ${run.unit}/s`;
+  return (
+    <div class="scroll-x card flush outcome">
+      <table class="data">
+        <thead><tr><th scope="col">Final metrics</th><th scope="col" class="num">A: {left.name}</th><th scope="col" class="num">B: {right.name}</th><th scope="col" class="num">B − A</th></tr></thead>
+        <tbody>
+          {row('Final training loss', (run) => run.final_train_loss, loss, 4)}
+          {row('Validation loss', (run) => run.validation_loss, loss, 4)}
+          {hasAccuracy([left, right]) && row('Validation accuracy', (run) => part(run.validation_accuracy), (value) => share(value === null ? null : value / 100, 2), 2)}
+          <tr><th scope="row">Speed</th><td class="num">{speed(left)}</td><td class="num">{speed(right)}</td><td /></tr>
+        </tbody>
+      </table>
     </div>
   );
 }
@@ -56,7 +90,7 @@ function Table({ left, right, all, setAll }: { left: Named; right: Named; all: b
   return (
     <>
       <div class="row spread">
-        <p class="quiet">{different.length === 0 ? 'The configs are equal.' : `${different.length} keys differ.`}</p>
+        <p class="quiet">{different.length === 0 ? 'The configs are equal.' : `${different.length} ${different.length === 1 ? 'key differs' : 'keys differ'}.`}</p>
         <Check label="Show equal keys too" checked={all} change={setAll} />
       </div>
       {rows.length > 0 && (

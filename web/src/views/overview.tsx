@@ -15,9 +15,10 @@ import { href, type Place } from '../router';
 import { halfLifeOf, lastStep, lastValue, xOf } from '../series';
 import { rangesInWords, rangesOf } from '../settings';
 import type { RunDetail, RunEvent, SeriesByName } from '../types';
-import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, endRange, toCurve, type CurveView } from './curve_controls';
+import { capital, speedTitle } from '../units';
+import { axisLook, CurveControls, curveViewOf, endRange, levelLine, toCurve, type CurveView } from './curve_controls';
 
-const names = ['loss', 'validation_loss', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit',
+const names = ['loss', 'validation_loss', 'validation_accuracy', 'learning_rate', 'gradient_norm', 'tokens_per_second', 'time', 'loss_scale', 'max_logit',
   'saturated', 'overflows', 'skipped'];
 
 export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
@@ -29,7 +30,7 @@ export function OverviewView({ run, place }: { run: RunDetail; place: Place }) {
   return (
     <div class="page">
       <Headline run={run} series={series} />
-      <CurveControls place={place} range={range} fit />
+      <CurveControls place={place} range={range} unit={run.unit} fit />
       {metrics.error && <ErrorBox error={metrics.error} />}
       <Curves run={run} series={series} view={view} events={events.data ?? []} loading={metrics.loading} />
       <div class="grid two">
@@ -64,9 +65,10 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
         : <Figure name="Took" value={duration(run.updated - run.started)} detail={`ended ${date(run.updated).slice(5, 16)}`} />}
       <Figure name={run.status === 'running' ? 'Training loss' : 'Final training loss'} value={loss(run.final_train_loss)}
         detail="mean over the last 1/20 of the steps" />
-      <Figure name="Validation loss" value={loss(run.validation_loss)}
-        detail={run.validation_loss === null ? 'not evaluated yet' : `perplexity ${number(Math.exp(run.validation_loss), 3)}`} />
-      <Figure name="Tokens/s" value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} tokens so far`} />
+      {run.validation_accuracy === null
+        ? <Figure name="Validation loss" value={loss(run.validation_loss)} detail={lossDetail(run)} />
+        : <Figure name="Val. accuracy" value={share(run.validation_accuracy, 2)} detail={`val. loss ${loss(run.validation_loss)}`} />}
+      <Figure name={speedTitle([run])} value={short(speed)} detail={`${short(run.step * run.tokens_per_step)} ${run.unit} so far`} />
       <Figure name="Low precision" value={share(lowPrecisionShare(run.shares))} detail="of FLOPs in ≤ 8 bits" />
       <Figure name="Alerts" value={run.alerts === 0 ? '0' : <a href={href(['run', run.id, 'alerts'])}>{count(run.alerts)}</a>}
         detail={run.alerts > 0 ? `${count(run.critical_alerts)} critical` : happened(run) ? 'no rule raised one' : 'none raised'} />
@@ -74,6 +76,12 @@ function Headline({ run, series }: { run: RunDetail; series: SeriesByName }) {
       <Figure name="Skipped steps" value={count(run.totals?.skipped ?? 0)} detail="gradients not finite" />
     </dl>
   );
+}
+
+// The perplexity says something of tokens alone.
+function lossDetail(run: RunDetail): string {
+  if (run.validation_loss === null) return 'not evaluated yet';
+  return run.unit === 'tokens' ? `perplexity ${number(Math.exp(run.validation_loss), 3)}` : 'nats per image';
 }
 
 function happened(run: RunDetail): boolean {
@@ -101,11 +109,15 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
     };
     const few = (series.validation_loss?.step.length ?? 0) < 200;
     const evaluated: LineSeries = { label: 'validation', color: 'c1', points: few, ...at('validation_loss', 0) };
+    const accuracy: LineSeries = { label: 'validation accuracy', color: 'c1', points: few, ...at('validation_accuracy', 0) };
+    const losses = [...both('loss', 'training', 'c0'), evaluated];
     return {
-      loss: [...both('loss', 'training', 'c0'), evaluated],
+      trained: losses,
+      loss: [...losses, ...levelLine('best possible', run.best?.loss, losses)],
+      accuracy: [accuracy, ...levelLine('best possible', run.best?.accuracy, [accuracy])],
       norm: both('gradient_norm', 'gradient norm', 'c2'),
       rate: [{ label: 'learning rate', color: 'c4', ...at('learning_rate', 0) }] as LineSeries[],
-      speed: both('tokens_per_second', 'tokens/s', 'c3'),
+      speed: both('tokens_per_second', `${run.unit}/s`, 'c3'),
       scale: [{ label: 'loss scale', color: 'c5', ...at('loss_scale', 0) }] as LineSeries[],
       logit: both('max_logit', 'largest logit', 'c1'),
       counts: [{ label: 'saturated elements', color: 'c3', ...at('saturated', 0) }] as LineSeries[],
@@ -114,23 +126,27 @@ function Curves({ run, series, view, events, loading }: CurvesProps) {
         ...(has('skipped') ? [{ label: 'skipped', color: 'c4', points: true, ...at('skipped', 0) }] : []),
       ] as LineSeries[],
     };
-  }, [series, key, halfLife, run.tokens_per_step]);
+  }, [series, key, halfLife, run.tokens_per_step, run.best?.loss, run.best?.accuracy]);
   const markers = useMemo(() => marksOf(events, view, run, series), [events, key, series]);
   const common = {
-    formatX: axisFormat[view.axis], formatTickX: axisTick[view.axis], xName: axisName[view.axis], logX: view.logX, logY: view.logY, markers,
+    ...axisLook(view.axis, run.unit), logX: view.logX, logY: view.logY, markers,
     syncKey: `overview ${run.id}`, empty: loading ? 'Loading…' : 'Not recorded in this run yet.',
   };
   return (
     <>
-      <div class="grid">
+      <div class={has('validation_accuracy') ? 'grid two' : 'grid'}>
         <LineChart {...common} title="Loss" series={lines.loss} formatY={loss} formatTickY={(value) => number(value, 4)} height={300}
-          {...(view.fitEnd ? { rangeOfY: endRange(lines.loss) } : {})}
+          {...(view.fitEnd ? { rangeOfY: endRange(lines.trained) } : {})}
           note={markers.length > 0 ? 'Dashed lines: events that changed the run (a rewind, a site moved to BF16, another plan or setting, a remedy applied by the guard).' : undefined} />
+        {has('validation_accuracy') && (
+          <LineChart {...common} logY={false} title="Validation accuracy" series={lines.accuracy} formatY={(value) => share(value, 2)}
+            formatTickY={(value) => share(value, 1)} height={300} />
+        )}
       </div>
       <div class="grid charts">
         <LineChart {...common} title="Gradient norm" series={lines.norm} formatY={(value) => number(value, 3)} height={170} />
         <LineChart {...common} title="Learning rate" series={lines.rate} formatY={(value) => number(value, 3)} height={170} />
-        <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} height={170} />
+        <LineChart {...common} title={`${capital(run.unit)} per second`} series={lines.speed} formatY={short} height={170} />
         {has('saturated') && (
           <LineChart {...common} logY={false} title="Saturated elements per step" series={lines.counts} formatY={short} height={170} />
         )}

@@ -12,7 +12,8 @@ import type { Place } from '../router';
 import { atSteps, bucketRatio, curve, halfLifeOf, lastStep, lastValue, smooth, stack, tailMean, totalRatio, xOf } from '../series';
 import { categoryName } from '../theme';
 import type { Maybe, RankInfo, RunDetail, SeriesByName } from '../types';
-import { axisFormat, axisName, axisTick, CurveControls, curveViewOf, toCurve, type CurveView } from './curve_controls';
+import { capital, speedTitle } from '../units';
+import { axisLook, CurveControls, curveViewOf, toCurve, type CurveView } from './curve_controls';
 
 const phases = ['phase.forward_backward', 'phase.optimizer', 'phase.data', 'phase.statistics', 'phase.evaluation',
   'phase.checkpoint', 'phase.shadow'];
@@ -30,7 +31,7 @@ export function PerformanceView({ run, place }: { run: RunDetail; place: Place }
   return (
     <div class="page">
       <Headline run={run} series={series} ranks={ranks.data ?? []} />
-      <CurveControls place={place} range={lastStep(series)} />
+      <CurveControls place={place} range={lastStep(series)} unit={run.unit} />
       {ranks.error && <ErrorBox error={ranks.error} />}
       <Charts run={run} series={series} ranks={ranks.data ?? []} view={curveViewOf(place)} />
     </div>
@@ -49,7 +50,7 @@ function Headline({ run, series, ranks }: { run: RunDetail; series: SeriesByName
   const slowest = lastValue(series.slowest_rank);
   return (
     <dl class="figures">
-      <Figure name="Tokens/s" detail="latest" value={short(run.tokens_per_second ?? lastValue(series.tokens_per_second))} />
+      <Figure name={speedTitle([run])} detail="latest" value={short(run.tokens_per_second ?? lastValue(series.tokens_per_second))} />
       <Figure name="Step" value={duration(tailMean(series.seconds, 0.05))} detail="mean of the last 5 %" />
       <Figure name="Cost of statistics" detail="of step time, whole run"
         value={percent(hundredfold(totalRatio(series.statistics_seconds, series.seconds)))} />
@@ -85,7 +86,7 @@ function Charts({ run, series, ranks, view: asked }: ChartsProps) {
     const cost = bucketRatio(series.statistics_seconds, series.seconds, 100);
     return {
       phases: stackedPhases(series, asked, run.tokens_per_step, halfLife),
-      speed: one('tokens_per_second', 'tokens/s', 'c3'),
+      speed: one('tokens_per_second', `${run.unit}/s`, 'c3'),
       cost: [{
         label: 'statistics', color: 'c2',
         ...toCurve({ step: cost.step, value: cost.value.map(hundredfold) }, asked, run.tokens_per_step, series.time, 0),
@@ -101,7 +102,7 @@ function Charts({ run, series, ranks, view: asked }: ChartsProps) {
   }, [series, key, halfLife, run.tokens_per_step]);
   const has = (name: string) => (series[name]?.step.length ?? 0) > 0;
   const common = {
-    formatX: axisFormat[asked.axis], formatTickX: axisTick[asked.axis], xName: axisName[asked.axis], logX: asked.logX, logY: asked.logY, height: 170,
+    ...axisLook(asked.axis, run.unit), logX: asked.logX, logY: asked.logY, height: 170,
     syncKey: `performance ${run.id}`,
   };
   return (
@@ -112,7 +113,7 @@ function Charts({ run, series, ranks, view: asked }: ChartsProps) {
           note={halfLife > 0 ? 'Smoothed: phases that occur in some steps only (evaluation, checkpoints) are spread over the steps between.' : undefined} />
       </div>
       <div class="grid charts">
-        <LineChart {...common} title="Tokens per second" series={lines.speed} formatY={short} />
+        <LineChart {...common} title={`${capital(run.unit)} per second`} series={lines.speed} formatY={short} />
         <LineChart {...common} title="Cost of statistics" series={lines.cost} formatY={percent} zeroBased />
         {has('communication_seconds') && (
           <LineChart {...common} title="Communication in a step" series={lines.communication} formatY={duration} zeroBased

@@ -4,14 +4,23 @@ import { ApiError } from '../api';
 import { Empty, ErrorBox, Loading } from '../parts/feedback';
 import { StatusBadge } from '../parts/badges';
 import { Tags } from '../parts/tags';
-import { ago, count, date, durationShort, loss, short } from '../format';
+import { ago, count, date, durationShort, loss, share } from '../format';
 import { useForm, useNow, useRuns, useServer } from '../hooks';
 import { changed, go, href, type Place } from '../router';
 import type { Run } from '../types';
+import { hasAccuracy, speed, speedTitle } from '../units';
 import { EditButton, isShown, RunEditor, RunRemarks, ShowChecks } from './run_actions';
 import { compareRuns, matchesFilter, sortKeys, type SortKey } from './runs_order';
 
-const columns: { key: SortKey | null; title: string; class?: string }[] = [
+interface ColumnTitle {
+  key: SortKey | null;
+  title: string;
+  class?: string;
+  below?: { key: SortKey; title: string }; // what the second line of its cells has
+}
+
+// The accuracy is below the loss where any run has one; the speed is in what the runs count.
+const columnsFor = (runs: Run[]): ColumnTitle[] => [
   { key: 'status', title: 'Status' },
   { key: 'name', title: 'Run' },
   { key: 'model', title: 'Model' },
@@ -19,8 +28,8 @@ const columns: { key: SortKey | null; title: string; class?: string }[] = [
   { key: null, title: 'Tags' },
   { key: 'step', title: 'Progress' },
   { key: 'loss', title: 'Loss', class: 'num' },
-  { key: 'validation_loss', title: 'Validation', class: 'num' },
-  { key: 'tokens_per_second', title: 'Tokens/s', class: 'num' },
+  { key: 'validation_loss', title: 'Validation', class: 'num', ...(hasAccuracy(runs) ? { below: { key: 'validation_accuracy', title: 'accuracy' } } : {}) },
+  { key: 'tokens_per_second', title: speedTitle(runs), class: 'num' },
   { key: 'alerts', title: 'Alerts', class: 'num' },
   { key: 'updated', title: 'Updated', class: 'num' },
 ];
@@ -56,6 +65,7 @@ export function RunsView({ place }: { place: Place }) {
     if (!next.delete(id)) next.add(id);
     setPicked(next);
   };
+  const columns = columnsFor(shown);
   const allPicked = shown.length > 0 && shown.every((run) => picked.has(run.id));
 
   return (
@@ -79,10 +89,11 @@ export function RunsView({ place }: { place: Place }) {
                 <input type="checkbox" aria-label="Pick all shown runs" checked={allPicked}
                   onChange={() => setPicked(allPicked ? new Set() : new Set(shown.map((run) => run.id)))} />
               </th>
-              {columns.map(({ key, title, class: name }) => (
+              {columns.map(({ key, title, class: name, below }) => (
                 <th scope="col" key={title} class={name}
-                  {...(key === sort ? { 'aria-sort': descending ? 'descending' as const : 'ascending' as const } : {})}>
+                  {...(key === sort || below?.key === sort ? { 'aria-sort': descending ? 'descending' as const : 'ascending' as const } : {})}>
                   {key ? <button type="button" class="sort" onClick={() => sortBy(key)}>{title}</button> : title}
+                  {below && <button type="button" class="sort below" onClick={() => sortBy(below.key)}>{below.title}</button>}
                 </th>
               ))}
               <th scope="col" class="edit"><span class="sr-only">Edit</span></th>
@@ -90,7 +101,7 @@ export function RunsView({ place }: { place: Place }) {
           </thead>
           <tbody>
             {shown.map((run) => (
-              <Row key={run.id} run={run} now={now} picked={picked.has(run.id)} toggle={() => toggle(run.id)} saved={reload} />
+              <Row key={run.id} run={run} among={shown} now={now} picked={picked.has(run.id)} toggle={() => toggle(run.id)} saved={reload} />
             ))}
           </tbody>
         </table>
@@ -100,8 +111,8 @@ export function RunsView({ place }: { place: Place }) {
   );
 }
 
-function Row({ run, now, picked, toggle, saved }: {
-  run: Run; now: number; picked: boolean; toggle: () => void; saved: () => void;
+function Row({ run, among, now, picked, toggle, saved }: {
+  run: Run; among: Run[]; now: number; picked: boolean; toggle: () => void; saved: () => void;
 }) {
   const part = run.steps > 0 ? Math.min(1, run.step / run.steps) : 0;
   const { editing, setEditing, opener } = useForm<HTMLTableCellElement>();
@@ -122,17 +133,26 @@ function Row({ run, now, picked, toggle, saved }: {
         </span>
       </td>
       <td class="num" data-label="Loss" title="training loss, mean over the last twentieth of the steps">{loss(run.final_train_loss)}</td>
-      <td class="num" data-label="Validation">{loss(run.validation_loss)}</td>
-      <td class="num" data-label="Tokens/s">{short(run.tokens_per_second)}</td>
+      <td class="num" data-label="Validation">
+        {loss(run.validation_loss)}
+        {run.validation_accuracy !== null && <span class="below accuracy" title="validation accuracy">{share(run.validation_accuracy, 2)}</span>}
+      </td>
+      <td class="num speed" data-label={speedTitle([run])}><Speed run={run} among={among} /></td>
       <td class="num" data-label="Alerts">
         <AlertCount run={run} />
       </td>
       <td class="num quiet" data-label="Updated" title={`started ${date(run.started)}, updated ${date(run.updated)}`}>{ago(run.updated, now)}</td>
       <td class="edit" ref={opener}><EditButton run={run} open={editing} toggle={() => setEditing(!editing)} /></td>
     </tr>
-    {editing && <tr class="editing"><td colSpan={columns.length + 2}><RunEditor run={run} close={() => setEditing(false)} saved={saved} /></td></tr>}
+    {editing && <tr class="editing"><td colSpan={columnsFor(among).length + 2}><RunEditor run={run} close={() => setEditing(false)} saved={saved} /></td></tr>}
     </>
   );
+}
+
+// Its unit below it where the title cannot say it.
+function Speed({ run, among }: { run: Run; among: Run[] }) {
+  const [value, unit] = speed(run.tokens_per_second, run, among).split(' ');
+  return <>{value}{unit && <span class="below quiet">{unit}</span>}</>;
 }
 
 // Whole minutes are close enough for a table.

@@ -1,10 +1,10 @@
 // Which runs a filter leaves, and in which order.
 import type { Run } from '../types';
 
-export type SortKey = 'status' | 'name' | 'model' | 'recipe' | 'step' | 'loss' | 'validation_loss' | 'tokens_per_second'
+export type SortKey = 'status' | 'name' | 'model' | 'recipe' | 'step' | 'loss' | 'validation_loss' | 'validation_accuracy' | 'tokens_per_second'
   | 'alerts' | 'updated' | 'started';
 
-export const sortKeys: SortKey[] = ['status', 'name', 'model', 'recipe', 'step', 'loss', 'validation_loss',
+export const sortKeys: SortKey[] = ['status', 'name', 'model', 'recipe', 'step', 'loss', 'validation_loss', 'validation_accuracy',
   'tokens_per_second', 'alerts', 'updated', 'started'];
 
 // Every word must occur somewhere.
