@@ -72,6 +72,9 @@ class Steps {
   static TrainingData repeated(const Config& config) {
     TrainingData data = stand_in_data(config, config.model.vocab);
     if (data.train != nullptr) data.train = std::make_unique<RepeatedBatch>(std::move(data.train));
+    if (data.train_images != nullptr) {
+      data.train_images = std::make_unique<RepeatedImages>(std::move(data.train_images));
+    }
     return data;
   }
 

@@ -49,7 +49,8 @@ TEST(BenchTest, TimesAreMediansWithTheirNoise) {
 
 TEST(BenchTest, LayersOfBlocksAreTakenTogether) {
   const std::vector<BenchLayer> layers = bench_layers(
-      {{"blocks.0.up", 4, 8, 0}, {"blocks.1.up", 4, 8, 1}, {"blocks.11.up", 4, 8, 11}, {"head", 4, 1 << 20}}, 4096);
+      {{"blocks.0.up", 4, 8, 0}, {"blocks.1.up", 4, 8, 1}, {"blocks.11.up", 4, 8, 11}, {"head", 4, 1 << 20}},
+      {.tokens = 4096});
   ASSERT_EQ(layers.size(), 2);
   EXPECT_EQ(layers[0].name, "blocks.*.up");
   EXPECT_EQ(layers[0].count, 3);
