@@ -9,6 +9,7 @@
 #include "engine/energy.h"
 #include "models/factory.h"
 #include "precision/recipe.h"
+#include "study/bench_casts.h"
 #include "study/bench_layers.h"
 #include "study/bench_steps.h"
 #include "train/environment.h"
@@ -26,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double peak_share = 0.05;
 constexpr double layer_share = 0.45;
 constexpr double vector_share = 0.05;
+constexpr double cast_share = 0.03;
 
 std::vector<std::string> with_bf16(std::vector<std::string> recipes) {
   if (std::ranges::find(recipes, "bf16") == recipes.end()) recipes.insert(recipes.begin(), "bf16");
@@ -67,6 +69,7 @@ class Session {
       bench_.machine = {engine.name(), cpu_model(), EnergyMeter(engine.device().hardware().kind).source()};
       peaks(engines);
       layers(engines);
+      casts(engines);
     }
     steps();
     bench_.seconds = elapsed();
@@ -98,6 +101,14 @@ class Session {
       tell(layer.subject(1));
       add(measure_layer(engines, {layer, 1, with_bf16(plan_.recipes), vectors * plan_.seconds}));
     }
+  }
+
+  void casts(BenchEngines& engines) {
+    tell("casts");
+    CastRace race = cast_race_of(bench_.layers);
+    race.recipes = plan_.recipes;
+    race.seconds = cast_share * plan_.seconds;
+    add(measure_casts(engines, race));
   }
 
   void steps() {

@@ -14,7 +14,6 @@ namespace quaver {
 namespace {
 
 constexpr Size widest_norm = 8192;  // producers of wider operands are casts
-constexpr float typical_amax = 5;   // of normal values
 
 // "blocks.3.mlp.up" → "blocks.*.mlp.up"
 std::string group_of(const LayerShape& layer) {
