@@ -19,9 +19,9 @@ struct CastKind {
 };
 
 constexpr std::array<CastKind, 4> cast_kinds{{{"x, rowwise", Role::x, Copies::rows_only},
-                                              {"x, rowwise and columnwise", Role::x, Copies::both},
+                                              {"x, both sides", Role::x, Copies::both},
                                               {"dy, rowwise", Role::dy, Copies::rows_only},
-                                              {"dy, rowwise and columnwise", Role::dy, Copies::both}}};
+                                              {"dy, both sides", Role::dy, Copies::both}}};
 
 // One cast under one recipe, on its engine.
 class CastBench {

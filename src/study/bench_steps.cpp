@@ -62,14 +62,16 @@ class Steps {
 
   StepBench measure(double seconds) {
     for (int i = 0; i < warmup_steps; ++i) one_step();
+    if (records_all_steps()) timed_.set_mode(TimedEngine::Mode::recording);
     EnergyMeter meter(hardware());
     const std::optional<double> before = meter.joules();
     const auto start = Clock::now();
     std::vector<double> times;
     while (static_cast<int>(times.size()) < fewest_steps ||
            (static_cast<int>(times.size()) < most_steps && spent_since(start) < seconds)) {
-      times.push_back(one_step());
+      times.push_back(timed_step());
     }
+    timed_.set_mode(TimedEngine::Mode::idle);
     const double window = spent_since(start);
     const std::optional<double> after = meter.joules();
     Measurement step = measurement("step");
@@ -81,7 +83,7 @@ class Steps {
     }
     bench_.measurements.push_back(step);
     note_memory();
-    record_phases();
+    add_phases();
     add_decoding(seconds / 2);
     bench_.losses.resize(static_cast<std::size_t>(compared_steps));
     return bench_;
@@ -162,21 +164,33 @@ class Steps {
     return whole;
   }
 
-  // Of three steps the one of median length, so that its phases are its whole.
-  void record_phases() {
-    constexpr std::size_t rounds = 3;
-    std::vector<std::vector<Phase>> steps;
+  // On a CPU noting times costs nothing. A GPU does not replay its graphs meanwhile: it records steps of their own.
+  bool records_all_steps() const { return hardware() == HardwareKind::cpu; }
+
+  double timed_step() {
+    if (!records_all_steps()) return one_step();
+    recorded_.push_back(recorded_step());
+    return whole_of(recorded_.back());
+  }
+
+  void record_steps() {
+    constexpr int rounds = 3;
     timed_.set_mode(TimedEngine::Mode::recording);
-    for (std::size_t round = 0; round < rounds; ++round) steps.push_back(recorded_step());
+    for (int round = 0; round < rounds; ++round) recorded_.push_back(recorded_step());
     timed_.set_mode(TimedEngine::Mode::idle);
-    std::ranges::sort(steps, {}, whole_of);
-    const std::vector<Phase>& middle = steps[rounds / 2];
+  }
+
+  // Of the recorded steps the one of median length, so that its phases are its whole.
+  void add_phases() {
+    if (recorded_.empty()) record_steps();
+    std::ranges::sort(recorded_, {}, whole_of);
+    const std::vector<Phase>& middle = recorded_[recorded_.size() / 2];
     bench_.recorded_seconds = whole_of(middle);
     Measurement block = measurement("block");
     block.workload = Workload::block;
     for (std::size_t i = 0; i < middle.size(); ++i) {
       std::vector<double> seconds;
-      for (const std::vector<Phase>& step : steps) seconds.push_back(step[i].seconds);
+      for (const std::vector<Phase>& step : recorded_) seconds.push_back(step[i].seconds);
       Measurement phase = measurement(middle[i].name);
       phase.time = timing_of(seconds);
       phase.time.median = middle[i].seconds;
@@ -226,6 +240,7 @@ class Steps {
   TrainingData data_;
   Trainer trainer_;
   StepReport report_;
+  std::vector<std::vector<Phase>> recorded_;
   StepBench bench_;
 };
 
