@@ -46,7 +46,7 @@ report::HeatGrid speedup_grid(const Bench& bench, const std::vector<LayerVerdict
   report::HeatGrid grid;
   grid.title = "Speed-up of each layer over bf16, operands included";
   grid.columns = recipes_of(verdicts);
-  grid.categories = {faster, alike, slower};
+  grid.categories = {faster, slower, alike};
   for (const BenchLayer& layer : bench.layers) {
     grid.rows.push_back(layer.text());
     for (const std::string& recipe : grid.columns) {
@@ -199,6 +199,9 @@ std::string bench_page(const Bench& bench) {
   }
   page.heading("The machine").table(report_table(peak_rows(bench)));
   add_table(page, cast_rows(bench));
+  page.paragraph(
+      "Casts with nothing else in the same pass, of a tensor as large as the largest input of a layer; beside "
+      "each the share of the copy's speed.");
   page.details("Every cast by itself", [&](report::Page& inner) { add_table(inner, cast_detail_rows(bench)); });
   page.footer("quaver " + bench.version);
   return page.html();

@@ -180,13 +180,13 @@ BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts) {
 BenchRows step_rows(const Bench& bench) {
   const bool joules =
       std::ranges::any_of(bench.measurements, [](const Measurement& m) { return m.joules.has_value(); });
-  BenchRows rows{{"whole steps", "ms", "p95", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns"}};
+  BenchRows rows{{"whole steps", "ms", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns"}};
   if (joules) rows.front().emplace_back("J/step");
   for (const StepVerdict& step : bench.steps) {
     const Measurement* m = bench.find(Workload::step, bench.model, "step", step.recipe);
     if (m == nullptr) continue;
-    rows.push_back({step.recipe, as_ms(m->time.median), as_ms(m->time.p95), format_count(m->rate(m->units)),
-                    as_tflops(*m), as_times(step.speedup), as_noise(step.noise),
+    rows.push_back({step.recipe, as_ms(m->time.median), format_count(m->rate(m->units)), as_tflops(*m),
+                    as_times(step.speedup), as_noise(step.noise),
                     format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, step.peak_memory))),
                     fmt::format("{:.2f}", step.loss_share)});
     if (joules) rows.back().push_back(m->joules ? fmt::format("{:.3g}", *m->joules) : "–");
@@ -225,7 +225,7 @@ BenchRows decode_rows(const Bench& bench) {
 
 BenchRows cast_rows(const Bench& bench) {
   const std::vector<std::string> parts = parts_of(bench, Workload::cast);
-  std::vector<std::string> titles{"casts by themselves, GB/s and share of a copy's"};
+  std::vector<std::string> titles{"cast alone, GB/s"};
   titles.insert(titles.end(), parts.begin(), parts.end());
   BenchRows rows{titles};
   for (const std::string& recipe : recipes_of(bench, Workload::cast)) {
@@ -292,7 +292,7 @@ BenchRows producer_rows(const Bench& bench) {
   BenchRows rows{{"operand", "recipe", "written by", "µs", "GB/s", "of a copy's speed"}};
   for (const Measurement& m : bench.measurements) {
     if (m.flops != 0 || !is_judged(bench, m)) continue;
-    const bool of_pixels = m.part == "x" && m.subject.find("pixels") != std::string::npos;
+    const bool of_pixels = m.part == "x" && m.subject.find(" px, ") != std::string::npos;
     const double rate = m.rate(m.bytes);
     rows.push_back({m.subject, m.recipe,
                     m.part == "w" ? "cast of w" : (of_pixels ? "patches or norm, into " : "norm, into ") + m.part,

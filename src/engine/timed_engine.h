@@ -6,15 +6,14 @@
 
 #include <array>
 #include <chrono>
-#include <string_view>
 
 #include "engine/engine.h"
 #include "engine/least_bytes.h"
+#include "engine/operation_names.h"
 
 namespace quaver {
 
 inline constexpr std::size_t operation_kinds = static_cast<std::size_t>(OperationKind::copy) + 1;
-std::string_view name_of(OperationKind kind);
 
 struct OperationTime {
   double seconds = 0;

@@ -177,7 +177,7 @@ bool is_product(const std::string& part) { return part == "fprop" || part == "dg
 
 std::string BenchLayer::text() const {
   const std::string shape = fmt::format("{}, {} → {}", name, in, out);
-  return pixels == 1 ? shape : fmt::format("{}, {} pixels", shape, pixels);
+  return pixels == 1 ? shape : fmt::format("{}, {} px", shape, pixels);
 }
 
 std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} {}", text(), at, unit); }
