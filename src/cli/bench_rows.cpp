@@ -122,7 +122,7 @@ std::string emulation_text(const Bench& bench) {
     const bool multiplies = m.workload == Workload::layer || m.workload == Workload::peak;
     if (multiplies && level_of(m.support) == "emulated") ways.insert(m.support);
   }
-  return ways.empty() ? "" : fmt::format("Emulated: operands are {}.", fmt::join(ways, "; or "));
+  return ways.empty() ? "" : fmt::format("Emulated: {}.", fmt::join(ways, "; or "));
 }
 
 BenchRows peak_rows(const Bench& bench) {

@@ -23,19 +23,37 @@ constexpr std::array<CastKind, 4> cast_kinds{{{"x, rowwise", Role::x, Copies::ro
                                               {"dy, rowwise", Role::dy, Copies::rows_only},
                                               {"dy, both sides", Role::dy, Copies::both}}};
 
+// What is cast, once in the memory of each engine.
+class CastInputs {
+ public:
+  explicit CastInputs(const CastRace& race) : race_(race) {}
+  const View& of(Engine& engine) {
+    auto [at, added] = made_.try_emplace(&engine, Input{BenchMatrices(engine), {}});
+    if (added) at->second.values = at->second.memory.normal(race_.rows, race_.cols, engine.high_precision(), 2);
+    return at->second.values;
+  }
+
+ private:
+  struct Input {
+    BenchMatrices memory;
+    View values;
+  };
+  const CastRace& race_;
+  std::map<Engine*, Input> made_;
+};
+
 // One cast under one recipe, on its engine.
 class CastBench {
  public:
-  CastBench(Engine& engine, const CastRace& race, const std::string& recipe, const CastKind& kind)
-      : engine_(engine), memory_(engine) {
+  CastBench(Engine& engine, const View& values, const std::string& recipe, const CastKind& kind)
+      : engine_(engine), memory_(engine), values_(values) {
     const Recipe made = make_recipe(recipe, {});
     site_.name = "bench/" + std::string(name_of(kind.role));
     site_.role = kind.role;
     site_.spec = kind.role == Role::dy ? made.dy : made.x;
     if (has_given_scale(site_.spec.rows)) site_.scale = tensor_scale_for(site_.spec.rows, typical_amax);
-    out_ = QuantizedTensor(site_, race.rows, race.cols, kind.copies, engine.sharing(),
+    out_ = QuantizedTensor(site_, values.rows, values.cols, kind.copies, engine.sharing(),
                            [this](std::size_t bytes) { return memory_.take(bytes); });
-    values_ = memory_.normal(race.rows, race.cols, engine.high_precision(), 2);
   }
 
   void run() { engine_.run(Quantize{values_, out_, casting_}); }
@@ -45,9 +63,9 @@ class CastBench {
  private:
   Engine& engine_;
   BenchMatrices memory_;
+  View values_;
   Site site_;
   QuantizedTensor out_;
-  View values_;
   Casting casting_;
 };
 
@@ -69,12 +87,14 @@ std::vector<Measurement> measure_casts(BenchEngines& engines, const CastRace& ra
   std::vector<std::string> recipes = race.recipes;
   std::erase_if(recipes, [](const std::string& recipe) { return !is_of_few_bits(recipe); });
   std::vector<Measurement> measured;
+  CastInputs inputs(race);
   for (const CastKind& kind : cast_kinds) {
     std::vector<std::unique_ptr<CastBench>> benches;
     Race turns;
     for (const std::string& recipe : recipes) {
-      benches.push_back(std::make_unique<CastBench>(engines.of(recipe), race, recipe, kind));
-      turns.add(engines.of(recipe), [bench = benches.back().get()] { bench->run(); });
+      Engine& engine = engines.of(recipe);
+      benches.push_back(std::make_unique<CastBench>(engine, inputs.of(engine), recipe, kind));
+      turns.add(engine, [bench = benches.back().get()] { bench->run(); });
     }
     turns.run(race.seconds / static_cast<double>(cast_kinds.size()));
     for (std::size_t i = 0; i < benches.size(); ++i) {
