@@ -23,16 +23,20 @@ Config loaded_config(const ConfigArguments& arguments, std::vector<std::string> 
   return load_config({.files = arguments.files, .texts = {}, .flags = defaults});
 }
 
-// GPT 350M where there is a GPU, else a model that two cores train.
+// What is not set: GPT 350M where there is a GPU, else a model and batches that two cores train.
+std::vector<std::string> bench_defaults(const Config& asked, HardwareKind hardware) {
+  const bool gpu = hardware == HardwareKind::gpu;
+  if (has_images(asked.data.kind)) return gpu ? std::vector<std::string>{} : std::vector<std::string>{"train.batch=32"};
+  return gpu ? std::vector<std::string>{"preset=gpt-350m", "train.batch=64"}
+             : std::vector<std::string>{"preset=small", "train.batch=4"};
+}
+
 BenchPlan bench_plan(const BenchSuiteArguments& arguments) {
-  Config config = loaded_config(arguments.config, {"preset=small", "train.batch=4"});
-  const bool gpu = config.train.device != DeviceChoice::cpu && inspect_cuda().state == CudaState::ready;
-  if (gpu) config = loaded_config(arguments.config, {"preset=gpt-350m", "train.batch=64"});
-  if (has_images(config.data.kind)) {
-    throw Error("bench measures language models, on random tokens, and data.kind names images",
-                "choose a preset of a language model");
-  }
-  BenchPlan plan = default_bench_plan(config, gpu ? HardwareKind::gpu : HardwareKind::cpu);
+  const Config asked = loaded_config(arguments.config, {"preset=small"});
+  const bool gpu = asked.train.device != DeviceChoice::cpu && inspect_cuda().state == CudaState::ready;
+  const HardwareKind hardware = gpu ? HardwareKind::gpu : HardwareKind::cpu;
+  const Config config = loaded_config(arguments.config, bench_defaults(asked, hardware));
+  BenchPlan plan = default_bench_plan(config, hardware);
   for (const std::string& recipe : arguments.recipes) make_recipe(recipe, {});  // or an Error with the known ones
   if (!arguments.recipes.empty()) plan.recipes = plan.step_recipes = arguments.recipes;
   if (arguments.seconds > 0) plan.seconds = arguments.seconds;

@@ -2,51 +2,36 @@
 
 namespace quaver {
 
-std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::gemm_fprop:
-      return "GEMM, fprop";
-    case OperationKind::gemm_dgrad:
-      return "GEMM, dgrad";
-    case OperationKind::gemm_wgrad:
-      return "GEMM, wgrad";
-    case OperationKind::attention:
-      return "attention";
-    case OperationKind::norm:
-      return "norms";
-    case OperationKind::activation:
-      return "activations";
-    case OperationKind::cast:
-      return "casts";
-    case OperationKind::loss:
-      return "head and loss";
-    case OperationKind::embedding:
-      return "embedding";
-    case OperationKind::heads:
-      return "heads";
-    case OperationKind::optimizer:
-      return "optimizer";
-    case OperationKind::copy:
-      return "copies";
-  }
-  return "";
-}
-
 double TimedDevice::total_seconds() const {
   double total = 0;
   for (const OperationTime& time : times_) total += time.seconds;
   return total;
 }
 
+void TimedDevice::reset() {
+  times_ = {};
+  allocations_ = {};
+}
+
+std::shared_ptr<std::byte> TimedDevice::allocate(std::size_t bytes) {
+  if (mode_ == Mode::idle) return device_.allocate(bytes);
+  const auto start = std::chrono::steady_clock::now();
+  auto memory = device_.allocate(bytes);
+  allocations_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  allocations_.bytes += static_cast<Size>(bytes);
+  ++allocations_.calls;
+  return memory;
+}
+
 void TimedDevice::upload(const void* host, void* device, std::size_t bytes) {
-  timed(OperationKind::copy, [&] { device_.upload(host, device, bytes); });
+  timed(OperationKind::copy, static_cast<Size>(bytes), [&] { device_.upload(host, device, bytes); });
 }
 void TimedDevice::read(const void* device, std::size_t bytes, const Use& use) {
-  timed(OperationKind::copy, [&] { device_.read(device, bytes, use); });
+  timed(OperationKind::copy, static_cast<Size>(bytes), [&] { device_.read(device, bytes, use); });
 }
 void TimedDevice::download(const void* device, void* host, std::size_t bytes) {
   ++waits_;
-  timed(OperationKind::copy, [&] { device_.download(device, host, bytes); });
+  timed(OperationKind::copy, static_cast<Size>(bytes), [&] { device_.download(device, host, bytes); });
 }
 void TimedDevice::synchronize() {
   ++waits_;
@@ -63,17 +48,17 @@ void TimedDevice::replay(std::uint64_t key, const std::function<void()>& work) {
 }
 
 void TimedEngine::upload_scales(std::span<Site* const> sites) {
-  device_.timed(OperationKind::copy, [&] { engine_.upload_scales(sites); });
+  device_.timed(OperationKind::copy, 0, [&] { engine_.upload_scales(sites); });
 }
 void TimedEngine::fetch_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
-  device_.timed(OperationKind::copy, [&] { engine_.fetch_statistics(sites, then); });
+  device_.timed(OperationKind::copy, 0, [&] { engine_.fetch_statistics(sites, then); });
 }
 void TimedEngine::peek_statistics(std::span<Site* const> sites, const std::function<void()>& then) {
-  device_.timed(OperationKind::copy, [&] { engine_.peek_statistics(sites, then); });
+  device_.timed(OperationKind::copy, 0, [&] { engine_.peek_statistics(sites, then); });
 }
 bool TimedEngine::advance_scales(const AdvanceScales& op) {
   bool advanced = false;
-  device_.timed(OperationKind::optimizer, [&] { advanced = engine_.advance_scales(op); });
+  device_.timed(OperationKind::optimizer, 0, [&] { advanced = engine_.advance_scales(op); });
   return advanced;
 }
 

@@ -48,6 +48,9 @@ class Model {
   Parameters& parameters() { return registry_.parameters(); }
   const Parameters& parameters() const { return registry_.parameters(); }
   const std::vector<LayerShape>& layers() const { return registry_.layers(); }  // in the order they run
+  const std::map<std::string, PatchWindow>& windows() const {
+    return registry_.windows();
+  }  // of convolutions, by layer
   ScaleBook& book() { return registry_.book(); }
   const ScaleBook& book() const { return registry_.book(); }
 

@@ -29,10 +29,12 @@ Convolution::Convolution(Registry& registry, const ConvolutionShape& shape)
                          .block = shape.block,
                          .high_precision = shape.high_precision,
                          .init_std = shape.init_std,
-                         .pixels = out_.pixels()}) {}
+                         .pixels = out_.pixels()}) {
+  if (has_patches()) registry.add_window(shape.name, window(1));
+}
 
-PatchWindow Convolution::window(const Step& images) const {
-  return {.batch = images.batch,
+PatchWindow Convolution::window(Size images) const {
+  return {.batch = images,
           .height = shape_.in.height,
           .width = shape_.in.width,
           .channels = shape_.in.channels,
@@ -45,7 +47,7 @@ void Convolution::forward(const Step& images, View x, View y) {
   const Arena::Scope scope(step.arena);
   if (has_patches()) {
     QuantizedTensor& patches = linear_.input(step, Linear::Producer::can_requantize);
-    step.engine.run(Patches{window(images), x, patches, step.casting});
+    step.engine.run(Patches{window(images.batch), x, patches, step.casting});
   } else {
     linear_.input_from(step, x, 1);
   }
@@ -73,7 +75,7 @@ void Convolution::dgrad(Step& step, const PatchWindow& over, View next, View dx)
 
 void Convolution::backward(const Step& images, View x, View next, View dx) {
   Step step = over_pixels(images, out_.pixels());
-  const PatchWindow over = window(images);
+  const PatchWindow over = window(images.batch);
   if (!dx.empty()) dgrad(step, over, next, dx);
   const Arena::Scope scope(step.arena);
   if (QuantizedTensor* requantized = linear_.requantized_input(step)) {

@@ -46,7 +46,7 @@ class Convolution {
   void backward(const Step& images, View x, View next, View dx);
 
  private:
-  PatchWindow window(const Step& images) const;
+  PatchWindow window(Size images) const;
   bool has_patches() const { return shape_.kernel > 1 || shape_.stride > 1; }
   void dgrad(Step& step, const PatchWindow& over, View next, View dx);
 

@@ -3,6 +3,9 @@
 // book, samples, store and dashboard follow the same order.
 #pragma once
 
+#include <map>
+
+#include "engine/image_operations.h"
 #include "nn/parameter.h"
 #include "precision/scale_book.h"
 
@@ -30,6 +33,10 @@ class Registry {
   // Error when another layer has the name.
   LayerSites add(const LayerShape& layer);
 
+  // That a layer's x is patches: the window over one image.
+  void add_window(const std::string& layer, const PatchWindow& window) { windows_[layer] = window; }
+  const std::map<std::string, PatchWindow>& windows() const { return windows_; }
+
   // Before the layers that are adapted register.
   void adapt(LoraShape lora) { lora_ = std::move(lora); }
   const LoraShape& lora() const { return lora_; }
@@ -46,6 +53,7 @@ class Registry {
   LoraShape lora_;
   Parameters parameters_;
   std::vector<LayerShape> layers_;
+  std::map<std::string, PatchWindow> windows_;
   ScaleBook book_;
 };
 

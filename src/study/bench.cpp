@@ -9,11 +9,13 @@
 #include "engine/energy.h"
 #include "models/factory.h"
 #include "precision/recipe.h"
+#include "study/bench_casts.h"
 #include "study/bench_layers.h"
 #include "study/bench_steps.h"
 #include "train/environment.h"
 #include "train/resolved_config.h"
 #include "train/run_folder.h"
+#include "train/training_data.h"
 
 namespace quaver {
 
@@ -25,18 +27,19 @@ using Clock = std::chrono::steady_clock;
 constexpr double peak_share = 0.05;
 constexpr double layer_share = 0.45;
 constexpr double vector_share = 0.05;
+constexpr double cast_share = 0.03;
 
 std::vector<std::string> with_bf16(std::vector<std::string> recipes) {
   if (std::ranges::find(recipes, "bf16") == recipes.end()) recipes.insert(recipes.begin(), "bf16");
   return recipes;
 }
 
-// Fewer and fewer tokens: where a recipe begins to pay.
-std::vector<Size> token_counts(Size tokens) {
+// Fewer and fewer tokens or images: where a recipe begins to pay.
+std::vector<Size> token_counts(const BenchLayer& layer) {
   constexpr Size step = 16;
-  constexpr Size fewest = 64;
-  std::vector<Size> counts{tokens};
-  for (Size fewer = tokens / step; fewer >= fewest; fewer /= step) counts.push_back(fewer);
+  constexpr Size fewest_rows = 64;
+  std::vector<Size> counts{layer.tokens};
+  for (Size fewer = layer.tokens / step; layer.rows(fewer) >= fewest_rows; fewer /= step) counts.push_back(fewer);
   return counts;
 }
 
@@ -44,15 +47,19 @@ class Session {
  public:
   Session(const BenchPlan& plan, const BenchProgress& progress) : plan_(plan), progress_(progress) {
     config_ = plan.config;
-    if (config_.model.vocab == 0) config_.model.vocab = 256;
-    if (config_.train.context == 0) config_.train.context = config_.model.context;
+    if (config_.model.vocab == 0 && !has_images(config_.data.kind)) config_.model.vocab = 256;
     bench_.version = QUAVER_VERSION;
     bench_.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now()));
     bench_.model = model_name(config_);
+    const Config resolved = resolve_shape(config_, stand_in_data(config_, config_.model.vocab).shape());
+    config_.train.context = resolved.train.context;
+    bench_.unit = unit_of(config_.data.kind);
     bench_.context = config_.train.context;
     bench_.tokens = config_.train.batch * config_.train.context;
-    const Config resolved = resolve_shape(config_, {.vocab = config_.model.vocab});
-    bench_.layers = bench_layers(make_model(resolved.model)->layers(), bench_.tokens);
+    const std::unique_ptr<Model> model = make_model(resolved.model);
+    bench_.layers = bench_layers(
+        model->layers(),
+        {.tokens = bench_.tokens, .unit = bench_.unit, .most_flops = plan.layer_flops, .windows = model->windows()});
   }
 
   Bench run() {
@@ -62,6 +69,7 @@ class Session {
       bench_.machine = {engine.name(), cpu_model(), EnergyMeter(engine.device().hardware().kind).source()};
       peaks(engines);
       layers(engines);
+      casts(engines);
     }
     steps();
     bench_.seconds = elapsed();
@@ -83,15 +91,24 @@ class Session {
   void layers(BenchEngines& engines) {
     const double vectors = vector_share / static_cast<double>(bench_.layers.size());
     for (const BenchLayer& layer : bench_.layers) {
-      const std::vector<Size> counts = token_counts(layer.tokens);
+      const std::vector<Size> counts = token_counts(layer);
       const double share = layer_share / static_cast<double>(bench_.layers.size() * counts.size());
       for (const Size tokens : counts) {
         tell(layer.subject(tokens));
         add(measure_layer(engines, {layer, tokens, with_bf16(plan_.recipes), share * plan_.seconds}));
       }
+      if (layer.rows(1) > 1) continue;
       tell(layer.subject(1));
       add(measure_layer(engines, {layer, 1, with_bf16(plan_.recipes), vectors * plan_.seconds}));
     }
+  }
+
+  void casts(BenchEngines& engines) {
+    tell("casts");
+    CastRace race = cast_race_of(bench_.layers);
+    race.recipes = plan_.recipes;
+    race.seconds = cast_share * plan_.seconds;
+    add(measure_casts(engines, race));
   }
 
   void steps() {
@@ -128,6 +145,7 @@ BenchPlan default_bench_plan(const Config& config, HardwareKind hardware) {
   BenchPlan plan{.config = config};
   const bool gpu = hardware == HardwareKind::gpu;
   plan.seconds = gpu ? 40 : 80;
+  plan.layer_flops = gpu ? 0 : 2e9;
   for (const RecipeInfo& recipe : recipes()) {
     if (recipe.name == "fp8-unit") continue;  // the casts of fp8-static
     plan.recipes.emplace_back(recipe.name);
@@ -159,6 +177,12 @@ std::string_view name_of(Workload workload) {
       return "step";
     case Workload::phase:
       return "phase";
+    case Workload::cast:
+      return "cast";
+    case Workload::block:
+      return "block";
+    case Workload::decode:
+      return "decode";
   }
   return "";
 }

@@ -25,8 +25,10 @@ struct RunTiming {
 RunTiming timing_of(std::vector<double> seconds);
 
 // What is measured. peak: the machine by itself. layer: the GEMMs of a linear layer, and its operands' producers.
-// vector: the same with one token. step: a whole optimizer step. phase: a part of one.
-enum class Workload : std::uint8_t { peak, layer, vector, step, phase };
+// vector: the same with one token or image. step: a whole optimizer step. phase: a part of one.
+// cast: an activation into the codes of a recipe, and nothing else. block: forward and backward pass of one block.
+// decode: a token more for each of some sequences.
+enum class Workload : std::uint8_t { peak, layer, vector, step, phase, cast, block, decode };
 
 struct Measurement {
   Workload workload = Workload::peak;
@@ -43,13 +45,18 @@ struct Measurement {
   double rate(double work) const { return time.median > 0 ? work / time.median : 0; }
 };
 
-// One of a model's linear layers; those of other blocks like it are counted.
+// One of a model's linear layers; those of other blocks like it are counted. A convolution is one of its patches.
 struct BenchLayer {
   std::string name = {};  // "blocks.*.mlp.up"
   Size in = 0;
   Size out = 0;
   Size count = 0;
-  Size tokens = 0;  // at which it is judged: a micro-batch, or the part of it that a head computes at a time
+  Size tokens = 0;  // or images, at which it is judged: a micro-batch, or a part of it where that would be too much
+  Size pixels = 1;  // rows of its GEMMs for each of them
+  std::string unit = "tokens";
+  PatchWindow window = {};  // over one image, which writes its x; none where it has no pixels
+  Size rows(Size at) const { return at * pixels; }
+  std::string text() const;  // "blocks.*.mlp.up, 1024 → 4096"; of a convolution with its pixels
   std::string subject(Size at) const;
 };
 
@@ -85,12 +92,13 @@ struct Bench {
   std::string date = {};  // ISO 8601, UTC
   BenchMachine machine = {};
   std::string model = {};
-  Size tokens = 0;  // of a micro-batch
+  Size tokens = 0;  // or images, of a micro-batch
   Size context = 0;
   double seconds = 0;  // that the benchmark took
   std::vector<BenchLayer> layers = {};
   std::vector<Measurement> measurements = {};
   std::vector<StepVerdict> steps = {};
+  std::string unit = "tokens";  // or images: what `tokens` and a measurement's units count
 
   const Measurement* find(Workload workload, const std::string& subject, const std::string& part,
                           const std::string& recipe) const;
@@ -100,7 +108,8 @@ struct BenchPlan {
   Config config = {};                     // of the model
   std::vector<std::string> recipes = {};  // of layers; bf16 is added
   std::vector<std::string> step_recipes = {};
-  double seconds = 45;  // to spend, about
+  double seconds = 45;     // to spend, about
+  double layer_flops = 0;  // most of a layer's GEMM, which is judged at a part of the micro-batch beyond it; 0: any
 };
 
 // What `quaver bench` measures on this machine where nothing is asked for.

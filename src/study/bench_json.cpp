@@ -14,7 +14,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int layout_version = 1;
-constexpr std::array workloads{Workload::peak, Workload::layer, Workload::vector, Workload::step, Workload::phase};
+constexpr std::array workloads{Workload::peak,  Workload::layer, Workload::vector, Workload::step,
+                               Workload::phase, Workload::cast,  Workload::block,  Workload::decode};
 
 ordered_json json_of(const Measurement& m) {
   ordered_json object{{"workload", name_of(m.workload)},
@@ -76,8 +77,12 @@ std::string quoted(const std::string& text) {
 std::string to_json(const Bench& bench) {
   ordered_json layers = ordered_json::array();
   for (const BenchLayer& layer : bench.layers) {
-    layers.push_back(
-        {{"name", layer.name}, {"in", layer.in}, {"out", layer.out}, {"count", layer.count}, {"tokens", layer.tokens}});
+    layers.push_back({{"name", layer.name},
+                      {"in", layer.in},
+                      {"out", layer.out},
+                      {"count", layer.count},
+                      {"tokens", layer.tokens},
+                      {"pixels", layer.pixels}});
   }
   ordered_json steps = ordered_json::array();
   for (const StepVerdict& step : bench.steps) {
@@ -95,6 +100,7 @@ std::string to_json(const Bench& bench) {
       {"date", bench.date},
       {"machine", {{"engine", bench.machine.engine}, {"host", bench.machine.host}, {"energy", bench.machine.energy}}},
       {"model", bench.model},
+      {"unit", bench.unit},
       {"tokens", bench.tokens},
       {"context", bench.context},
       {"seconds", bench.seconds},
@@ -117,10 +123,16 @@ Bench bench_from_json(const std::string& text) {
                 .model = object.at("model"),
                 .tokens = object.at("tokens"),
                 .context = object.at("context"),
-                .seconds = object.at("seconds")};
+                .seconds = object.at("seconds"),
+                .unit = object.value("unit", "tokens")};
     for (const auto& layer : object.at("layers")) {
-      bench.layers.push_back(
-          {layer.at("name"), layer.at("in"), layer.at("out"), layer.at("count"), layer.at("tokens")});
+      bench.layers.push_back({.name = layer.at("name"),
+                              .in = layer.at("in"),
+                              .out = layer.at("out"),
+                              .count = layer.at("count"),
+                              .tokens = layer.at("tokens"),
+                              .pixels = layer.value("pixels", Size{1}),
+                              .unit = bench.unit});
     }
     for (const auto& step : object.at("steps")) {
       bench.steps.push_back({step.at("recipe"), measured_number(step, "speedup"), measured_number(step, "noise"),

@@ -14,7 +14,6 @@ namespace quaver {
 namespace {
 
 constexpr Size widest_norm = 8192;  // producers of wider operands are casts
-constexpr float typical_amax = 5;   // of normal values
 
 // "blocks.3.mlp.up" → "blocks.*.mlp.up"
 std::string group_of(const LayerShape& layer) {
@@ -26,11 +25,15 @@ std::string group_of(const LayerShape& layer) {
   return name;
 }
 
-// Engines never have all logits of a micro-batch at once.
-Size tokens_at_once(const LayerShape& layer, Size tokens) {
+// Engines never have all logits of a micro-batch at once; and a benchmark must end.
+Size tokens_at_once(const LayerShape& layer, const BenchScope& scope) {
   constexpr Size most_elements = Size{1} << 29;
-  const Size most = most_elements / std::max(layer.in, layer.out) / tile_rows * tile_rows;
-  return std::min(tokens, std::max(most, tile_rows));
+  Size rows = most_elements / std::max(layer.in, layer.out);
+  if (scope.most_flops > 0) {
+    rows = std::min(rows, static_cast<Size>(scope.most_flops / (2 * static_cast<double>(layer.in * layer.out))));
+  }
+  const Size most = std::max(rows / tile_rows * tile_rows, tile_rows) / layer.pixels;
+  return std::min(scope.tokens, std::max<Size>(most, 1));
 }
 
 // The operands of a layer under a recipe, on its engine, and the runs over them.
@@ -40,19 +43,22 @@ class LayerBench {
       : engine_(engine),
         memory_(engine),
         layer_(layer),
-        tokens_(tokens),
+        window_(layer.window),
+        rows_(layer.rows(tokens)),
         high_(engine.high_precision()),
         accumulators_(accumulators_for({}, engine)) {
     const Recipe made = make_recipe(recipe, {});
-    x_ = add_site(Role::x, made.x, tokens, layer.in);
+    x_ = add_site(Role::x, made.x, rows_, layer.in);
     w_ = add_site(Role::w, made.w, layer.out, layer.in);
-    dy_ = add_site(Role::dy, made.dy, tokens, layer.out);
+    dy_ = add_site(Role::dy, made.dy, rows_, layer.out);
     weight_ = memory_.normal(layer.out, layer.in, Format::f32, 1);
-    input_ = memory_.normal(tokens, std::max(layer.in, layer.out), high_, 2);
-    y_ = memory_.make(tokens, std::max(layer.in, layer.out), high_);
-    stats_ = memory_.make(tokens, 2, Format::f32);
+    input_ = memory_.normal(rows_, std::max(layer.in, layer.out), high_, 2);
+    y_ = memory_.make(rows_, std::max(layer.in, layer.out), high_);
+    stats_ = memory_.make(rows_, 2, Format::f32);
     gain_ = memory_.normal(1, std::max(layer.in, layer.out), Format::f32, 3);
     gradient_ = memory_.make(layer.out, layer.in, Format::f32);
+    window_.batch = tokens;
+    if (has_patches()) pixels_ = memory_.normal(window_.pixels(), window_.channels, high_, 4);
     cast(x_, first_columns(input_, layer.in));
     cast(dy_, first_columns(input_, layer.out));
     engine_.run(Quantize{weight_, w_, casting_});
@@ -62,7 +68,7 @@ class LayerBench {
   }
 
   const std::string& support() const { return support_; }
-  double flops() const { return 2.0 * static_cast<double>(tokens_ * layer_.in) * static_cast<double>(layer_.out); }
+  double flops() const { return 2.0 * static_cast<double>(rows_ * layer_.in) * static_cast<double>(layer_.out); }
   double bytes(const std::string& part) const { return static_cast<double>(moved_bytes(part)); }
 
   void run(const std::string& part) {
@@ -83,7 +89,7 @@ class LayerBench {
                        .accumulate = true,
                        .accumulator = accumulators_.wgrad});
     } else if (part == "x") {
-      produce(x_, layer_.in);
+      produce_x();
     } else if (part == "dy") {
       produce(dy_, layer_.out);
     } else {
@@ -100,12 +106,12 @@ class LayerBench {
 
   Size moved_bytes(const std::string& part) const {
     const Size element = info(high_).storage_bits / 8;
-    const Size in = tokens_ * layer_.in;
-    const Size out = tokens_ * layer_.out;
+    const Size in = rows_ * layer_.in;
+    const Size out = rows_ * layer_.out;
     if (part == "fprop") return side_bytes(x_) + side_bytes(w_) + element * out;
     if (part == "dgrad") return side_bytes(dy_) + side_bytes(w_) + element * in;
     if (part == "wgrad") return side_bytes(dy_) + side_bytes(x_) + 8 * layer_.in * layer_.out;
-    if (part == "x") return element * in + x_.bytes();
+    if (part == "x") return element * (has_patches() ? window_.pixels() * window_.channels : in) + x_.bytes();
     if (part == "dy") return element * out + dy_.bytes();
     return 4 * layer_.in * layer_.out + w_.bytes();
   }
@@ -126,6 +132,13 @@ class LayerBench {
 
   void cast(QuantizedTensor& out, const View& values) { engine_.run(Quantize{values, out, casting_}); }
 
+  bool has_patches() const { return window_.channels > 0; }
+
+  void produce_x() {
+    if (!has_patches()) return produce(x_, layer_.in);
+    engine_.run(Patches{.window = window_, .x = pixels_, .out = x_, .casting = casting_});
+  }
+
   // What a model does: the norm before the layer writes the operand.
   void produce(QuantizedTensor& out, Size width) {
     const View values = first_columns(input_, width);
@@ -141,38 +154,52 @@ class LayerBench {
   Engine& engine_;
   BenchMatrices memory_;
   BenchLayer layer_;
-  Size tokens_;
+  PatchWindow window_;
+  Size rows_;
   Format high_;
   Accumulators accumulators_;
   Casting casting_;
   std::vector<std::unique_ptr<Site>> sites_;
   QuantizedTensor x_, w_, dy_;
-  View weight_, input_, y_, stats_, gain_, gradient_;
+  View weight_, input_, pixels_, y_, stats_, gain_, gradient_;
   std::string support_;
 };
 
-const std::vector<std::string>& parts_of(Size tokens) {
+const std::vector<std::string>& parts_of(Size rows) {
   static const std::vector<std::string> all{"fprop", "dgrad", "wgrad", "x", "dy", "w"};
   static const std::vector<std::string> vector{"fprop"};
-  return tokens == 1 ? vector : all;
+  return rows == 1 ? vector : all;
 }
 
 bool is_product(const std::string& part) { return part == "fprop" || part == "dgrad" || part == "wgrad"; }
 
 }  // namespace
 
-std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} → {}, {} tokens", name, in, out, at); }
+std::string BenchLayer::text() const {
+  const std::string shape = fmt::format("{}, {} → {}", name, in, out);
+  return pixels == 1 ? shape : fmt::format("{}, {} px", shape, pixels);
+}
 
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens) {
+std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} {}", text(), at, unit); }
+
+std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, const BenchScope& scope) {
   std::vector<BenchLayer> groups;
   for (const LayerShape& layer : layers) {
     const std::string name = group_of(layer);
     const auto same = [&](const BenchLayer& group) {
-      return group.name == name && group.in == layer.in && group.out == layer.out;
+      return group.name == name && group.in == layer.in && group.out == layer.out && group.pixels == layer.pixels;
     };
     const auto found = std::ranges::find_if(groups, same);
     if (found == groups.end()) {
-      groups.push_back({name, layer.in, layer.out, 1, tokens_at_once(layer, tokens)});
+      const auto window = scope.windows.find(layer.name);
+      groups.push_back({.name = name,
+                        .in = layer.in,
+                        .out = layer.out,
+                        .count = 1,
+                        .tokens = tokens_at_once(layer, scope),
+                        .pixels = layer.pixels,
+                        .unit = scope.unit,
+                        .window = window == scope.windows.end() ? PatchWindow{} : window->second});
     } else {
       ++found->count;
     }
@@ -196,7 +223,8 @@ std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& r
     benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), race.layer, recipe, race.tokens));
   }
   std::vector<Measurement> measured;
-  const std::vector<std::string>& parts = parts_of(race.tokens);
+  const bool one_row = race.layer.rows(race.tokens) == 1;
+  const std::vector<std::string>& parts = parts_of(race.layer.rows(race.tokens));
   for (const std::string& part : parts) {
     Race turns;
     for (std::size_t i = 0; i < benches.size(); ++i) {
@@ -205,7 +233,7 @@ std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& r
     turns.run(race.seconds / static_cast<double>(parts.size()));
     for (std::size_t i = 0; i < benches.size(); ++i) {
       const LayerBench& bench = *benches[i];
-      measured.push_back({.workload = race.tokens == 1 ? Workload::vector : Workload::layer,
+      measured.push_back({.workload = one_row ? Workload::vector : Workload::layer,
                           .subject = race.layer.subject(race.tokens),
                           .part = part,
                           .recipe = race.recipes[i],

@@ -9,8 +9,16 @@
 
 namespace quaver {
 
-// The layers of a model, those that differ by their block's number alone taken together; `tokens` of a micro-batch.
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens);
+// Of a micro-batch.
+struct BenchScope {
+  Size tokens = 0;  // or images
+  std::string unit = "tokens";
+  double most_flops = 0;                            // as BenchPlan::layer_flops
+  std::map<std::string, PatchWindow> windows = {};  // of convolutions, by layer
+};
+
+// The layers of a model, those that differ by their block's number alone taken together.
+std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, const BenchScope& scope);
 
 // Engines by what they keep high-precision matrices in, as recipes ask for it.
 class BenchEngines {
@@ -23,7 +31,8 @@ class BenchEngines {
   std::map<Format, std::unique_ptr<Engine>> engines_;
 };
 
-// All parts of a layer under the recipes at a number of tokens. With one token fprop alone: a matrix times a vector.
+// All parts of a layer under the recipes at a number of tokens or images. With one row fprop alone: a matrix times a
+// vector.
 struct LayerRace {
   BenchLayer layer;
   Size tokens = 0;

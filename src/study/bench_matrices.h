@@ -8,6 +8,8 @@
 
 namespace quaver {
 
+inline constexpr float typical_amax = 5;  // of normal values
+
 class BenchMatrices {
  public:
   explicit BenchMatrices(Engine& engine) : engine_(engine) {}

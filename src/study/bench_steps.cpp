@@ -1,10 +1,14 @@
 #include "study/bench_steps.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
+#include <set>
 
 #include "engine/energy.h"
 #include "engine/timed_engine.h"
+#include "study/bench_decode.h"
 #include "study/repeated_batch.h"
 #include "train/engine_choice.h"
 #include "train/run_folder.h"
@@ -32,6 +36,20 @@ Config steps_of(Config config, const std::string& recipe) {
   return for_memorizing(std::move(config));
 }
 
+struct Phase {
+  std::string name;
+  double seconds = 0;
+  Size bytes = 0;  // that it has to move at least
+};
+
+// What a step does in the blocks of a model, and hardly elsewhere.
+bool is_of_blocks(const std::string& phase) {
+  constexpr std::array kinds{OperationKind::gemm_fprop, OperationKind::gemm_dgrad, OperationKind::gemm_wgrad,
+                             OperationKind::attention,  OperationKind::norm,       OperationKind::activation,
+                             OperationKind::cast,       OperationKind::heads,      OperationKind::copy};
+  return std::ranges::any_of(kinds, [&](OperationKind kind) { return name_of(kind) == phase; });
+}
+
 class Steps {
  public:
   explicit Steps(const Config& config)
@@ -44,14 +62,16 @@ class Steps {
 
   StepBench measure(double seconds) {
     for (int i = 0; i < warmup_steps; ++i) one_step();
+    if (records_all_steps()) timed_.set_mode(TimedEngine::Mode::recording);
     EnergyMeter meter(hardware());
     const std::optional<double> before = meter.joules();
     const auto start = Clock::now();
     std::vector<double> times;
     while (static_cast<int>(times.size()) < fewest_steps ||
            (static_cast<int>(times.size()) < most_steps && spent_since(start) < seconds)) {
-      times.push_back(one_step());
+      times.push_back(timed_step());
     }
+    timed_.set_mode(TimedEngine::Mode::idle);
     const double window = spent_since(start);
     const std::optional<double> after = meter.joules();
     Measurement step = measurement("step");
@@ -63,7 +83,8 @@ class Steps {
     }
     bench_.measurements.push_back(step);
     note_memory();
-    record_phases();
+    add_phases();
+    add_decoding(seconds / 2);
     bench_.losses.resize(static_cast<std::size_t>(compared_steps));
     return bench_;
   }
@@ -72,7 +93,15 @@ class Steps {
   static TrainingData repeated(const Config& config) {
     TrainingData data = stand_in_data(config, config.model.vocab);
     if (data.train != nullptr) data.train = std::make_unique<RepeatedBatch>(std::move(data.train));
+    if (data.train_images != nullptr) {
+      data.train_images = std::make_unique<RepeatedImages>(std::move(data.train_images));
+    }
     return data;
+  }
+
+  void add_decoding(double seconds) {
+    if (data_.train_images != nullptr) return;
+    for (const Measurement& m : measure_decoding(trainer_, seconds)) bench_.measurements.push_back(m);
   }
 
   HardwareKind hardware() const { return engine_->device().hardware().kind; }
@@ -101,31 +130,107 @@ class Steps {
     bench_.peak_memory = static_cast<Size>(free_at_start_) - static_cast<Size>(engine_->device().free_memory());
   }
 
-  // Three steps: medians of each phase, and of what lies between the operations.
-  void record_phases() {
+  // What a batch has: token ids with their targets, or the pixels of images with their classes.
+  Size batch_bytes() const {
+    const Size values = data_.train_images != nullptr ? data_.train_images->pixels() : config_.train.context;
+    const Size targets = data_.train_images != nullptr ? 1 : config_.train.context;
+    return config_.train.batch * (values + targets) * static_cast<Size>(sizeof(float));
+  }
+
+  // One step, every operation timed on the device. Memory is planned, so that nothing should be allocated; ranks are
+  // one, which sends nothing.
+  std::vector<Phase> recorded_step() {
+    timed_.reset();
+    const std::size_t sent = trainer_.ranks().sent_bytes();
+    const double whole = one_step();
+    std::vector<Phase> phases;
+    for (std::size_t i = 0; i < operation_kinds; ++i) {
+      const OperationTime& time = timed_.time(static_cast<OperationKind>(i));
+      phases.push_back({std::string(name_of(static_cast<OperationKind>(i))), time.seconds, time.bytes});
+    }
+    phases.push_back({"data loading", report_.data_seconds, batch_bytes()});
+    phases.push_back({"allocation", timed_.allocations().seconds, timed_.allocations().bytes});
+    phases.push_back({"communication", report_.communication ? report_.communication->most : 0,
+                      static_cast<Size>(trainer_.ranks().sent_bytes() - sent)});
+    double inside = 0;
+    for (const Phase& phase : phases) inside += phase.seconds;
+    phases.push_back({"between operations", std::max(0.0, whole - inside), 0});
+    return phases;
+  }
+
+  static double whole_of(const std::vector<Phase>& phases) {
+    double whole = 0;
+    for (const Phase& phase : phases) whole += phase.seconds;
+    return whole;
+  }
+
+  // On a CPU noting times costs nothing. A GPU does not replay its graphs meanwhile: it records steps of their own.
+  bool records_all_steps() const { return hardware() == HardwareKind::cpu; }
+
+  double timed_step() {
+    if (!records_all_steps()) return one_step();
+    recorded_.push_back(recorded_step());
+    return whole_of(recorded_.back());
+  }
+
+  void record_steps() {
     constexpr int rounds = 3;
-    std::vector<std::vector<double>> seconds(operation_kinds + 2);
     timed_.set_mode(TimedEngine::Mode::recording);
-    for (int round = 0; round < rounds; ++round) {
-      timed_.reset();
-      const double whole = one_step();
-      double inside = report_.data_seconds;
-      for (std::size_t kind = 0; kind < operation_kinds; ++kind) {
-        const double spent = timed_.time(static_cast<OperationKind>(kind)).seconds;
-        seconds[kind].push_back(spent);
-        inside += spent;
-      }
-      seconds[operation_kinds].push_back(report_.data_seconds);
-      seconds[operation_kinds + 1].push_back(std::max(0.0, whole - inside));
-    }
+    for (int round = 0; round < rounds; ++round) recorded_.push_back(recorded_step());
     timed_.set_mode(TimedEngine::Mode::idle);
-    for (std::size_t i = 0; i < seconds.size(); ++i) {
-      Measurement phase = measurement(i < operation_kinds    ? std::string(name_of(static_cast<OperationKind>(i)))
-                                      : i == operation_kinds ? "data loading"
-                                                             : "between operations");
-      phase.time = timing_of(seconds[i]);
-      if (phase.time.median > 0) bench_.measurements.push_back(phase);
+  }
+
+  // Of the recorded steps the one of median length, so that its phases are its whole.
+  void add_phases() {
+    if (recorded_.empty()) record_steps();
+    std::ranges::sort(recorded_, {}, whole_of);
+    const std::vector<Phase>& middle = recorded_[recorded_.size() / 2];
+    bench_.recorded_seconds = whole_of(middle);
+    Measurement block = measurement("block");
+    block.workload = Workload::block;
+    for (std::size_t i = 0; i < middle.size(); ++i) {
+      std::vector<double> seconds;
+      for (const std::vector<Phase>& step : recorded_) seconds.push_back(step[i].seconds);
+      Measurement phase = measurement(middle[i].name);
+      phase.time = timing_of(seconds);
+      phase.time.median = middle[i].seconds;
+      phase.bytes = static_cast<double>(middle[i].bytes);
+      if (is_of_blocks(phase.part)) add_to(block, phase);
+      const bool stated = phase.part == "allocation" || phase.part == "communication";  // also where there is none
+      if (phase.time.median > 0 || stated) bench_.measurements.push_back(phase);
     }
+    finish_block(block);
+  }
+
+  static void add_to(Measurement& sum, const Measurement& part) {
+    const double square =
+        std::pow(sum.time.median * sum.time.noise, 2) + std::pow(part.time.median * part.time.noise, 2);
+    sum.time.median += part.time.median;
+    sum.time.p95 += part.time.p95;
+    sum.time.noise = sum.time.median > 0 ? std::sqrt(square) / sum.time.median : 0;
+    sum.time.rounds = part.time.rounds;
+    sum.bytes += part.bytes;
+  }
+
+  // The mean of all blocks: what the recorded step did in them, divided.
+  void finish_block(Measurement block) {
+    const std::vector<LayerShape>& layers = trainer_.model().layers();
+    std::set<Size> numbers;
+    double outside = 0;  // FLOPs of a token or image
+    for (const LayerShape& layer : layers) {
+      if (layer.block >= 0) {
+        numbers.insert(layer.block);
+      } else {
+        outside += 6 * static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);
+      }
+    }
+    if (numbers.empty()) return;
+    const auto count = static_cast<double>(numbers.size());
+    block.flops = (trainer_.model().flops_per_token(config_.train.context) - outside) * block.units / count;
+    block.time.median /= count;
+    block.time.p95 /= count;
+    block.bytes /= count;
+    bench_.measurements.push_back(block);
   }
 
   Config config_;
@@ -135,6 +240,7 @@ class Steps {
   TrainingData data_;
   Trainer trainer_;
   StepReport report_;
+  std::vector<std::vector<Phase>> recorded_;
   StepBench bench_;
 };
 

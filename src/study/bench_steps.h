@@ -7,8 +7,11 @@
 namespace quaver {
 
 struct StepBench {
-  std::vector<Measurement> measurements;  // the step, then its phases
+  // The step; then, of steps whose operations are timed one by one, its phases and what a block takes of them; then
+  // decoding, where the model is a language model.
+  std::vector<Measurement> measurements;
   std::vector<double> losses;
+  double recorded_seconds = 0;  // of the step whose phases these are, which is their sum
   Size peak_memory = 0;
 };
 

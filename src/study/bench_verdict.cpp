@@ -162,10 +162,10 @@ BenchDifference compare_benches(const Bench& before, const Bench& after) {
                     [](const BenchChange& change) { return std::abs(std::log(change.ratio())); });
   std::map<std::string, LayerVerdict> verdicts;
   for (const LayerVerdict& verdict : layer_verdicts(before)) {
-    verdicts[verdict.layer.name + "\n" + verdict.recipe] = verdict;
+    verdicts[verdict.layer.text() + "\n" + verdict.recipe] = verdict;
   }
   for (const LayerVerdict& verdict : layer_verdicts(after)) {
-    const auto found = verdicts.find(verdict.layer.name + "\n" + verdict.recipe);
+    const auto found = verdicts.find(verdict.layer.text() + "\n" + verdict.recipe);
     if (found != verdicts.end() && found->second.pays() != verdict.pays()) {
       difference.verdicts.push_back(layer_verdict_text(verdict));
     }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "config/config.h"
+#include "data/image_source.h"
 #include "data/loader.h"
 
 namespace quaver {
@@ -41,6 +42,22 @@ class RepeatedBatch final : public TokenSource {
 
  private:
   std::unique_ptr<TokenSource> source_;
+};
+
+class RepeatedImages final : public ImageSource {
+ public:
+  explicit RepeatedImages(std::unique_ptr<ImageSource> source) : source_(std::move(source)) {}
+
+  void fill(std::uint64_t, std::int64_t batch, float* images, std::int32_t* labels) const override {
+    source_->fill(0, batch, images, labels);
+  }
+  ImageShape shape() const override { return source_->shape(); }
+  int classes() const override { return source_->classes(); }
+  std::uint64_t images() const override { return source_->images(); }
+  std::uint64_t content_hash() const override { return source_->content_hash(); }
+
+ private:
+  std::unique_ptr<ImageSource> source_;
 };
 
 }  // namespace quaver

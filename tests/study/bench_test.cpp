@@ -1,6 +1,7 @@
 // Benchmarks: what follows from measurements that are given, and that a small model gets all of its own.
 #include "study/bench.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +50,8 @@ TEST(BenchTest, TimesAreMediansWithTheirNoise) {
 
 TEST(BenchTest, LayersOfBlocksAreTakenTogether) {
   const std::vector<BenchLayer> layers = bench_layers(
-      {{"blocks.0.up", 4, 8, 0}, {"blocks.1.up", 4, 8, 1}, {"blocks.11.up", 4, 8, 11}, {"head", 4, 1 << 20}}, 4096);
+      {{"blocks.0.up", 4, 8, 0}, {"blocks.1.up", 4, 8, 1}, {"blocks.11.up", 4, 8, 11}, {"head", 4, 1 << 20}},
+      {.tokens = 4096});
   ASSERT_EQ(layers.size(), 2);
   EXPECT_EQ(layers[0].name, "blocks.*.up");
   EXPECT_EQ(layers[0].count, 3);
@@ -138,22 +140,57 @@ TEST(BenchTest, TheShareOfAFallNeedsAFall) {
   EXPECT_EQ(share_of_fall({}, {5, 4}), 0);
 }
 
-TEST(BenchTest, MeasuresEveryPartOfASmallModel) {
+BenchPlan small_plan(std::vector<std::string> flags) {
   BenchPlan plan;
-  plan.config = load_config({.files = {},
-                             .texts = {},
-                             .flags = {"preset=tiny", "train.batch=2", "train.context=32", "model.layers=1",
-                                       "train.device=cpu", "train.threads=1"}});
+  for (const char* each : {"train.device=cpu", "train.threads=1"}) flags.emplace_back(each);
+  plan.config = load_config({.files = {}, .texts = {}, .flags = flags});
   plan.recipes = {"fp8-block"};
   plan.step_recipes = {"fp8-block"};
   plan.seconds = 0.5;
-  double last = 0;
-  const Bench bench = run_bench(plan, [&](double done, const std::string& what) {
-    EXPECT_GE(done, last);
-    EXPECT_FALSE(what.empty());
-    last = done;
-  });
+  return plan;
+}
+
+Bench quick_bench(const BenchPlan& plan) {
+  return run_bench(plan, [](double, const std::string&) {});
+}
+
+const Measurement& only(const Bench& bench, Workload workload, const std::string& part, const std::string& recipe) {
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == workload && m.part == part && m.recipe == recipe) return m;
+  }
+  throw Error("no " + part + " in " + recipe, "");
+}
+
+void expect_whole(const Bench& bench, const std::string& recipe) {
+  const Measurement* step = bench.find(Workload::step, bench.model, "step", recipe);
+  ASSERT_NE(step, nullptr);
+  double sum = 0;
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload == Workload::phase && m.recipe == recipe) sum += m.time.median;
+  }
+  // The phases are those of the step of median length; of an even number of steps the one above the middle.
+  EXPECT_GE(sum, step->time.median * 0.999) << recipe;
+  EXPECT_LE(sum, step->time.p95 * 1.001) << recipe;
+}
+
+// Measured once, for several tests: one block, 64 tokens, width 128, 4 heads of 32, MLP 512, vocabulary 256.
+const Bench& tiny_bench() {
+  static const Bench bench = [] {
+    double last = 0;
+    return run_bench(small_plan({"preset=tiny", "train.batch=2", "train.context=32", "model.layers=1"}),
+                     [&](double done, const std::string& what) {
+                       EXPECT_GE(done, last);
+                       EXPECT_FALSE(what.empty());
+                       last = done;
+                     });
+  }();
+  return bench;
+}
+
+TEST(BenchTest, MeasuresEveryPartOfASmallModel) {
+  const Bench& bench = tiny_bench();
   EXPECT_EQ(bench.tokens, 64);
+  EXPECT_EQ(bench.unit, "tokens");
   ASSERT_EQ(bench.layers.size(), 5);
   for (const char* recipe : {"bf16", "fp8-block"}) {
     for (const BenchLayer& each : bench.layers) {
@@ -165,18 +202,133 @@ TEST(BenchTest, MeasuresEveryPartOfASmallModel) {
       }
       EXPECT_NE(bench.find(Workload::vector, each.subject(1), "fprop", recipe), nullptr);
     }
-    const Measurement* step = bench.find(Workload::step, bench.model, "step", recipe);
-    ASSERT_NE(step, nullptr);
-    for (const char* phase : {"GEMM, fprop", "GEMM, dgrad", "GEMM, wgrad", "attention", "norms", "activations",
-                              "head and loss", "embedding", "optimizer", "between operations"}) {
+    for (const char* phase :
+         {"GEMM, fprop", "GEMM, dgrad", "GEMM, wgrad", "attention", "norms", "activations", "head and loss",
+          "embedding", "optimizer", "data loading", "allocation", "communication", "between operations"}) {
       const Measurement* found = bench.find(Workload::phase, bench.model, phase, recipe);
       ASSERT_NE(found, nullptr) << phase;
-      EXPECT_EQ(found->time.rounds, 3) << phase;
+      EXPECT_GE(found->time.rounds, 3) << phase;
     }
+    expect_whole(bench, recipe);
   }
   ASSERT_EQ(bench.steps.size(), 2);
   EXPECT_GT(bench.steps[1].loss_share, 0.8);
   EXPECT_EQ(layer_verdicts(bench).size(), 5);
+  EXPECT_EQ(to_json(bench_from_json(to_json(bench))), to_json(bench));
+  const BenchDifference none = compare_benches(bench, bench);
+  EXPECT_TRUE(none.changes.empty() && none.verdicts.empty());
+  EXPECT_EQ(none.missing, 0);
+}
+
+TEST(BenchTest, BytesAndFlopsFollowFromTheShapes) {
+  const Bench& bench = tiny_bench();
+  const auto bytes = [&](Workload workload, const std::string& part, const std::string& recipe) {
+    return only(bench, workload, part, recipe).bytes;
+  };
+  const double qkv = 64 * 384 * 4;
+  const double lse = 2 * 4 * 32 * 4;
+  EXPECT_EQ(bytes(Workload::phase, "attention", "bf16"),
+            (qkv + 64 * 128 * 4 + lse) + (2 * qkv + 2 * 64 * 128 * 4 + lse));
+  // fprop of the block: x and w in BF16, y in FP32, biases; each operand has one scale.
+  const double weights = 128 * 384 + 128 * 128 + 2 * 128 * 512;
+  const double inputs = 64 * (128 + 128 + 128 + 512);
+  const double outputs = 64 * (384 + 128 + 512 + 128);
+  const double biases = 384 + 128 + 512 + 128;
+  EXPECT_EQ(bytes(Workload::phase, "GEMM, fprop", "bf16"), 2 * (weights + inputs) + 4 * (outputs + biases) + 2 * 4 * 4);
+  EXPECT_EQ(bytes(Workload::phase, "data loading", "bf16"), 64 * 2 * 4);
+  for (const char* part : {"allocation", "communication"}) {
+    EXPECT_EQ(bytes(Workload::phase, part, "bf16"), 0) << part;
+    EXPECT_EQ(only(bench, Workload::phase, part, "bf16").time.median, 0) << part;
+  }
+  const Measurement& block = only(bench, Workload::block, "block", "bf16");
+  EXPECT_EQ(block.units, 64);
+  EXPECT_EQ(block.flops, 64 * 6 * (weights + 128 * 32));  // causal attention: half of 12 · width · context
+  EXPECT_LT(block.time.median, bench.find(Workload::step, bench.model, "step", "bf16")->time.p95);
+  // A cast of mlp.down's input: FP32 in, E4M3 out with a scale per 128; columnwise the same again.
+  const double values = 64 * 512;
+  EXPECT_EQ(bytes(Workload::cast, "x, rowwise", "fp8-block"), values * 4 + values + (values / 128) * 4);
+  const double columnwise_scales = 512;  // 64 rows are one block
+  EXPECT_EQ(bytes(Workload::cast, "x, both sides", "fp8-block"),
+            values * 4 + 2 * values + (values / 128 + columnwise_scales) * 4);
+}
+
+TEST(BenchTest, DecodingReadsTheWeightsOnceForAllSequences) {
+  const Bench& bench = tiny_bench();
+  for (const char* recipe : {"bf16", "fp8-block"}) {
+    const Measurement& one = only(bench, Workload::decode, "1 sequence", recipe);
+    const Measurement& eight = only(bench, Workload::decode, "8 sequences", recipe);
+    EXPECT_EQ(one.units, 1);
+    EXPECT_EQ(eight.units, 8);
+    EXPECT_GT(one.time.median, 0);
+    EXPECT_GT(eight.bytes, one.bytes);
+    EXPECT_LT(eight.bytes, 8 * one.bytes);
+  }
+  const double weights = 128 * 384 + 128 * 128 + 2 * 128 * 512 + 128 * 256;
+  EXPECT_GT(only(bench, Workload::decode, "1 sequence", "bf16").bytes, 2 * weights);
+  EXPECT_LT(only(bench, Workload::decode, "1 sequence", "fp8-block").bytes, 2 * weights);
+}
+
+TEST(BenchTest, ConvolutionsAreProductsOverPatches) {
+  const Bench bench = quick_bench(small_plan({"preset=convnet-small", "train.batch=4"}));
+  EXPECT_EQ(bench.unit, "images");
+  EXPECT_EQ(bench.tokens, 4);
+  EXPECT_EQ(bench.context, 1);
+  const auto layer = std::ranges::find_if(
+      bench.layers, [](const BenchLayer& each) { return each.text() == "blocks.*.conv2, 288 → 32, 64 px"; });
+  ASSERT_NE(layer, bench.layers.end());
+  EXPECT_EQ(layer->count, 1);
+  const Measurement* fprop = bench.find(Workload::layer, layer->subject(4), "fprop", "bf16");
+  ASSERT_NE(fprop, nullptr);
+  EXPECT_EQ(fprop->units, 4);
+  EXPECT_EQ(fprop->flops, 2.0 * 4 * 64 * 288 * 32);
+  const Measurement* patches = bench.find(Workload::layer, layer->subject(4), "x", "bf16");
+  ASSERT_NE(patches, nullptr);
+  EXPECT_EQ(patches->bytes, 4 * 64 * 32 * 4 + 4 * 64 * 288 * 2 + 4) << "pixels in FP32, patches in BF16, their scale";
+  const Measurement* step = bench.find(Workload::step, bench.model, "step", "fp8-block");
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->units, 4);
+  expect_whole(bench, "fp8-block");
+  EXPECT_EQ(only(bench, Workload::phase, "data loading", "bf16").bytes, 4 * (256 + 1) * 4);
+  for (const Measurement& m : bench.measurements) {
+    EXPECT_NE(m.workload, Workload::decode);
+    EXPECT_EQ(m.subject.find("tokens"), std::string::npos) << m.subject;
+  }
+  EXPECT_EQ(only(bench, Workload::block, "block", "bf16").units, 4);
+  const Bench read = bench_from_json(to_json(bench));
+  EXPECT_EQ(to_json(read), to_json(bench));
+  EXPECT_EQ(layer_verdicts(read).size(), bench.layers.size());
+}
+
+TEST(BenchTest, DenseClassifiersAreMeasuredInEveryRecipeOfTheirs) {
+  BenchPlan plan = small_plan({"preset=mlp-tiny", "train.batch=16", "model.layers=2"});
+  plan.step_recipes = {"fp8-unit"};
+  const Bench bench = quick_bench(plan);
+  EXPECT_EQ(bench.unit, "images");
+  ASSERT_EQ(bench.steps.size(), 2);
+  EXPECT_EQ(bench.steps[1].recipe, "fp8-unit");
+  EXPECT_NE(bench.find(Workload::vector, bench.layers[0].subject(1), "fprop", "bf16"), nullptr);
+}
+
+TEST(BenchTest, LargeLayersAreJudgedAtAPartOfTheBatch) {
+  const BenchScope scope{.tokens = 64, .unit = "images", .most_flops = 2.0 * 576 * 64 * 1024 * 16};
+  const std::vector<BenchLayer> layers = bench_layers(
+      {{.name = "conv", .in = 576, .out = 64, .pixels = 1024}, {.name = "head", .in = 64, .out = 10}}, scope);
+  EXPECT_EQ(layers[0].tokens, 16);
+  EXPECT_EQ(layers[0].subject(16), "conv, 576 → 64, 1024 px, 16 images");
+  EXPECT_EQ(layers[1].tokens, 64);
+}
+
+TEST(BenchTest, FilesOfBeforeImagesAreOfTokens) {
+  std::string text = to_json(bench_of({{256, 2e-3, 1e-3}}));
+  for (const std::string& added : {std::string("\"unit\": \"tokens\","), std::string(",\n   \"pixels\": 1")}) {
+    const std::size_t at = text.find(added);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.erase(at, added.size());
+  }
+  const Bench bench = bench_from_json(text);
+  EXPECT_EQ(bench.unit, "tokens");
+  EXPECT_EQ(bench.layers[0].pixels, 1);
+  EXPECT_EQ(layer_verdicts(bench).size(), 1);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "engine/cuda/elementwise/combine.h"
 #include "engine/cuda/gemm/decode.h"
 #include "engine/cuda/norm/norm.h"
+#include "engine/cuda/ranged_engine.h"
 #include "engine/cuda/vocabulary/embedding.h"
 #include "engine/cuda/vocabulary/loss.h"
 #include "quaver/error.h"
@@ -483,5 +484,5 @@ extern "C" __attribute__((visibility("default"))) quaver::GpuEngine* quaver_make
         "there is no GPU number " + std::to_string(options->device) + ": this machine has " + std::to_string(count),
         "choose a smaller number");
   }
-  return new quaver::cuda::CudaEngine(*options);
+  return new quaver::cuda::RangedEngine(std::make_unique<quaver::cuda::CudaEngine>(*options));
 }
