@@ -16,23 +16,6 @@ namespace {
 constexpr Size widest_norm = 8192;  // producers of wider operands are casts
 constexpr float typical_amax = 5;   // of normal values
 
-// "blocks.3.mlp.up" → "blocks.*.mlp.up"
-std::string group_of(const LayerShape& layer) {
-  if (layer.block < 0) return layer.name;
-  std::string name = layer.name;
-  const std::string number = "." + std::to_string(layer.block) + ".";
-  const std::size_t at = name.find(number);
-  if (at != std::string::npos) name.replace(at, number.size(), ".*.");
-  return name;
-}
-
-// Engines never have all logits of a micro-batch at once.
-Size tokens_at_once(const LayerShape& layer, Size tokens) {
-  constexpr Size most_elements = Size{1} << 29;
-  const Size most = most_elements / std::max(layer.in, layer.out) / tile_rows * tile_rows;
-  return std::min(tokens, std::max(most, tile_rows));
-}
-
 // The operands of a layer under a recipe, on its engine, and the runs over them.
 class LayerBench {
  public:
@@ -160,25 +143,6 @@ const std::vector<std::string>& parts_of(Size tokens) {
 bool is_product(const std::string& part) { return part == "fprop" || part == "dgrad" || part == "wgrad"; }
 
 }  // namespace
-
-std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} → {}, {} tokens", name, in, out, at); }
-
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens) {
-  std::vector<BenchLayer> groups;
-  for (const LayerShape& layer : layers) {
-    const std::string name = group_of(layer);
-    const auto same = [&](const BenchLayer& group) {
-      return group.name == name && group.in == layer.in && group.out == layer.out;
-    };
-    const auto found = std::ranges::find_if(groups, same);
-    if (found == groups.end()) {
-      groups.push_back({name, layer.in, layer.out, 1, tokens_at_once(layer, tokens)});
-    } else {
-      ++found->count;
-    }
-  }
-  return groups;
-}
 
 Engine& BenchEngines::of(const std::string& recipe) {
   std::unique_ptr<Engine>& engine = engines_[gpu_high_precision(recipe)];

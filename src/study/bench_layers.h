@@ -9,9 +9,6 @@
 
 namespace quaver {
 
-// The layers of a model, those that differ by their block's number alone taken together; `tokens` of a micro-batch.
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, Size tokens);
-
 // Engines by what they keep high-precision matrices in, as recipes ask for it.
 class BenchEngines {
  public:
