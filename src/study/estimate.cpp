@@ -286,9 +286,7 @@ bool probe_fits(const Estimate& estimate, const Target& target) {
     probe.precision.layers.clear();
     probe.optim.learning_rate_of.clear();
     probe.optim.weight_decay_of.clear();
-    if (!target.is_gpu()) {
-      probe.train.batch = std::clamp<Size>(probe_tokens / probe.train.context, 1, probe.train.batch);
-    }
+    probe.train.batch = probe_batch(estimate.config, target.hardware.kind);
   }
   return target.needed(plan_memory(probe, target.hardware)) <= static_cast<Size>(target.engine->device().free_memory());
 }

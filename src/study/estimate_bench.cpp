@@ -34,10 +34,10 @@ bool changes_time(const Key& key) {
 // The config that was measured, which must be the run's but for what a step can be scaled by.
 Config measured_config(const Config& config, const Bench& bench) {
   if (bench.settings.empty()) throw Error("the benchmark does not say which settings it measured", measure_again);
-  const Config measured = load_config({.files = {},
-                                       .texts = {{"the benchmark's settings", bench.settings}},
-                                       .flags = {},
-                                       .model_folder = ModelFolder::recorded});
+  Config measured = load_config({.files = {},
+                                 .texts = {{"the benchmark's settings", bench.settings}},
+                                 .flags = {},
+                                 .model_folder = ModelFolder::recorded});
   for (const Key& key : schema()) {
     if (!changes_time(key)) continue;
     const Value ours = key.get(config);

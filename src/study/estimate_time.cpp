@@ -87,6 +87,11 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
   return probe;
 }
 
+// Of a micro-step that the CPU makes in a second or two.
+constexpr double most_flops = 1e11;
+
+double flops_per_token(const Config& config) { return make_model(config.model)->flops_per_token(config.train.context); }
+
 // Whether tensor cores of this GPU take the recipe's operands as they lie, by the engine's own rules.
 bool runs_natively(const Config& config, const GpuModel& gpu) {
   const Recipe recipe = make_recipe(config.precision.recipe, config.precision);
@@ -94,19 +99,22 @@ bool runs_natively(const Config& config, const GpuModel& gpu) {
          library_has_scaling(gpu.architecture, scaling_of(recipe.x.rows));
 }
 
-Size probe_batch(const Config& config, HardwareKind kind) {
-  if (kind == HardwareKind::gpu || is_measured_whole(config, kind)) return config.train.batch;
-  return std::clamp<Size>(probe_tokens / config.train.context, 1, config.train.batch);
-}
-
 }  // namespace
 
 bool is_measured_whole(const Config& config, HardwareKind kind) {
-  constexpr double most_flops = 1e11;                       // of a micro-step: a second or two on two cores
   if (config.model.family == Family::convnet) return true;  // its blocks differ
-  if (kind == HardwareKind::gpu) return false;
   const auto tokens = static_cast<double>(config.train.batch * config.train.context);
-  return make_model(config.model)->flops_per_token(config.train.context) * tokens <= most_flops;
+  return kind == HardwareKind::cpu && tokens * flops_per_token(config) <= most_flops;
+}
+
+// A step has costs that do not shrink with its tokens, half of it in a model as small as tiny: as many as can be.
+Size probe_batch(const Config& config, HardwareKind kind) {
+  constexpr double fewest_tokens = 1024;
+  if (kind == HardwareKind::gpu || is_measured_whole(config, kind)) return config.train.batch;
+  Config two = config;
+  two.model.layers = std::min<Size>(2, config.model.layers);
+  const double tokens = std::max(fewest_tokens, most_flops / flops_per_token(two));
+  return std::clamp<Size>(static_cast<Size>(tokens) / config.train.context, 1, config.train.batch);
 }
 
 double optimizer_seconds(Size layers, const ShallowStep& one, const ShallowStep& two) {

@@ -58,6 +58,13 @@ Bench made_up_bench() {
   return bench;
 }
 
+EstimateOptions from_file(const std::string& path, const std::string& gpu = "") {
+  EstimateOptions options;
+  options.bench = path;
+  options.gpu = gpu;
+  return options;
+}
+
 double seconds(const std::vector<std::string>& flags) {
   return time_from_bench(benched_config(flags), made_up_bench()).seconds_per_step;
 }
@@ -136,17 +143,17 @@ TEST(BenchedTime, IsOneOfTheWaysToEstimate) {
   Config config = benched_config();
   config.data.kind = DataKind::synthetic;
   config.data.synthetic_vocab = 64;
-  const Estimate good = estimate(config, {.bench = path});
+  const Estimate good = estimate(config, from_file(path));
   EXPECT_NEAR(good.time.value().seconds_per_step, 0.100, 1e-9);
   EXPECT_TRUE(good.notes.empty());
   Bench other = made_up_bench();
   other.machine.engine = "NVIDIA H200";
   write_file_atomically(path, to_json(other));
-  const Estimate fallen_back = estimate(config, {.bench = path});
+  const Estimate fallen_back = estimate(config, from_file(path));
   EXPECT_TRUE(fallen_back.time.has_value());
   ASSERT_EQ(fallen_back.notes.size(), 1);
   EXPECT_THAT(fallen_back.notes[0], HasSubstr("it is of NVIDIA H200, and this is cpu (1 threads)"));
-  EXPECT_NEAR(estimate(config, {.gpu = "h200", .bench = path}).time.value().seconds_per_step, 0.100, 1e-9)
+  EXPECT_NEAR(estimate(config, from_file(path, "h200")).time.value().seconds_per_step, 0.100, 1e-9)
       << "a GPU that is not here";
 }
 
