@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <initializer_list>
+#include <string_view>
 
 #include "config/load.h"
 #include "config/schema.h"
@@ -59,9 +61,16 @@ struct MeasuredStep {
   double optimizer = 0;
 };
 
-double phase_seconds(const Bench& bench, const std::string& phase, const std::string& recipe) {
-  const Measurement* found = bench.find(Workload::phase, bench.model, phase, recipe);
-  return found == nullptr ? 0 : found->time.median;
+// Phases as shares of their step: they were recorded in steps of their own, which may have been slower.
+double share_of_phases(const Bench& bench, const std::string& recipe, std::initializer_list<std::string_view> names) {
+  double all = 0;
+  double named = 0;
+  for (const Measurement& m : bench.measurements) {
+    if (m.workload != Workload::phase || m.subject != bench.model || m.recipe != recipe) continue;
+    all += m.time.median;
+    if (std::ranges::find(names, m.part) != names.end()) named += m.time.median;
+  }
+  return all > 0 ? named / all : 0;
 }
 
 // Of the run's recipe, or of bf16.
@@ -69,12 +78,12 @@ MeasuredStep measured_step(const Bench& bench, const std::string& wanted) {
   for (const std::string& recipe : {wanted, std::string("bf16")}) {
     const Measurement* step = bench.find(Workload::step, bench.model, "step", recipe);
     if (step == nullptr) continue;
-    MeasuredStep parts{
-        .recipe = recipe,
-        .head = phase_seconds(bench, "head and loss", recipe),
-        .outside = phase_seconds(bench, "embedding", recipe) + phase_seconds(bench, "data loading", recipe),
-        .optimizer = phase_seconds(bench, "optimizer", recipe)};
-    parts.blocks = step->time.median - parts.head - parts.outside - parts.optimizer;
+    const double seconds = step->time.median;
+    MeasuredStep parts{.recipe = recipe,
+                       .head = seconds * share_of_phases(bench, recipe, {"head and loss"}),
+                       .outside = seconds * share_of_phases(bench, recipe, {"embedding", "data loading"}),
+                       .optimizer = seconds * share_of_phases(bench, recipe, {"optimizer"})};
+    parts.blocks = seconds - parts.head - parts.outside - parts.optimizer;
     if (parts.optimizer > 0 && parts.blocks > 0) return parts;
   }
   throw Error(fmt::format("the benchmark has no whole steps in {}, nor in bf16", wanted), measure_again);

@@ -28,13 +28,12 @@ Words tiny_suite(const Words& more) {
          more;
 }
 
-// With fp8-block four times as slow as it was found to be: no layer stays in it, and a step takes what was measured.
+// With a second for each GEMM and cast in fp8-block: no layer stays in it, and a step takes what was measured.
 void expect_runs_to_follow(const TemporaryFolder& folder, nlohmann::json bench) {
   double step = 0;
   for (auto& m : bench.at("measurements")) {
     if (m.at("workload") == "step" && m.at("recipe") == "bf16") step = m.at("seconds");
-    if (m.at("workload") == "layer" && m.at("recipe") == "fp8-block")
-      m.at("seconds") = 4 * m.at("seconds").get<double>();
+    if (m.at("workload") == "layer" && m.at("recipe") == "fp8-block") m.at("seconds") = 1.0;
   }
   folder.write("slow.json", bench.dump());
   const Words model{"--preset",
@@ -50,7 +49,7 @@ void expect_runs_to_follow(const TemporaryFolder& folder, nlohmann::json bench) 
   const Words ruled = model + Words{"--recipe", "fp8-block", "--precision.only_where_faster=slow.json"};
   const Outcome plan = quaver(folder, Words{"inspect", "plan"} + ruled);
   EXPECT_EQ(plan.status, 0) << plan.error;
-  EXPECT_THAT(plan.out, HasSubstr("not faster: fp8-block is 0."));
+  EXPECT_THAT(plan.out, HasSubstr("not faster: fp8-block is "));
   const Outcome train = quaver(folder, Words{"train"} + ruled + Words{"--steps", "1"});
   EXPECT_EQ(train.status, 0) << train.error;
   EXPECT_THAT(train.out + train.error, HasSubstr("4 of 5 layers stay in bf16: fp8-block is not faster there"));
