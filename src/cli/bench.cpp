@@ -15,8 +15,6 @@ namespace quaver {
 
 namespace {
 
-constexpr std::uint64_t most_bench_bytes = 64U << 20U;  // of a benchmark's JSON
-
 Config loaded_config(const ConfigArguments& arguments, std::vector<std::string> defaults) {
   if (!arguments.files.empty()) defaults.clear();
   defaults.insert(defaults.end(), arguments.settings.begin(), arguments.settings.end());
@@ -72,8 +70,8 @@ int bench_suite_verb(const BenchSuiteArguments& arguments) {
 }
 
 int bench_diff_verb(const BenchDiffArguments& arguments) {
-  const Bench before = bench_from_json(read_file(arguments.before, most_bench_bytes));
-  const Bench after = bench_from_json(read_file(arguments.after, most_bench_bytes));
+  const Bench before = read_benchmark(arguments.before);
+  const Bench after = read_benchmark(arguments.after);
   if (before.machine.engine != after.machine.engine) {
     fmt::print("engines: {} and {}\n", before.machine.engine, after.machine.engine);
   }

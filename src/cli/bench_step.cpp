@@ -13,6 +13,7 @@
 #include "quaver/error.h"
 #include "study/calibrate.h"
 #include "train/engine_choice.h"
+#include "train/faster_layers.h"
 #include "train/resolved_config.h"
 #include "train/run_folder.h"
 
@@ -55,7 +56,8 @@ bool lacks_scales(const Config& config) {
     return false;
   }
   const Config resolved = resolve_shape(config, {.vocab = config.model.vocab});
-  const Plan plan = make_plan(precision, make_model(resolved.model)->layers());
+  const std::vector<LayerShape> layers = make_model(resolved.model)->layers();
+  const Plan plan = make_plan(resolve_layer_speeds(resolved, layers, nullptr).precision, layers);
   return std::any_of(plan.rows.begin(), plan.rows.end(),
                      [](const PlanRow& row) { return row.spec.rows.policy == ScalePolicy::fixed; });
 }

@@ -317,11 +317,13 @@ void add_estimate(VerbParser& parser) {
                   "that one GPU was measured to train (bench step), in place of an estimate")
       ->check(within(1e-3, 1e12))
       ->excludes(no_time);
+  verb.add_option("--bench", estimate.bench, "file of `bench --json` to take the time from")->excludes(no_time);
   add_cluster_options(verb, estimate);
   options.output.add_to(verb);
   add_example(verb,
               "quaver estimate --preset gpt-350m --recipe fp8-delayed --batch 32 --gpu h200\n"
-              "  quaver estimate --preset qwen2.5-1.5b --recipe fp8-delayed --gpu h200 --gpus 16 --nodes 2 --link ib");
+              "  quaver estimate --preset qwen2.5-1.5b --recipe fp8-delayed --gpu h200 --gpus 16 --nodes 2 --link ib\n"
+              "  quaver estimate --preset small --recipe fp8-delayed --bench bench.json");
   parser.on(verb, [&] {
     estimate.config = options.config.arguments(verb);
     if (options.no_time) estimate.timing = EstimateTiming::leave_out;

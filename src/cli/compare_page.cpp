@@ -143,6 +143,17 @@ report::BarChart time_chart(const Comparison& comparison) {
   return chart;
 }
 
+// As the contender was trained: which layers stay in bf16 for speed is known to its runs.
+PrecisionConfig precision_of(const Contender& contender) {
+  PrecisionConfig precision = contender.config.precision;
+  for (const SeedRun& run : contender.runs) {
+    if (precision.only_where_faster.empty() || run.result.directory.empty()) continue;
+    return load_config_file(run.result.directory).precision;
+  }
+  precision.only_where_faster.clear();
+  return precision;
+}
+
 // Layer × operand, colored by format: what the plan of one recipe looks like.
 report::HeatGrid precision_map(const Contender& contender) {
   constexpr Size any_vocab = 64;
@@ -151,7 +162,7 @@ report::HeatGrid precision_map(const Contender& contender) {
   model.init = Init::automatic;
   model.tie_head = TieHead::automatic;
   const std::vector<LayerShape> layers = make_model(resolved(model))->layers();
-  const Plan plan = make_plan(contender.config.precision, layers);
+  const Plan plan = make_plan(precision_of(contender), layers);
   report::HeatGrid grid;
   grid.title = contender.label;
   grid.columns = {"x", "w", "dy", "x columnwise", "w columnwise", "dy columnwise"};

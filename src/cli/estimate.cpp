@@ -14,6 +14,7 @@ int estimate_verb(const EstimateArguments& arguments) {
   if (!arguments.gpu_memory.empty()) options.gpu_memory = parse_bytes(arguments.gpu_memory);
   if (arguments.timing == EstimateTiming::leave_out) options.timing = Timing::leave_out;
   options.tokens_per_second = arguments.tokens_per_second;
+  options.bench = arguments.bench;
   if (arguments.gpus) {
     options.cluster = make_cluster({.gpus = *arguments.gpus, .machines = arguments.nodes, .links = arguments.links});
     options.gradient_bytes = arguments.gradients == "bf16" ? 2 : 4;

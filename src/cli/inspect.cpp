@@ -16,6 +16,8 @@
 #include "models/factory.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
+#include "train/engine_choice.h"
+#include "train/faster_layers.h"
 #include "train/resolved_config.h"
 #include "train/run.h"
 
@@ -39,6 +41,10 @@ void print_plan(const ConfigArguments& arguments) {
   const DataShape data = stand_in_data(config, bytes).shape();
   config = resolve_shape(std::move(config), data);
   const std::vector<LayerShape> layers = make_model(config.model)->layers();
+  if (!config.precision.only_where_faster.empty()) {
+    const auto engine = make_engine(config, [](const std::string&) {});
+    config = resolve_layer_speeds(std::move(config), layers, engine.get());
+  }
   const Plan plan = make_plan(config.precision, layers);
   std::size_t width = 0;
   for (const PlanRow& row : plan.rows) {

@@ -171,6 +171,7 @@ struct EstimateArguments {
   std::string gpu_memory;  // "80GiB"; empty: what is free
   EstimateTiming timing = EstimateTiming::measure;
   double tokens_per_second = 0;    // of one GPU, as measured; 0: estimated
+  std::string bench;               // file of bench --json to take times from; empty: none
   std::optional<Size> gpus;        // in all
   std::optional<Size> nodes;       // machines that hold them
   std::vector<std::string> links;  // "nvlink", "ib"

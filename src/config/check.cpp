@@ -5,6 +5,7 @@
 
 #include "config/schema.h"
 #include "config/value_text.h"
+#include "precision/plan.h"
 #include "quaver/error.h"
 
 namespace quaver {
@@ -119,6 +120,15 @@ void check_precision(const PrecisionConfig& precision) {
   if (precision.wide_tail < 0 && precision.wide_tail != -1) {
     throw Error(fmt::format("precision.wide_tail = {} is no share of the blocks", number_text(precision.wide_tail)),
                 "use 0 to 1, or -1 for the recipe's own");
+  }
+  for (const auto& [key, speed] : precision.layer_speeds) {
+    const auto names_recipe = [&key = key](const RecipeInfo& recipe) {
+      return key.ends_with(speed_key("", recipe.name));
+    };
+    if (speed > 0 && std::ranges::any_of(recipes(), names_recipe)) continue;
+    throw Error(fmt::format("precision.layer_speeds: {} = {} is no speed of a layer in a recipe", quoted_excerpt(key),
+                            number_text(speed)),
+                "write for example \"blocks.*.mlp.up in fp8-delayed\" = 0.93");
   }
 }
 

@@ -306,6 +306,12 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
   precision.name_table(
       "layers", &P::layers, recipe_names(),
       "Recipes of the layers whose names match a pattern, such as `blocks.*.mlp.down` or `blocks.0.*/dy`.");
+  precision.text("only_where_faster", &P::only_where_faster,
+                 "File of `quaver bench --json` of this machine: layers that the recipe, casts included, does not make "
+                 "faster than bf16 stay in bf16. A pattern of `layers` wins over it.");
+  precision.number_table("layer_speeds", &P::layer_speeds, between(0, 1e6),
+                         "What only_where_faster found, which a resumed run follows without the file: speed over bf16, "
+                         "such as `\"blocks.*.mlp.up in fp8-delayed\" = 0.93`.");
   precision.integer("history", &P::history, from(1, 1024), "Delayed scaling: length of the amax history, in steps.");
   precision.choice("history_rule", &P::history_rule,
                    {{"max", HistoryRule::max}, {"most-recent", HistoryRule::most_recent}},

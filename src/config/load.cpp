@@ -1,5 +1,6 @@
 #include "config/load.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <fmt/format.h>
@@ -47,6 +48,12 @@ void refuse_model_folder(const std::vector<Setting>& flags) {
   }
 }
 
+// Another benchmark than the run's own decides anew.
+bool name_benchmark(const std::vector<Setting>& flags) {
+  return std::ranges::any_of(flags,
+                             [](const Setting& flag) { return flag.key->name == "precision.only_where_faster"; });
+}
+
 }  // namespace
 
 Config load_config(const ConfigSources& sources) {
@@ -57,6 +64,9 @@ Config load_config(const ConfigSources& sources) {
   std::vector<Setting> settings;
   for (const std::string& path : sources.files) append(settings, read_toml(read_file(path, largest_file), path));
   for (const ConfigText& text : sources.texts) append(settings, read_toml(text.text, text.name));
+  if (sources.model_folder == ModelFolder::recorded && name_benchmark(flags)) {
+    settings.push_back(read_flag("precision.layer_speeds={}"));
+  }
   append(settings, std::move(flags));
 
   // The preset and the model's folder lie below files and flags, but are themselves named by them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <set>
 
 #include "quaver/error.h"
@@ -10,6 +11,8 @@
 namespace quaver {
 
 namespace {
+
+constexpr std::string_view between_pattern_and_recipe = " in ";  // of a key of precision.layer_speeds
 
 struct Override {
   std::string layer;  // pattern
@@ -41,19 +44,67 @@ void check_all_used(const std::vector<Override>& overrides, const std::vector<La
   }
 }
 
+// Who chose a site's recipe.
+enum class ChosenBy : std::uint8_t { recipe, exception, pattern };
+
 struct Choice {
   std::string recipe;
   std::string reason;
+  ChosenBy by = ChosenBy::exception;
 };
 
-Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
-  if (layer.adaptation == Adaptation::adapter)
-    return {std::string(high_precision_recipe_for(config.recipe)), "adapter: always in high precision"};
-  if (layer.high_precision)
-    return {std::string(high_precision_recipe_for(config.recipe)), "kept in high precision by default"};
-  const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
-  if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
-  return {config.recipe, "recipe"};
+// Chooses the recipes of sites: as the config's recipe says, with its exceptions, unless a pattern says otherwise.
+class Chooser {
+ public:
+  Chooser(const PrecisionConfig& config, const std::vector<LayerShape>& layers)
+      : config_(config), wide_tail_(make_recipe(config.recipe, config).wide_tail), overrides_(parse_overrides(config)) {
+    for (const LayerShape& layer : layers) blocks_ = std::max(blocks_, layer.block + 1);
+  }
+
+  Choice choose(const LayerShape& layer, Role role) {
+    Choice choice = by_default(layer);
+    for (Override& entry : overrides_) {
+      if (layer.adaptation == Adaptation::adapter) continue;
+      if (!matches(entry.layer, layer.name) || (!entry.role.empty() && entry.role != name_of(role))) continue;
+      entry.used = true;
+      choice = {entry.recipe, "pattern \"" + entry.text + "\"", ChosenBy::pattern};
+    }
+    return choice;
+  }
+
+  const std::vector<Override>& overrides() const { return overrides_; }
+
+ private:
+  Choice by_default(const LayerShape& layer) const {
+    const std::string high(high_precision_recipe_for(config_.recipe));
+    if (layer.adaptation == Adaptation::adapter) return {high, "adapter: always in high precision"};
+    if (layer.high_precision) return {high, "kept in high precision by default"};
+    const Size tail = static_cast<Size>(std::ceil(wide_tail_ * static_cast<double>(blocks_) - 1e-9));
+    if (layer.block >= 0 && layer.block >= blocks_ - tail) return {"bf16", "in the last blocks"};
+    return {config_.recipe, "recipe", ChosenBy::recipe};
+  }
+
+  const PrecisionConfig& config_;
+  double wide_tail_;
+  Size blocks_ = 0;
+  std::vector<Override> overrides_;
+};
+
+bool is_of_high_precision(const std::string& recipe) { return high_precision_recipe_for(recipe) == recipe; }
+
+// What precision.only_where_faster makes of a choice of the recipe.
+Choice if_faster(Choice choice, const PrecisionConfig& config, const LayerShape& layer) {
+  if (config.only_where_faster.empty() || choice.by != ChosenBy::recipe || is_of_high_precision(config.recipe)) {
+    return choice;
+  }
+  const std::optional<double> speed = layer_speed(config, layer.name);
+  if (!speed) {
+    throw Error(
+        "precision.only_where_faster: the speed of " + layer.name + " in " + config.recipe + " is not known here",
+        "a run reads it from the benchmark; elsewhere set precision.layer_speeds, or leave the rule out");
+  }
+  if (*speed > 1) return choice;
+  return {"bf16", fmt::format("not faster: {} is {:.3g}× as fast as bf16 here", config.recipe, *speed)};
 }
 
 // A delayed or static scale is used for rowwise and columnwise codes, so both must have the same format.
@@ -144,30 +195,44 @@ const PlanRow& Plan::at(std::string_view site) const {
 }
 
 Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers) {
-  const Recipe recipe = make_recipe(config.recipe, config);
-  Size blocks = 0;
-  for (const LayerShape& layer : layers) blocks = std::max(blocks, layer.block + 1);
-  std::vector<Override> overrides = parse_overrides(config);
+  Chooser chooser(config, layers);
   Plan plan;
   for (const LayerShape& layer : layers) {
     for (const Role role : roles) {
-      Choice choice = default_choice(config, recipe, layer, blocks);
-      for (Override& entry : overrides) {
-        if (layer.adaptation == Adaptation::adapter) continue;
-        if (!matches(entry.layer, layer.name) || (!entry.role.empty() && entry.role != name_of(role))) continue;
-        entry.used = true;
-        choice = {entry.recipe, "pattern \"" + entry.text + "\""};
-      }
+      const Choice choice = if_faster(chooser.choose(layer, role), config, layer);
       PlanRow row{site_name(layer.name, role), layer.name, role, choice.recipe, choice.reason, {}};
       row.spec = make_recipe(choice.recipe, config).of(role);
       check_sides(row);
       plan.rows.push_back(std::move(row));
     }
   }
-  check_all_used(overrides, layers);
+  check_all_used(chooser.overrides(), layers);
   agree_on_rotation(plan);
   leave_unrotated_for_adapters(plan, layers);
   return plan;
+}
+
+std::vector<LayerShape> layers_in_recipe(const PrecisionConfig& config, const std::vector<LayerShape>& layers) {
+  if (is_of_high_precision(config.recipe)) return {};
+  Chooser chooser(config, layers);
+  std::vector<LayerShape> found;
+  std::ranges::copy_if(layers, std::back_inserter(found), [&](const LayerShape& layer) {
+    return std::ranges::any_of(roles, [&](Role role) { return chooser.choose(layer, role).by == ChosenBy::recipe; });
+  });
+  return found;
+}
+
+std::string speed_key(std::string_view pattern, std::string_view recipe) {
+  return fmt::format("{}{}{}", pattern, between_pattern_and_recipe, recipe);
+}
+
+std::optional<double> layer_speed(const PrecisionConfig& config, std::string_view layer) {
+  const std::string end = speed_key("", config.recipe);
+  for (const auto& [key, speed] : config.layer_speeds) {
+    const std::string_view text = key;
+    if (text.ends_with(end) && matches(text.substr(0, text.size() - end.size()), layer)) return speed;
+  }
+  return std::nullopt;
 }
 
 std::string to_toml(const Plan& plan) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,16 @@ constexpr std::size_t site_index(std::size_t layer, Role role) {
 constexpr std::size_t layer_index(std::size_t site) { return site / roles.size(); }
 std::string site_name(std::string_view layer, Role role);  // "blocks.3.mlp.up/x"
 
+// Throws Error where precision.only_where_faster is asked for and a layer's speed is not known (train/faster_layers.h).
 Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
+
+// The layers that precision.only_where_faster decides about: those of which an operand is stored as the recipe says, by
+// no pattern and no exception. None where the recipe is one of high precision.
+std::vector<LayerShape> layers_in_recipe(const PrecisionConfig& config, const std::vector<LayerShape>& layers);
+
+// The entry of precision.layer_speeds for a layer in the config's recipe.
+std::string speed_key(std::string_view pattern, std::string_view recipe);  // "blocks.*.mlp.up in fp8-delayed"
+std::optional<double> layer_speed(const PrecisionConfig& config, std::string_view layer);
 
 // Both operands of a GEMM must be rotated, or neither. Where a pattern or a site moved to BF16 leaves one unrotated,
 // the rotation of the other is dropped: the result is the same without it.

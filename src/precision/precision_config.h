@@ -18,7 +18,9 @@ enum class AccumulatorChoice : std::uint8_t { automatic, fp32, hopper, hopper_sp
 struct PrecisionConfig {
   std::string recipe = "bf16";
   std::map<std::string, std::string> layers;  // pattern "blocks.*.mlp.down" or "blocks.0.*/dy" → recipe name
-  int history = 16;                           // delayed: length of the amax history
+  std::string only_where_faster;  // file of a benchmark; empty: the recipe holds whether it is faster or not
+  std::map<std::string, double> layer_speeds;  // "blocks.*.mlp.up in fp8-delayed" → speed over bf16, from that file
+  int history = 16;                            // delayed: length of the amax history
   HistoryRule history_rule = HistoryRule::max;
   int margin = 0;  // FP32 scales leave 2^margin of headroom
   bool power_of_two_scales = false;

@@ -6,6 +6,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "config/dump.h"
 #include "engine/energy.h"
 #include "models/factory.h"
 #include "precision/recipe.h"
@@ -43,6 +44,17 @@ std::vector<Size> token_counts(const BenchLayer& layer) {
   return counts;
 }
 
+// Neither where data nor where runs lie: benchmarks are shown to others.
+Config without_places(Config config) {
+  const DataKind kind = config.data.kind;
+  config.data = {};
+  config.data.kind = kind;
+  config.run = {};
+  config.model.from.clear();
+  config.precision = {};
+  return config;
+}
+
 class Session {
  public:
   Session(const BenchPlan& plan, const BenchProgress& progress) : plan_(plan), progress_(progress) {
@@ -56,6 +68,7 @@ class Session {
     bench_.unit = unit_of(config_.data.kind);
     bench_.context = config_.train.context;
     bench_.tokens = config_.train.batch * config_.train.context;
+    bench_.settings = to_toml(without_places(resolved));
     const std::unique_ptr<Model> model = make_model(resolved.model);
     bench_.layers = bench_layers(
         model->layers(),
@@ -156,35 +169,5 @@ BenchPlan default_bench_plan(const Config& config, HardwareKind hardware) {
 }
 
 Bench run_bench(const BenchPlan& plan, const BenchProgress& progress) { return Session(plan, progress).run(); }
-
-const Measurement* Bench::find(Workload workload, const std::string& subject, const std::string& part,
-                               const std::string& recipe) const {
-  const auto found = std::ranges::find_if(measurements, [&](const Measurement& m) {
-    return m.workload == workload && m.subject == subject && m.part == part && m.recipe == recipe;
-  });
-  return found == measurements.end() ? nullptr : &*found;
-}
-
-std::string_view name_of(Workload workload) {
-  switch (workload) {
-    case Workload::peak:
-      return "peak";
-    case Workload::layer:
-      return "layer";
-    case Workload::vector:
-      return "vector";
-    case Workload::step:
-      return "step";
-    case Workload::phase:
-      return "phase";
-    case Workload::cast:
-      return "cast";
-    case Workload::block:
-      return "block";
-    case Workload::decode:
-      return "decode";
-  }
-  return "";
-}
 
 }  // namespace quaver

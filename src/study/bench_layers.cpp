@@ -15,27 +15,6 @@ namespace {
 
 constexpr Size widest_norm = 8192;  // producers of wider operands are casts
 
-// "blocks.3.mlp.up" → "blocks.*.mlp.up"
-std::string group_of(const LayerShape& layer) {
-  if (layer.block < 0) return layer.name;
-  std::string name = layer.name;
-  const std::string number = "." + std::to_string(layer.block) + ".";
-  const std::size_t at = name.find(number);
-  if (at != std::string::npos) name.replace(at, number.size(), ".*.");
-  return name;
-}
-
-// Engines never have all logits of a micro-batch at once; and a benchmark must end.
-Size tokens_at_once(const LayerShape& layer, const BenchScope& scope) {
-  constexpr Size most_elements = Size{1} << 29;
-  Size rows = most_elements / std::max(layer.in, layer.out);
-  if (scope.most_flops > 0) {
-    rows = std::min(rows, static_cast<Size>(scope.most_flops / (2 * static_cast<double>(layer.in * layer.out))));
-  }
-  const Size most = std::max(rows / tile_rows * tile_rows, tile_rows) / layer.pixels;
-  return std::min(scope.tokens, std::max<Size>(most, 1));
-}
-
 // The operands of a layer under a recipe, on its engine, and the runs over them.
 class LayerBench {
  public:
@@ -174,38 +153,6 @@ const std::vector<std::string>& parts_of(Size rows) {
 bool is_product(const std::string& part) { return part == "fprop" || part == "dgrad" || part == "wgrad"; }
 
 }  // namespace
-
-std::string BenchLayer::text() const {
-  const std::string shape = fmt::format("{}, {} → {}", name, in, out);
-  return pixels == 1 ? shape : fmt::format("{}, {} px", shape, pixels);
-}
-
-std::string BenchLayer::subject(Size at) const { return fmt::format("{}, {} {}", text(), at, unit); }
-
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, const BenchScope& scope) {
-  std::vector<BenchLayer> groups;
-  for (const LayerShape& layer : layers) {
-    const std::string name = group_of(layer);
-    const auto same = [&](const BenchLayer& group) {
-      return group.name == name && group.in == layer.in && group.out == layer.out && group.pixels == layer.pixels;
-    };
-    const auto found = std::ranges::find_if(groups, same);
-    if (found == groups.end()) {
-      const auto window = scope.windows.find(layer.name);
-      groups.push_back({.name = name,
-                        .in = layer.in,
-                        .out = layer.out,
-                        .count = 1,
-                        .tokens = tokens_at_once(layer, scope),
-                        .pixels = layer.pixels,
-                        .unit = scope.unit,
-                        .window = window == scope.windows.end() ? PatchWindow{} : window->second});
-    } else {
-      ++found->count;
-    }
-  }
-  return groups;
-}
 
 Engine& BenchEngines::of(const std::string& recipe) {
   std::unique_ptr<Engine>& engine = engines_[gpu_high_precision(recipe)];

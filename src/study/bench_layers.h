@@ -9,17 +9,6 @@
 
 namespace quaver {
 
-// Of a micro-batch.
-struct BenchScope {
-  Size tokens = 0;  // or images
-  std::string unit = "tokens";
-  double most_flops = 0;                            // as BenchPlan::layer_flops
-  std::map<std::string, PatchWindow> windows = {};  // of convolutions, by layer
-};
-
-// The layers of a model, those that differ by their block's number alone taken together.
-std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, const BenchScope& scope);
-
 // Engines by what they keep high-precision matrices in, as recipes ask for it.
 class BenchEngines {
  public:

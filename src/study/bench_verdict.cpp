@@ -1,8 +1,7 @@
 // What follows from the measurements of a benchmark.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "study/bench.h"
 #include "study/repeated_batch.h"
@@ -11,47 +10,16 @@ namespace quaver {
 
 namespace {
 
-constexpr std::array<const char*, 6> layer_parts{"fprop", "dgrad", "wgrad", "x", "dy", "w"};
-
-struct Total {
-  double seconds = 0;
-  double noise = 0;  // relative
-};
-
-// All of a layer's work in a micro-step. Nothing where a part is missing.
-std::optional<Total> total(const Bench& bench, const std::string& subject, const std::string& recipe) {
-  Total sum;
-  double variance = 0;
-  for (const char* part : layer_parts) {
-    const Measurement* found = bench.find(Workload::layer, subject, part, recipe);
-    if (found == nullptr) return std::nullopt;
-    sum.seconds += found->time.median;
-    variance += std::pow(found->time.median * found->time.noise, 2);
-  }
-  if (sum.seconds <= 0) return std::nullopt;
-  sum.noise = std::sqrt(variance) / sum.seconds;
-  return sum;
-}
-
-std::vector<Size> measured_tokens(const Bench& bench, const BenchLayer& layer) {
-  std::set<Size> found;
-  for (const Measurement& m : bench.measurements) {
-    const auto tokens = static_cast<Size>(m.units);
-    if (m.workload == Workload::layer && m.subject == layer.subject(tokens)) found.insert(tokens);
-  }
-  return {found.begin(), found.end()};
-}
-
 // The number of tokens from which on the recipe is faster, between two that were measured on a line of logarithms.
 std::optional<Size> break_even(const Bench& bench, const BenchLayer& layer, const std::string& recipe) {
   double last_ratio = 0;
   Size last = 0;
   std::optional<Size> found;
   for (const Size tokens : measured_tokens(bench, layer)) {
-    const auto ours = total(bench, layer.subject(tokens), recipe);
-    const auto bf16 = total(bench, layer.subject(tokens), "bf16");
+    const auto ours = layer_time(bench, layer.subject(tokens), recipe);
+    const auto bf16 = layer_time(bench, layer.subject(tokens), "bf16");
     if (!ours || !bf16) continue;
-    const double ratio = std::log(bf16->seconds / ours->seconds);
+    const double ratio = std::log(bf16->seconds() / ours->seconds());
     if (ratio <= 0) {
       found.reset();
     } else if (!found && last > 0 && last_ratio <= 0) {
@@ -87,12 +55,12 @@ std::vector<Measurement> what_is_compared(const Bench& bench) {
     if (m.workload == Workload::phase) continue;
     if (m.workload != Workload::layer) {
       compared.push_back(m);
-    } else if (m.part == layer_parts[0]) {
-      const auto whole = total(bench, m.subject, m.recipe);
+    } else if (m.part == "fprop") {
+      const auto whole = layer_time(bench, m.subject, m.recipe);
       if (!whole) continue;
       compared.push_back(m);
       compared.back().part = "all";
-      compared.back().time = {whole->seconds, whole->seconds, whole->noise, m.time.rounds};
+      compared.back().time = {whole->seconds(), whole->seconds(), whole->noise, m.time.rounds};
     }
   }
   return compared;
@@ -115,15 +83,15 @@ std::string layer_verdict_text(const LayerVerdict& verdict) {
 std::vector<LayerVerdict> layer_verdicts(const Bench& bench) {
   std::vector<LayerVerdict> verdicts;
   for (const BenchLayer& layer : bench.layers) {
-    const auto bf16 = total(bench, layer.subject(layer.tokens), "bf16");
+    const auto bf16 = layer_time(bench, layer.subject(layer.tokens), "bf16");
     if (!bf16) continue;
     for (const std::string& recipe : layer_recipes(bench)) {
-      const auto ours = total(bench, layer.subject(layer.tokens), recipe);
+      const auto ours = layer_time(bench, layer.subject(layer.tokens), recipe);
       if (recipe == "bf16" || !ours) continue;
       verdicts.push_back({.layer = layer,
                           .recipe = recipe,
-                          .seconds = ours->seconds,
-                          .bf16_seconds = bf16->seconds,
+                          .seconds = ours->seconds(),
+                          .bf16_seconds = bf16->seconds(),
                           .noise = std::hypot(ours->noise, bf16->noise),
                           .break_even = break_even(bench, layer, recipe)});
     }

@@ -12,9 +12,11 @@
 #include "engine/nvml.h"
 #include "models/factory.h"
 #include "quaver/error.h"
+#include "study/estimate_bench.h"
 #include "study/estimate_scaling.h"
 #include "study/estimate_time.h"
 #include "train/engine_choice.h"
+#include "train/faster_layers.h"
 #include "train/resolved_config.h"
 #include "train/training_data.h"
 
@@ -276,18 +278,46 @@ double low_precision_share_of(const Config& config) {
   return low_precision_share(flops_by_format(make_plan(config.precision, layers), layers));
 }
 
-// A model of two layers must fit where its steps are to be measured.
+// What is measured must fit where its steps are to be: the whole model, or one of two layers.
 bool probe_fits(const Estimate& estimate, const Target& target) {
-  Config shallow = estimate.config;
-  shallow.model.layers = std::min<Size>(2, shallow.model.layers);
-  shallow.precision.layers.clear();
-  shallow.optim.learning_rate_of.clear();
-  shallow.optim.weight_decay_of.clear();
-  if (!target.is_gpu()) {
-    shallow.train.batch = std::clamp<Size>(probe_tokens / shallow.train.context, 1, shallow.train.batch);
+  Config probe = estimate.config;
+  if (!is_measured_whole(probe, target.hardware.kind)) {
+    probe.model.layers = std::min<Size>(2, probe.model.layers);
+    probe.precision.layers.clear();
+    probe.optim.learning_rate_of.clear();
+    probe.optim.weight_decay_of.clear();
+    probe.train.batch = probe_batch(estimate.config, target.hardware.kind);
   }
-  return target.needed(plan_memory(shallow, target.hardware)) <=
-         static_cast<Size>(target.engine->device().free_memory());
+  return target.needed(plan_memory(probe, target.hardware)) <= static_cast<Size>(target.engine->device().free_memory());
+}
+
+// Empty without a benchmark, and where it does not tell: a note says why.
+std::optional<TimeEstimate> benched_time(Estimate& estimate, const Target& target, const std::string& asked) {
+  const std::string path = asked.empty() ? estimate.config.precision.only_where_faster : asked;
+  if (path.empty()) return std::nullopt;
+  try {
+    const Bench bench = read_benchmark(path);
+    const bool of_cpu = bench.machine.engine.starts_with("cpu");
+    const std::string difference = target.engine != nullptr ? difference_of_machine(bench, *target.engine)
+                                   : of_cpu                 ? "it is of " + bench.machine.engine
+                                                            : "";
+    if (difference.empty()) return time_from_bench(estimate.config, bench);
+    throw Error("the benchmark is of another machine: " + difference,
+                "measure this one, or name the GPU that it is of with --gpu");
+  } catch (const Error& error) {
+    estimate.notes.push_back(fmt::format("the time is not from {}: {}; {}", path, error.what(), error.remedy()));
+    return std::nullopt;
+  }
+}
+
+void measure_or_assume(Estimate& estimate, const Target& target) {
+  if (target.engine == nullptr) {
+    estimate.time = assume_time(estimate, *target.model);
+  } else if (!probe_fits(estimate, target)) {
+    estimate.time_missing = "not even a model that could be measured fits here";
+  } else {
+    estimate.time = measure_time(estimate.config, *target.engine);
+  }
 }
 
 void add_time(Estimate& estimate, const Target& target, const EstimateOptions& options) {
@@ -298,12 +328,9 @@ void add_time(Estimate& estimate, const Target& target, const EstimateOptions& o
         TimeEstimate{.seconds_per_step = static_cast<double>(estimate.tokens_per_step) / options.tokens_per_second,
                      .origin = Origin::given,
                      .how = "the tokens per second that were given"};
-  } else if (target.engine == nullptr) {
-    estimate.time = assume_time(estimate, *target.model);
-  } else if (!probe_fits(estimate, target)) {
-    estimate.time_missing = "even a model of two layers does not fit here";
   } else {
-    estimate.time = measure_time(estimate.config, *target.engine);
+    estimate.time = benched_time(estimate, target, options.bench);
+    if (!estimate.time) measure_or_assume(estimate, target);
   }
 }
 
@@ -329,6 +356,7 @@ Estimate estimate(const Config& config, const EstimateOptions& options) {
   Estimate result;
   result.config = resolve_shape(config, data_shape_of(config, result.notes));
   const Target target = make_target(result.config, options, result.notes);
+  result.config = resolve_layer_speeds(std::move(result.config), target.engine.get());
   result.device = target.device;
   result.kind = target.hardware.kind;
   result.plan = plan_memory(result.config, target.hardware);

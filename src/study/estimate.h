@@ -33,6 +33,8 @@ struct EstimateOptions {
   std::optional<Size> gpu_memory;  // bytes; plans for a GPU with this much free
   Timing timing = Timing::measure;
   double tokens_per_second = 0;  // that one GPU was seen to train; 0: estimated
+  // File of `quaver bench --json` to take times from; empty: that of precision.only_where_faster, or none.
+  std::string bench = {};
 
   std::optional<Cluster> cluster = {};  // many GPUs, which divide the micro-batches of a step
   double gradient_bytes = 4;            // of one gradient that travels between them

@@ -6,6 +6,7 @@
 
 #include "engine/tensor_cores.h"
 #include "engine/timed_engine.h"
+#include "models/factory.h"
 #include "precision/recipe.h"
 #include "train/trainer.h"
 
@@ -17,25 +18,39 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Patterns may name layers that the shallow model has not, and the high-precision tail would be its whole stack.
-Config shallow(Config config, Size layers, Size batch) {
-  config.model.layers = layers;
+// One micro-batch of the model as it is.
+Config probe_of(Config config, Size batch) {
   config.train.batch = batch;
   config.train.accumulation = 1;
   config.train.steps = 1000;
   config.train.statistics_every = 0;
   config.train.memory_limit_mb = 0;
-  config.precision.layers.clear();
-  config.precision.wide_tail = 0;
   config.precision.switch_to.clear();
   config.precision.scales.clear();
+  return config;
+}
+
+// Patterns may name layers that the shallow model has not, and the high-precision tail would be its whole stack.
+Config shallow(const Config& whole, Size layers, Size batch) {
+  Config config = probe_of(whole, batch);
+  config.model.layers = layers;
+  config.precision.layers.clear();
+  config.precision.wide_tail = 0;
   config.optim.learning_rate_of.clear();
   config.optim.weight_decay_of.clear();
   return config;
 }
 
-// On the CPU timing costs nothing, and the first steps of large models are long enough to go by. A GPU
-// captures its micro-step as a CUDA graph in the first two steps, and is slower while every operation is waited for.
+// Steps of the CPU: the first one touches its memory for the first time and takes several times as long as others.
+bool enough_steps(int steps, double seconds) {
+  constexpr int fewest = 4;
+  constexpr double shortest = 0.5;
+  constexpr double longest = 10;  // the first steps of large models are long enough to go by
+  return seconds > longest || (steps >= fewest && seconds > shortest);
+}
+
+// On the CPU timing costs nothing. A GPU captures its micro-step as a CUDA graph in the first two steps, and is slower
+// while every operation is waited for.
 ShallowStep run_probe(const Config& config, Engine& engine) {
   const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
   TimedEngine timed(engine);
@@ -61,16 +76,21 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
   } else {
     timed.set_mode(TimedEngine::Mode::watching);
     const auto start = Clock::now();
-    do {
+    for (int steps = 0; !enough_steps(steps, seconds_since(start)); ++steps) {
       const double seconds = one_step();
       if (best != 0 && seconds >= best) continue;
       best = seconds;
       probe.optimizer = timed.time(OperationKind::optimizer).seconds;
-    } while (seconds_since(start) < 0.5);
+    }
   }
   probe.micro_step = best - probe.optimizer;
   return probe;
 }
+
+// Of a micro-step that the CPU makes in a second or two.
+constexpr double most_flops = 1e11;
+
+double flops_per_token(const Config& config) { return make_model(config.model)->flops_per_token(config.train.context); }
 
 // Whether tensor cores of this GPU take the recipe's operands as they lie, by the engine's own rules.
 bool runs_natively(const Config& config, const GpuModel& gpu) {
@@ -79,12 +99,23 @@ bool runs_natively(const Config& config, const GpuModel& gpu) {
          library_has_scaling(gpu.architecture, scaling_of(recipe.x.rows));
 }
 
-Size probe_batch(const Config& config, Engine& engine) {
-  if (engine.device().hardware().kind == HardwareKind::gpu) return config.train.batch;
-  return std::clamp<Size>(probe_tokens / config.train.context, 1, config.train.batch);
+}  // namespace
+
+bool is_measured_whole(const Config& config, HardwareKind kind) {
+  if (config.model.family == Family::convnet) return true;  // its blocks differ
+  const auto tokens = static_cast<double>(config.train.batch * config.train.context);
+  return kind == HardwareKind::cpu && tokens * flops_per_token(config) <= most_flops;
 }
 
-}  // namespace
+// A step has costs that do not shrink with its tokens, half of it in a model as small as tiny: as many as can be.
+Size probe_batch(const Config& config, HardwareKind kind) {
+  constexpr double fewest_tokens = 1024;
+  if (kind == HardwareKind::gpu || is_measured_whole(config, kind)) return config.train.batch;
+  Config two = config;
+  two.model.layers = std::min<Size>(2, config.model.layers);
+  const double tokens = std::max(fewest_tokens, most_flops / flops_per_token(two));
+  return std::clamp<Size>(static_cast<Size>(tokens) / config.train.context, 1, config.train.batch);
+}
 
 double optimizer_seconds(Size layers, const ShallowStep& one, const ShallowStep& two) {
   const double per_parameter = (one.optimizer + two.optimizer) / static_cast<double>(one.parameters + two.parameters);
@@ -102,10 +133,11 @@ double seconds_of_step(const TrainConfig& train, Size layers, Size measured_batc
 }
 
 TimeEstimate measure_time(const Config& config, Engine& engine) {
-  const Size batch = probe_batch(config, engine);
-  // The blocks of a convolution network differ: all of it is measured.
-  const Size layers = config.model.family == Family::convnet ? 1 : config.model.layers;
-  const ShallowStep one = run_probe(shallow(config, 1, batch), engine);
+  const HardwareKind kind = engine.device().hardware().kind;
+  const Size batch = probe_batch(config, kind);
+  const bool whole = is_measured_whole(config, kind);
+  const Size layers = whole ? 1 : config.model.layers;
+  const ShallowStep one = run_probe(whole ? probe_of(config, batch) : shallow(config, 1, batch), engine);
   const ShallowStep two = layers > 1 ? run_probe(shallow(config, 2, batch), engine) : one;
   TimeEstimate time;
   time.origin = Origin::measured;

@@ -1,5 +1,5 @@
 // How long a step takes: a model of one layer and one of two are trained for a moment on the engine that would train
-// the whole, and the difference is what a layer costs.
+// the whole, and the difference is what a layer costs. Small models are trained as they are.
 #pragma once
 
 #include "config/config.h"
@@ -8,8 +8,12 @@
 
 namespace quaver {
 
-// Tokens of a micro-batch on the CPU, at most, unless one sequence is longer.
-inline constexpr Size probe_tokens = 1024;
+// Whether a micro-batch of the whole model is measured, which no depth and no batch has to be scaled from: that of a
+// model small enough for the CPU, and of one whose blocks differ.
+bool is_measured_whole(const Config& config, HardwareKind kind);
+
+// Sequences of the micro-batch that is measured: the run's, or on the CPU as many as take a second or two.
+Size probe_batch(const Config& config, HardwareKind kind);
 
 // What a step of a shallow model took: its optimizer's part grows with the parameters, the rest with the tokens.
 struct ShallowStep {

@@ -220,6 +220,7 @@ class Search {
   void write_layers(const Plan& plan, Localization& result) const {
     PrecisionConfig bare = subject_.config.precision;
     bare.layers.clear();
+    bare.only_where_faster.clear();  // what it keeps in bf16 is written too: the plan stands by itself
     const Plan own = make_plan(bare, layers_);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
       const auto row = [&](Role role) -> const PlanRow& { return plan.rows[site_index(layer, role)]; };

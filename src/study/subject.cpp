@@ -5,6 +5,7 @@
 
 #include "quaver/error.h"
 #include "train/engine_choice.h"
+#include "train/faster_layers.h"
 #include "train/resolved_config.h"
 
 namespace quaver {
@@ -40,7 +41,11 @@ std::unique_ptr<Subject> open_subject(const Config& config, TrainingData data, c
   run.engine = make_engine(run.config, notice, launch);
   run.trainer = std::make_unique<Trainer>(run.config, run.data, *run.engine, notice);
   if (!config.model.from.empty()) run.trainer->load_pretrained();
-  subject->plan = make_plan(config.precision, run.trainer->model().layers());
+  Config resolved = run.trainer->config();
+  resolved.precision = config.precision;
+  resolved = resolve_layer_speeds(std::move(resolved), run.trainer->model().layers(), run.engine.get());
+  subject->config.precision = resolved.precision;
+  subject->plan = make_plan(resolved.precision, run.trainer->model().layers());
   subject->source = fmt::format("{}, seed {}", model_name(config), config.train.seed);
   return subject;
 }
@@ -50,6 +55,7 @@ std::unique_ptr<Subject> open_subject(const std::filesystem::path& directory, co
   auto subject = std::make_unique<Subject>();
   subject->run = open_run(directory, flags, step, notice, launch);
   subject->config = subject->run->config;
+  subject->config.precision = subject->trainer().config().precision;
   subject->plan = make_plan(subject->config.precision, subject->trainer().model().layers());
   subject->source = fmt::format("{} at step {}", directory.string(), subject->trainer().steps_done());
   return subject;

@@ -6,6 +6,7 @@
 #include "io/file_io.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
+#include "train/faster_layers.h"
 
 namespace quaver {
 
@@ -14,6 +15,8 @@ PrecisionControl::PrecisionControl(const TrainingContext& context, Notice notice
       notice_(std::move(notice)),
       plan_(make_plan(context.config.precision, context.model.layers())) {
   context_.book().apply(plan_);
+  const std::string kept = kept_for_speed(context.config.precision, context.model.layers());
+  if (!kept.empty()) notice_(kept);
   load_scales();
 }
 

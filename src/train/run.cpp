@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "config/check.h"
 #include "config/dump.h"
+#include "config/load.h"
 #include "data/dataset.h"
 #include "data/tokenizer_files.h"
 #include "data/verifier.h"
@@ -18,8 +19,10 @@
 #include "train/checkpoint_writer.h"
 #include "train/engine_choice.h"
 #include "train/environment.h"
+#include "train/faster_layers.h"
 #include "train/localization_map.h"
 #include "train/rank_agreement.h"
+#include "train/resolved_config.h"
 #include "train/resume.h"
 #include "train/run_history.h"
 #include "train/run_log.h"
@@ -447,6 +450,20 @@ class Run {
   std::optional<DataVerifier> verifier_;
 };
 
+// A benchmark's file needs to be on the first rank's machine alone: the others are told what it says.
+Config with_speeds_of_first(Config config, const RunBase& base, Communicator& ranks) {
+  if (config.precision.only_where_faster.empty()) return config;
+  Config told;
+  on_all_ranks(ranks, [&] {
+    if (!ranks.is_first()) return;
+    const Config resolved = resolve_layer_speeds(resolve_shape(config, base.data.shape()), base.engine.get());
+    told.precision.layer_speeds = resolved.precision.layer_speeds;
+  });
+  const ConfigText text{"what the first rank decided", gathered(ranks, to_toml(told)).front()};
+  config.precision.layer_speeds = load_config({.files = {}, .texts = {text}, .flags = {}}).precision.layer_speeds;
+  return config;
+}
+
 }  // namespace
 
 RunResult run_training(const Config& config, const RunOptions& options) {
@@ -457,10 +474,11 @@ RunResult run_training(const Config& config, const RunOptions& options) {
     if (options.start == RunStart::fresh && hosts.is_first()) refuse_existing(run_directory(config));
     base.emplace(config, options);
   });
+  const Config decided = with_speeds_of_first(config, *base, hosts);
   require_same(hosts, {"device", base->engine->name(), "the same bits need the same kind of device on every rank"});
   const std::unique_ptr<Communicator> devices = connect_devices(hosts, *base->engine, options.launch);
   std::optional<Run> run;
-  on_all_ranks(hosts, [&] { run.emplace(config, options, *base, devices ? *devices : hosts); });
+  on_all_ranks(hosts, [&] { run.emplace(decided, options, *base, devices ? *devices : hosts); });
   return run->execute();
 }
 

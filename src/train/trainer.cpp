@@ -11,6 +11,7 @@
 #include "interop/hf_weights.h"
 #include "optim/schedule.h"
 #include "quaver/error.h"
+#include "train/faster_layers.h"
 #include "train/rank_agreement.h"
 #include "train/resolved_config.h"
 #include "train/trainer_state.h"
@@ -23,11 +24,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Config resolve(Config config, const DataShape& data) {
-  config = resolve_shape(std::move(config), data);
+Config resolve(Config config, const DataShape& data, Engine& engine) {
+  config = resolve_layer_speeds(resolve_shape(std::move(config), data), &engine);
   // A run is looked at from other folders than the one it was started in.
   for (std::string* path : {&config.model.from, &config.data.path, &config.data.valid_path, &config.precision.scales,
-                            &config.precision.localization}) {
+                            &config.precision.localization, &config.precision.only_where_faster}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   }
   if (config.data.tokenizer.find('/') != std::string::npos) {
@@ -59,7 +60,7 @@ double peak_learning_rate(const OptimConfig& optim, const Model& model) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainingData& data, Engine& engine, Notice notice, Communicator& ranks)
-    : Trainer(resolve(config, data.shape()), model_of, make_batches(data), engine, std::move(notice), ranks) {}
+    : Trainer(resolve(config, data.shape(), engine), model_of, make_batches(data), engine, std::move(notice), ranks) {}
 
 Trainer::Trainer(Config config, const ModelFactory& make_model, std::unique_ptr<BatchSource> batches, Engine& engine,
                  Notice notice, Communicator& ranks)

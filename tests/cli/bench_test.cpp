@@ -29,6 +29,36 @@ Words tiny_suite(const Words& more) {
          more;
 }
 
+// With a second for each GEMM and cast in fp8-block: no layer stays in it, and a step takes what was measured.
+void expect_runs_to_follow(const TemporaryFolder& folder, nlohmann::json bench) {
+  double step = 0;
+  for (auto& m : bench.at("measurements")) {
+    if (m.at("workload") == "step" && m.at("recipe") == "bf16") step = m.at("seconds");
+    if (m.at("workload") == "layer" && m.at("recipe") == "fp8-block") m.at("seconds") = 1.0;
+  }
+  folder.write("slow.json", bench.dump());
+  const Words model{"--preset",
+                    "tiny",
+                    "--device",
+                    "cpu",
+                    "--train.batch=2",
+                    "--train.context=32",
+                    "--model.layers=1",
+                    "--train.threads=1",
+                    "--data.kind=synthetic",
+                    "--data.synthetic_vocab=256"};
+  const Words ruled = model + Words{"--recipe", "fp8-block", "--precision.only_where_faster=slow.json"};
+  const Outcome plan = quaver(folder, Words{"inspect", "plan"} + ruled);
+  EXPECT_EQ(plan.status, 0) << plan.error;
+  EXPECT_THAT(plan.out, HasSubstr("not faster: fp8-block is "));
+  const Outcome train = quaver(folder, Words{"train"} + ruled + Words{"--steps", "1"});
+  EXPECT_EQ(train.status, 0) << train.error;
+  EXPECT_THAT(train.out + train.error, HasSubstr("4 of 5 layers stay in bf16: fp8-block is not faster there"));
+  const Outcome time = quaver(folder, Words{"estimate", "--bench", "slow.json", "--json"} + model);
+  ASSERT_EQ(time.status, 0) << time.error;
+  EXPECT_NEAR(nlohmann::json::parse(time.out).at("time").at("seconds_per_step"), step, 1e-9);
+}
+
 TEST(BenchSuite, WritesTablesFilesAndAPage) {
   const TemporaryFolder folder;
   const Outcome run = quaver(folder, tiny_suite({"--json", "a.json", "--csv=a.csv", "--html", "a.html"}));
@@ -45,6 +75,7 @@ TEST(BenchSuite, WritesTablesFilesAndAPage) {
   const Outcome same = quaver(folder, {"bench", "diff", "a.json", "a.json"});
   EXPECT_EQ(same.status, 0);
   EXPECT_THAT(same.out, HasSubstr("no change beyond noise"));
+  expect_runs_to_follow(folder, made);
 }
 
 TEST(BenchSuite, CountsImagesWhereTheModelClassifiesThem) {

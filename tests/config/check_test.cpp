@@ -109,6 +109,13 @@ TEST(Check, RecipesExistAndTheTailIsAShare) {
   accepted_after([](Config& c) { c.precision.switch_to = "bf16"; });
   EXPECT_THAT(refused_after([](Config& c) { c.precision.wide_tail = -0.5; }), HasSubstr("precision.wide_tail"));
   accepted_after([](Config& c) { c.precision.wide_tail = 0; });
+  accepted_after([](Config& c) { c.precision.layer_speeds["blocks.* in fp8-row"] = 0.5; });
+  for (const char* key : {"blocks.*", "blocks.* in", "blocks.* in fp9", "fp8-row"}) {
+    EXPECT_THAT(refused_after([&](Config& c) { c.precision.layer_speeds[key] = 0.5; }),
+                HasSubstr("precision.layer_speeds"));
+  }
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.layer_speeds["blocks.* in fp8-row"] = 0; }),
+              HasSubstr("precision.layer_speeds"));
 }
 
 TEST(Check, TrainingNeedsDataAndInspectionDoesNot) {

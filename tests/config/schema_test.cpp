@@ -85,7 +85,7 @@ Value another_value(const Key& key, const Value& current) {
     case ValueType::choice:
       return key.choices[key.choices[0] == std::get<std::string>(current) ? 1 : 0];
     case ValueType::number_table:
-      return NumberTable{{"blocks.*.mlp", 0.25}};
+      return NumberTable{{"blocks.*.mlp in fp8-row", 0.25}};
     case ValueType::text_table:
       return TextTable{{"blocks.*.mlp", "bf16"}};
   }

@@ -50,6 +50,31 @@ TEST(Plan, KeepsTheHeadInHighPrecisionUnlessAPatternSaysOtherwise) {
   EXPECT_EQ(describe(plan.at("head/dy").spec.rows), "e5m2 tensor current");
 }
 
+// Speeds are known by pattern and recipe: another recipe's are not this one's.
+TEST(Plan, KeepsSlowLayersInBf16WhereAsked) {
+  PrecisionConfig config = with("fp8-block");
+  config.only_where_faster = "bench.json";
+  config.layer_speeds = {{"blocks.*.attn.* in fp8-block", 1.25},
+                         {"blocks.*.mlp.up in fp8-block", 1},
+                         {"blocks.*.mlp.down in fp8-block", 1.001},
+                         {"blocks.*.mlp.down in fp8-row", 0.5}};
+  const Plan plan = make_plan(config, some_layers(2));
+  EXPECT_EQ(plan.at("blocks.1.attn.qkv/w").recipe, "fp8-block");
+  EXPECT_EQ(plan.at("blocks.1.mlp.down/x").recipe, "fp8-block");
+  EXPECT_EQ(plan.at("blocks.1.mlp.up/dy").recipe, "bf16") << "as fast is not faster";
+  EXPECT_EQ(plan.at("blocks.1.mlp.up/dy").reason, "not faster: fp8-block is 1× as fast as bf16 here");
+  config.layer_speeds.erase("blocks.*.mlp.up in fp8-block");
+  EXPECT_THROW(make_plan(config, some_layers(2)), Error) << "not known";
+  config.layers = {{"*.mlp.up", "fp8-block"}};
+  EXPECT_EQ(make_plan(config, some_layers(2)).at("blocks.0.mlp.up/x").recipe, "fp8-block") << "a pattern wins";
+  EXPECT_EQ(layers_in_recipe(config, some_layers(2)).size(), 6);
+  config.only_where_faster.clear();
+  config.layers.clear();
+  EXPECT_EQ(make_plan(config, some_layers(2)).at("blocks.0.mlp.up/x").recipe, "fp8-block") << "the rule is off";
+  EXPECT_TRUE(layers_in_recipe(with("bf16"), some_layers(2)).empty());
+  EXPECT_EQ(layers_in_recipe(with("nvfp4"), some_layers(20)).size(), 4 * 17) << "without the last blocks and the head";
+}
+
 Size bf16_blocks(const Plan& plan, Size blocks) {
   Size count = 0;
   for (Size b = 0; b < blocks; ++b) {

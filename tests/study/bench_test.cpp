@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "config/load.h"
 #include "quaver/error.h"
@@ -114,6 +115,54 @@ TEST(BenchTest, JsonThatIsNoBenchmarkIsRefused) {
         with("\"seconds\": 0.0003333333333333333", "\"seconds\": \"fast\"")}) {
     EXPECT_THROW(bench_from_json(text), Error) << text.substr(0, 60);
   }
+}
+
+// Sizes, types and texts of a file that may come from anywhere.
+TEST(BenchTest, JsonWithHostileValuesIsRefused) {
+  Bench bench = bench_of({{256, 2e-3, 1e-3}});
+  bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.01, .peak_memory = 7, .loss_share = 1}};
+  const nlohmann::json good = nlohmann::json::parse(to_json(bench));
+  EXPECT_NO_THROW(bench_from_json(good.dump()));
+  const auto expect_refused = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    EXPECT_THROW(bench_from_json(bad.dump()), Error) << pointer << " = " << value;
+  };
+  for (const char* size : {"/layers/0/in", "/layers/0/out", "/layers/0/count", "/layers/0/tokens"}) {
+    for (const nlohmann::json& value :
+         {nlohmann::json(0), nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("64"), nlohmann::json(1e300),
+          nlohmann::json(true), nlohmann::json(~0ULL), nlohmann::json(nullptr), nlohmann::json::array()}) {
+      expect_refused(size, value);
+    }
+  }
+  for (const char* count : {"/tokens", "/context", "/measurements/0/rounds"}) {
+    for (const nlohmann::json& value : {nlohmann::json(-1), nlohmann::json(2.5), nlohmann::json(1e300)}) {
+      expect_refused(count, value);
+    }
+  }
+  for (const char* number : {"/measurements/0/seconds", "/measurements/0/noise", "/measurements/0/flops",
+                             "/measurements/0/units", "/measurements/0/joules", "/steps/0/speedup", "/seconds"}) {
+    for (const nlohmann::json& value : {nlohmann::json(-1e-9), nlohmann::json(1e300), nlohmann::json(true),
+                                        nlohmann::json("1"), nlohmann::json::object()}) {
+      expect_refused(number, value);
+    }
+  }
+  expect_refused("/measurements/0/units", 1e18);
+  expect_refused("/steps/0/loss_share", nullptr);
+  for (const char* text : {"/machine/engine", "/machine/host", "/model", "/date", "/measurements/0/subject",
+                           "/measurements/0/recipe", "/layers/0/name", "/settings"}) {
+    for (const nlohmann::json& value : {nlohmann::json("red \x1b[31m"), nlohmann::json(std::string(100'000, 'x')),
+                                        nlohmann::json(7), nlohmann::json(nullptr)}) {
+      expect_refused(text, value);
+    }
+  }
+  for (const char* list : {"/layers", "/steps", "/measurements", "/machine"}) expect_refused(list, "none");
+}
+
+TEST(BenchTest, JsonOfAnOlderVersionHasNoSettings) {
+  nlohmann::json older = nlohmann::json::parse(to_json(bench_of({{256, 2e-3, 1e-3}})));
+  older.erase("settings");
+  EXPECT_EQ(bench_from_json(older.dump()).settings, "");
 }
 
 TEST(BenchTest, ADifferenceIsWhatExceedsTheNoise) {

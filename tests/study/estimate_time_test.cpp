@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "config/load.h"
+#include "train/resolved_config.h"
+#include "train/training_data.h"
+
 namespace quaver {
 namespace {
 
@@ -34,6 +38,26 @@ TEST(SecondsOfStep, HasAsManyMicroBatchesAsTheStep) {
 TEST(SecondsOfStep, ALayerThatSeemsToTakeNoTimeTakesNone) {
   const ShallowStep faster{.micro_step = 0.009, .optimizer = 0.0012, .parameters = 1'200'000};
   EXPECT_NEAR(seconds_of_step(train_of(1, 8), 5, 8, one, faster), 0.010 + 0.0018, 1e-12);
+}
+
+Config probed(const std::string& preset, Size batch) {
+  Config config = load_config({.files = {}, .texts = {}, .flags = {"preset=" + preset}});
+  config.train.batch = batch;
+  return resolve_shape(config, stand_in_data(config, 256).shape());
+}
+
+// Small models are measured as they are, large ones by few layers and tokens; a GPU has the run's micro-batch.
+TEST(Probe, IsAsMuchAsTheCpuTrainsInAMoment) {
+  EXPECT_TRUE(is_measured_whole(probed("tiny", 16), HardwareKind::cpu));
+  EXPECT_FALSE(is_measured_whole(probed("tiny", 16), HardwareKind::gpu));
+  EXPECT_FALSE(is_measured_whole(probed("gpt-350m", 1), HardwareKind::cpu));
+  EXPECT_TRUE(is_measured_whole(probed("convnet-small", 64), HardwareKind::gpu)) << "its blocks differ";
+  EXPECT_EQ(probe_batch(probed("tiny", 16), HardwareKind::cpu), 16);
+  EXPECT_EQ(probe_batch(probed("gpt-350m", 16), HardwareKind::cpu), 1);
+  EXPECT_EQ(probe_batch(probed("gpt-350m", 16), HardwareKind::gpu), 16);
+  const Size some = probe_batch(probed("small", 512), HardwareKind::cpu);
+  EXPECT_GT(some, 4);
+  EXPECT_LT(some, 512);
 }
 
 Estimate estimate_of(const std::string& recipe, double low_precision_share) {

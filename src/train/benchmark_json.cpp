@@ -1,11 +1,13 @@
 // A benchmark as JSON, which is read back, and as CSV.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "quaver/error.h"
-#include "study/bench.h"
+#include "train/benchmark.h"
 
 namespace quaver {
 
@@ -41,26 +43,67 @@ Workload workload_of(const std::string& name) {
   throw Error("a benchmark measures \"" + name.substr(0, 40) + "\", which is not known", "it may be of a newer quaver");
 }
 
+// A benchmark's file may come from anywhere, and its texts reach terminals.
+std::string checked_text(const nlohmann::json& object, const char* key) {
+  constexpr std::size_t longest = 1U << 16U;
+  std::string text = object.at(key).get<std::string>();
+  const bool printable = std::ranges::none_of(
+      text, [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F; });
+  if (printable && text.size() <= longest) return text;
+  throw Error(std::string("a benchmark's ") + key + " is no plain text", "measure it again");
+}
+
 double measured_number(const nlohmann::json& object, const char* key) {
+  constexpr double largest = 1e24;
   const double value = object.at(key).get<double>();
-  if (std::isfinite(value) && value >= 0) return value;
+  if (object.at(key).is_number() && std::isfinite(value) && value >= 0 && value <= largest) return value;
   throw Error(std::string("a benchmark's ") + key + " is not a number that can be measured", "measure it again");
 }
 
+Size whole_number(const nlohmann::json& object, const char* key, Size least) {
+  constexpr Size largest = Size{1} << 50;
+  const nlohmann::json& value = object.at(key);
+  if (value.is_number_integer() && value >= least && value <= largest) return value.get<Size>();
+  throw Error(std::string("a benchmark's ") + key + " is not a number that can be counted", "measure it again");
+}
+
 Measurement measurement_of(const nlohmann::json& object) {
-  Measurement m{.workload = workload_of(object.at("workload")),
-                .subject = object.at("subject"),
-                .part = object.at("part"),
-                .recipe = object.at("recipe"),
-                .support = object.at("support"),
-                .time = {measured_number(object, "seconds"), measured_number(object, "p95"),
-                         measured_number(object, "noise"), object.at("rounds").get<int>()},
-                .flops = measured_number(object, "flops"),
-                .bytes = measured_number(object, "bytes"),
-                .units = measured_number(object, "units")};
+  constexpr double most_units = 0x1p50;
+  constexpr Size most_rounds = 1'000'000'000;
+  Measurement m{
+      .workload = workload_of(object.at("workload")),
+      .subject = checked_text(object, "subject"),
+      .part = checked_text(object, "part"),
+      .recipe = checked_text(object, "recipe"),
+      .support = checked_text(object, "support"),
+      .time = {measured_number(object, "seconds"), measured_number(object, "p95"), measured_number(object, "noise"),
+               static_cast<int>(std::min(whole_number(object, "rounds", 0), most_rounds))},
+      .flops = measured_number(object, "flops"),
+      .bytes = measured_number(object, "bytes"),
+      .units = measured_number(object, "units")};
+  if (m.units > most_units) throw Error("a benchmark's units are too many to be counted", "measure it again");
   if (!object.at("joules").is_null()) m.joules = measured_number(object, "joules");
   if (m.time.median <= 0 && m.workload != Workload::phase) throw Error("a benchmark took no time", "measure it again");
   return m;
+}
+
+BenchLayer layer_of(const nlohmann::json& object) {
+  return {.name = checked_text(object, "name"),
+          .in = whole_number(object, "in", 1),
+          .out = whole_number(object, "out", 1),
+          .count = whole_number(object, "count", 1),
+          .tokens = whole_number(object, "tokens", 1),
+          .pixels = object.contains("pixels") ? whole_number(object, "pixels", 1) : 1};
+}
+
+StepVerdict step_of(const nlohmann::json& object) {
+  const double share = object.at("loss_share").get<double>();
+  if (!std::isfinite(share)) throw Error("a benchmark's loss_share is no number", "measure it again");
+  return {.recipe = checked_text(object, "recipe"),
+          .speedup = measured_number(object, "speedup"),
+          .noise = measured_number(object, "noise"),
+          .peak_memory = whole_number(object, "peak_memory", std::numeric_limits<Size>::min()),
+          .loss_share = share};
 }
 
 std::string quoted(const std::string& text) {
@@ -106,7 +149,8 @@ std::string to_json(const Bench& bench) {
       {"seconds", bench.seconds},
       {"layers", layers},
       {"steps", steps},
-      {"measurements", measurements}};
+      {"measurements", measurements},
+      {"settings", bench.settings}};
   return object.dump(1);
 }
 
@@ -116,28 +160,22 @@ Bench bench_from_json(const std::string& text) {
     if (object.at("quaver_bench") != layout_version) {
       throw Error("the benchmark has another layout than this quaver writes", "measure again with one version");
     }
-    Bench bench{.version = object.at("version"),
-                .date = object.at("date"),
-                .machine = {object.at("machine").at("engine"), object.at("machine").at("host"),
-                            object.at("machine").at("energy")},
-                .model = object.at("model"),
-                .tokens = object.at("tokens"),
-                .context = object.at("context"),
-                .seconds = object.at("seconds"),
-                .unit = object.value("unit", "tokens")};
+    const nlohmann::json& machine = object.at("machine");
+    Bench bench{
+        .version = checked_text(object, "version"),
+        .date = checked_text(object, "date"),
+        .machine = {checked_text(machine, "engine"), checked_text(machine, "host"), checked_text(machine, "energy")},
+        .model = checked_text(object, "model"),
+        .tokens = whole_number(object, "tokens", 0),
+        .context = whole_number(object, "context", 0),
+        .seconds = measured_number(object, "seconds")};
+    if (object.contains("settings")) bench.settings = checked_text(object, "settings");
+    if (object.contains("unit")) bench.unit = checked_text(object, "unit");
     for (const auto& layer : object.at("layers")) {
-      bench.layers.push_back({.name = layer.at("name"),
-                              .in = layer.at("in"),
-                              .out = layer.at("out"),
-                              .count = layer.at("count"),
-                              .tokens = layer.at("tokens"),
-                              .pixels = layer.value("pixels", Size{1}),
-                              .unit = bench.unit});
+      bench.layers.push_back(layer_of(layer));
+      bench.layers.back().unit = bench.unit;
     }
-    for (const auto& step : object.at("steps")) {
-      bench.steps.push_back({step.at("recipe"), measured_number(step, "speedup"), measured_number(step, "noise"),
-                             step.at("peak_memory"), step.at("loss_share").get<double>()});
-    }
+    for (const auto& step : object.at("steps")) bench.steps.push_back(step_of(step));
     for (const auto& m : object.at("measurements")) bench.measurements.push_back(measurement_of(m));
     return bench;
   } catch (const nlohmann::json::exception& error) {
