@@ -86,16 +86,29 @@ bool is_native(const Bench& bench) {
   });
 }
 
+// Where steps differ so much that others must be using the machine.
+std::string caution(const Bench& bench) {
+  constexpr double most_noise = 0.1;
+  double noise = 0;
+  for (const StepVerdict& step : bench.steps) noise = std::max(noise, step.noise);
+  return noise <= most_noise ? ""
+                             : fmt::format(
+                                   " Beware: times of whole steps are uncertain by up to ±{:.0f} %; measure again "
+                                   "while nothing else runs.",
+                                   100 * noise);
+}
+
 std::string verdict_sentence(const Bench& bench) {
   const std::optional<StepVerdict> best = recommended(bench);
   if (best && has_few_bits(best->recipe)) {
     return fmt::format("{} is the fastest recipe that learns as bf16 does: whole steps {:.2f} times as fast.",
-                       best->recipe, best->speedup);
+                       best->recipe, best->speedup) +
+           caution(bench);
   }
   std::string text =
       fmt::format("No recipe of 8 bits or fewer is the fastest here: {} is.", best ? best->recipe : "bf16");
   if (!is_native(bench)) text += " This machine multiplies none of them natively: their times are those of emulation.";
-  return text;
+  return text + caution(bench);
 }
 
 // "4 × 256 tokens", "32 images"

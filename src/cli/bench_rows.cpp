@@ -253,8 +253,8 @@ BenchRows cast_detail_rows(const Bench& bench) {
 
 BenchRows phase_rows(const Bench& bench) {
   const std::vector<std::string> recipes = recipes_of(bench, Workload::phase);
-  std::vector<std::string> titles{"phase of a step"};
-  for (const std::string& recipe : recipes) titles.insert(titles.end(), {recipe + ", ms", "MB"});
+  std::vector<std::string> titles{"phase of a step, ms"};
+  for (const std::string& recipe : recipes) titles.insert(titles.end(), {recipe, "MB"});
   BenchRows rows{titles};
   std::vector<double> sums(recipes.size(), 0);
   for (const std::string& part : parts_of(bench, Workload::phase)) {

@@ -99,6 +99,14 @@ TEST(BenchSuite, RefusesWhatItCannotMeasureOrRead) {
   EXPECT_NE(quaver(folder, {"bench", "diff", "a.json", "none.json"}).status, 0);
 }
 
+TEST(BenchSuite, NoisyStepsAreToldWithTheVerdict) {
+  Bench bench;
+  bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.02, .loss_share = 1}};
+  EXPECT_THAT(bench_tables(bench), Not(HasSubstr("Beware")));
+  bench.steps[0].noise = 0.4;
+  EXPECT_THAT(bench_tables(bench), HasSubstr("±40 %"));
+}
+
 TEST(BenchSuite, ADifferenceIsToldByLayerAndRecipe) {
   Measurement before{.workload = Workload::step, .subject = "tiny", .part = "step", .recipe = "bf16"};
   before.time = {.median = 0.2, .p95 = 0.2, .noise = 0.01, .rounds = 5};
