@@ -33,7 +33,8 @@ BenchPlan bench_plan(const BenchSuiteArguments& arguments) {
                 "choose a preset of a language model");
   }
   BenchPlan plan = default_bench_plan(config, gpu ? HardwareKind::gpu : HardwareKind::cpu);
-  for (const std::string& recipe : arguments.recipes) make_recipe(recipe, {});  // or an Error with the known ones
+  for (const std::string& recipe : arguments.recipes)
+    make_recipe(recipe, config.precision);  // or an Error with the known ones
   if (!arguments.recipes.empty()) plan.recipes = plan.step_recipes = arguments.recipes;
   if (arguments.seconds > 0) plan.seconds = arguments.seconds;
   return plan;

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "config/schema.h"
+#include "config/settings.h"
 #include "config/value_text.h"
+#include "precision/recipe.h"
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
 
 bool is_unit_scaled(const Config& config) {
-  if (config.model.parametrization == Parametrization::automatic) return config.precision.recipe == "fp8-unit";
+  if (config.model.parametrization == Parametrization::automatic) {
+    return is_unscaled(make_recipe(config.precision.recipe, config.precision));
+  }
   return config.model.parametrization != Parametrization::standard;
 }
 
@@ -172,7 +175,10 @@ void check_run(const RunConfig& run, Purpose purpose) {
 }  // namespace
 
 void check(const Config& config, Purpose purpose) {
-  for (const Key& key : schema()) conform(key, key.get(config), "config");
+  for (const Key& key : schema()) {
+    const Value value = conform(key, key.get(config), "config");
+    check_recipe_names({&key, std::nullopt, value, "config"}, config.precision.recipes);
+  }
   check_heads(config.model);
   check_rope(config.model);
   check_parametrization(config);

@@ -48,24 +48,11 @@ struct Choice {
 
 Choice default_choice(const PrecisionConfig& config, const Recipe& recipe, const LayerShape& layer, Size blocks) {
   if (layer.adaptation == Adaptation::adapter)
-    return {std::string(high_precision_recipe_for(config.recipe)), "adapter: always in high precision"};
-  if (layer.high_precision)
-    return {std::string(high_precision_recipe_for(config.recipe)), "kept in high precision by default"};
+    return {high_precision_recipe_for(config), "adapter: always in high precision"};
+  if (layer.high_precision) return {high_precision_recipe_for(config), "kept in high precision by default"};
   const Size tail = static_cast<Size>(std::ceil(recipe.wide_tail * static_cast<double>(blocks) - 1e-9));
   if (layer.block >= 0 && layer.block >= blocks - tail) return {"bf16", "in the last blocks"};
   return {config.recipe, "recipe"};
-}
-
-// A delayed or static scale is used for rowwise and columnwise codes, so both must have the same format.
-void check_sides(const PlanRow& row) {
-  check(row.spec.rows, row.site);
-  check(row.spec.columns, row.site);
-  const auto shared = [](const QuantSpec& spec) {
-    return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
-  };
-  if (shared(row.spec.rows) && shared(row.spec.columns) && row.spec.rows.format != row.spec.columns.format) {
-    throw Error(row.site + ": rows and columns share one scale but differ in format", "give both the same format");
-  }
 }
 
 // What an adapter multiplies x and dy by is not rotated.
@@ -160,7 +147,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
       }
       PlanRow row{site_name(layer.name, role), layer.name, role, choice.recipe, choice.reason, {}};
       row.spec = make_recipe(choice.recipe, config).of(role);
-      check_sides(row);
+      check(row.spec, row.site);
       plan.rows.push_back(std::move(row));
     }
   }
