@@ -54,7 +54,7 @@ TEST_F(OwnRecipesVerb, CompareTakesThemInItsList) {
 
 TEST_F(OwnRecipesVerb, LocalizeWritesThemIntoItsPlan) {
   const Outcome outcome = run(
-      {"localize"}, {"--recipe=own-rows", "--out", "map", "--batches", "1", "--warmup-steps", "0", "--group", "layer"});
+      {"localize"}, {"--recipe=own-rows", "--out", "map", "--batches", "2", "--warmup-steps", "0", "--group", "layer"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   const Outcome plan = quaver(folder_, {"inspect", "plan", "map/precision.toml", "--model.layers=1"});
   EXPECT_EQ(plan.status, 0) << plan.error;
