@@ -7,13 +7,14 @@
 
 namespace quaver {
 
-enum class Format : std::uint8_t { f32, tf32, bf16, f16, e4m3, e5m2, e2m1 };
+// int8: the integers from −127 to 127, in two's complement; the code 0x80 is never written and decodes to −128.
+enum class Format : std::uint8_t { f32, tf32, bf16, f16, e4m3, e5m2, e2m1, e3m4, e3m2, e2m3, int8 };
 
 enum class Rounding : std::uint8_t { nearest_even, stochastic };
 
 struct FormatInfo {
   std::string_view name;
-  int storage_bits;  // tf32 is stored in 32 bits
+  int storage_bits;  // tf32 is stored in 32 bits, e3m2 and e2m3 in the low 6 of 8
   int exponent_bits;
   int mantissa_bits;
   int bias;
@@ -28,15 +29,22 @@ const FormatInfo& info(Format format);
 Format parse_format(std::string_view name);  // throws Error with the known names
 
 inline constexpr Format all_formats[] = {Format::f32,  Format::tf32, Format::bf16, Format::f16,
-                                         Format::e4m3, Format::e5m2, Format::e2m1};
+                                         Format::e4m3, Format::e5m2, Format::e2m1, Format::e3m4,
+                                         Format::e3m2, Format::e2m3, Format::int8};
+
+// Bits that a code may have set.
+constexpr int code_bits(const FormatInfo& format) {
+  return format.storage_bits == 32 ? 32 : 1 + format.exponent_bits + format.mantissa_bits;
+}
 
 // 8 bits and fewer: formats that need a scale.
 constexpr bool is_low_precision(Format format) { return format >= Format::e4m3; }
 constexpr bool is_fp8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
 
 // The code of x in the format, as an unsigned integer in the low bits. Finite values beyond max saturate to ±max; NaN
-// becomes the canonical NaN, all ones below a clear sign bit (F32 keeps its own); E4M3 takes ±inf to ±max; E5M2, F16,
-// BF16, TF32 and F32 keep inf. E2M1 has neither: a non-finite input gives 0 and callers count it.
+// becomes the canonical NaN, all ones below a clear sign bit (F32 keeps its own); E4M3 takes ±inf to ±max; E5M2, E3M4,
+// F16, BF16, TF32 and F32 keep inf. E2M1, E3M2, E2M3 and INT8 have neither: a non-finite input gives 0 and callers
+// count it.
 std::uint32_t encode(Format format, float x);
 
 // As encode, but rounds up in magnitude with probability equal to the discarded fraction: with u = random >> 8, up if

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "quaver/format.h"
 
@@ -72,8 +73,14 @@ void check(const QuantSpec& spec, const std::string& where);
 std::string name_of(const Block& block);  // "tensor", "row", "1x128"
 std::string name_of(ScalePolicy policy);  // "delayed"; none is "unscaled"
 
-// "e4m3 tensor delayed", "e2m1 1x16/e4m3 current stochastic hadamard": for plans and reports.
+// "e4m3 tensor delayed", "e2m1 1x16/e4m3 current stochastic hadamard": for plans, reports and recipes in files.
+//   FORMAT [BLOCK[/SCALE] POLICY] [stochastic] [hadamard] [shrink NUMBER] [margin INTEGER]
+// Formats of 8 bits and fewer have a block and a policy, others have neither.
 std::string describe(const QuantSpec& spec);
+
+// The spec whose description it is; what follows the policy may come in any order. Throws Error where the text is none,
+// and where check refuses what it says.
+QuantSpec parse_quant_spec(std::string_view text);
 
 // x: a layer's input, w: its weight, dy: the gradient of its output.
 enum class Role : std::uint8_t { x, w, dy };
@@ -86,5 +93,9 @@ struct SiteSpec {
   QuantSpec columns;
   bool operator==(const SiteSpec&) const = default;
 };
+
+// Throws Error where a side has no meaning, or where the two cannot share the scale that delayed and static scaling
+// keep for the site.
+void check(const SiteSpec& spec, const std::string& where);
 
 }  // namespace quaver

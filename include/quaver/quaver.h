@@ -38,7 +38,20 @@ const char* quaver_last_remedy(void);
 /* --- Formats --------------------------------------------------------------------------------------------------- */
 
 typedef int32_t quaver_format;
-enum { QUAVER_F32, QUAVER_TF32, QUAVER_BF16, QUAVER_F16, QUAVER_E4M3, QUAVER_E5M2, QUAVER_E2M1, QUAVER_FORMATS };
+enum {
+  QUAVER_F32,
+  QUAVER_TF32,
+  QUAVER_BF16,
+  QUAVER_F16,
+  QUAVER_E4M3,
+  QUAVER_E5M2,
+  QUAVER_E2M1,
+  QUAVER_E3M4,
+  QUAVER_E3M2,
+  QUAVER_E2M3,
+  QUAVER_INT8,
+  QUAVER_FORMATS
+};
 
 typedef struct quaver_format_info {
   const char* name;

@@ -12,11 +12,13 @@ namespace quaver {
 
 struct Recipe {
   std::string name = {};
-  SiteSpec x;
-  SiteSpec w;
-  SiteSpec dy;
-  double wide_tail = 0;  // share of the last blocks kept in bf16
+  SiteSpec x = {};
+  SiteSpec w = {};
+  SiteSpec dy = {};
+  double wide_tail = 0;      // share of the last blocks kept in bf16
+  std::string summary = {};  // one line
 
+  bool operator==(const Recipe&) const = default;
   const SiteSpec& of(Role role) const { return role == Role::x ? x : role == Role::w ? w : dy; }
 };
 
@@ -25,10 +27,11 @@ struct RecipeInfo {
   std::string_view summary;
 };
 
-std::span<const RecipeInfo> recipes();
+std::span<const RecipeInfo> recipes();  // those that are built in
 
-// A recipe under its defaults, or with settings of the section precision, such as "precision.margin=1". Throws Error
-// with the known names, and the nearest, when there is no such recipe or setting.
+// A recipe under its defaults, or with settings of the section precision, such as "precision.margin=1". They may define
+// it, as a table in a config does: "recipes.mine={ x = \"e4m3 row current\", w = …, dy = … }". Throws Error with the
+// known names, and the nearest, when there is no such recipe or setting.
 Recipe find_recipe(std::string_view name, const std::vector<std::string>& settings = {});
 
 // One line per role: "x   rowwise e4m3 tensor delayed, columnwise e4m3 tensor delayed".

@@ -80,9 +80,9 @@ def _format(name: str) -> int:
 
 
 def formats() -> list[FormatInfo]:
-    """Every format, from f32 to e2m1."""
+    """Every format, from f32 to int8."""
     known = []
-    for number in range(7):
+    for number in range(11):
         c = CFormatInfo()
         call("describe_format", number, ctypes.byref(c))
         values = {name: getattr(c, name) for name, _ in CFormatInfo._fields_}

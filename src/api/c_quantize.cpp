@@ -118,7 +118,7 @@ quaver_status quaver_decode(quaver_format format, const uint32_t* codes, float* 
   return guarded([&] {
     const Format known = format_of(format);
     if (count == 0) return;
-    const int bits = known == Format::tf32 ? 32 : info(known).storage_bits;
+    const int bits = code_bits(info(known));
     const auto is_code = [bits](std::uint32_t code) { return bits == 32 || code >> bits == 0; };
     if (!std::all_of(require(codes, "codes"), codes + count, is_code)) {
       throw Invalid("a code has more than " + std::to_string(bits) + " bits", "pass codes of the format");

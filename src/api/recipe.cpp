@@ -15,8 +15,10 @@ PrecisionConfig precision_of(std::string_view recipe, const std::vector<std::str
   if (!recipe.empty()) sources.flags.push_back("precision.recipe=" + std::string(recipe));
   for (const std::string& setting : settings) {
     const std::size_t name = std::min(setting.find_first_not_of('-'), setting.size());
-    if (!setting.substr(name).starts_with("precision.")) {
-      throw Error("'" + setting + "' is no setting of the section precision", "write precision.key=value");
+    const std::string_view key = std::string_view(setting).substr(name);
+    if (!key.starts_with("precision.") && !key.starts_with("recipes.")) {
+      throw Error("'" + setting + "' is no setting of the section precision",
+                  "write precision.key=value, or recipes.NAME={ … } to define a recipe");
     }
     sources.flags.push_back(setting);
   }

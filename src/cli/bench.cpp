@@ -35,7 +35,8 @@ BenchPlan bench_plan(const BenchSuiteArguments& arguments) {
   const HardwareKind hardware = gpu ? HardwareKind::gpu : HardwareKind::cpu;
   const Config config = loaded_config(arguments.config, bench_defaults(asked, hardware));
   BenchPlan plan = default_bench_plan(config, hardware);
-  for (const std::string& recipe : arguments.recipes) make_recipe(recipe, {});  // or an Error with the known ones
+  // Or an Error with the known ones.
+  for (const std::string& recipe : arguments.recipes) make_recipe(recipe, config.precision);
   if (!arguments.recipes.empty()) plan.recipes = plan.step_recipes = arguments.recipes;
   if (arguments.seconds > 0) plan.seconds = arguments.seconds;
   return plan;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <map>
 
+#include "precision/recipe.h"
 #include "quaver/error.h"
 #include "report/chart.h"
 
@@ -13,16 +14,25 @@ namespace quaver {
 
 namespace {
 
-// fp32 before tf32, fp16, bf16 and everything of fewer bits, which keep their order.
+Recipe recipe_used(const Contender& contender) {
+  return make_recipe(contender.config.precision.recipe, contender.config.precision);
+}
+
+// By the operand with the fewest bits: fp32 before tf32, fp16, bf16 and everything of fewer bits, which keep their
+// order.
 int precision_rank(const Contender& contender) {
-  constexpr std::array<const char*, 4> by_width{"fp32", "tf32", "fp16", "bf16"};
-  const auto* found = std::find(by_width.begin(), by_width.end(), contender.config.precision.recipe);
-  return static_cast<int>(found - by_width.begin());
+  constexpr std::array by_width{Format::bf16, Format::f16, Format::tf32};
+  const Recipe recipe = recipe_used(contender);
+  if (!is_high_precision(recipe)) return 4;
+  for (std::size_t i = 0; i < by_width.size(); ++i) {
+    if (has_operand_in(recipe, by_width[i])) return 3 - static_cast<int>(i);
+  }
+  return 0;
 }
 
 bool is_unit_scaled(const Contender& contender) {
   const Parametrization p = contender.config.model.parametrization;
-  if (p == Parametrization::automatic) return contender.config.precision.recipe == "fp8-unit";
+  if (p == Parametrization::automatic) return is_unscaled(recipe_used(contender));
   return p != Parametrization::standard;
 }
 

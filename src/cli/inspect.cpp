@@ -9,6 +9,7 @@
 #include "config/dump.h"
 #include "config/load.h"
 #include "config/presets.h"
+#include "config/recipe_table.h"
 #include "config/reference.h"
 #include "data/dataset.h"
 #include "data/shard.h"
@@ -28,7 +29,8 @@ namespace fs = std::filesystem;
 namespace {
 
 void print_recipes() {
-  for (const RecipeInfo& recipe : recipes()) fmt::print("{:<12} {}\n", recipe.name, recipe.summary);
+  fmt::print("# The recipes that are built in. To change one, put it into a config file under another name.\n");
+  for (const RecipeInfo& info : recipes()) fmt::print("\n{}", recipe_toml(make_recipe(info.name, {})));
 }
 
 void print_presets() {

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "config/schema.h"
+#include "config/settings.h"
 #include "config/value_text.h"
 #include "precision/plan.h"
+#include "precision/recipe.h"
 #include "quaver/error.h"
 
 namespace quaver {
 namespace {
 
 bool is_unit_scaled(const Config& config) {
-  if (config.model.parametrization == Parametrization::automatic) return config.precision.recipe == "fp8-unit";
+  if (config.model.parametrization == Parametrization::automatic) {
+    return is_unscaled(make_recipe(config.precision.recipe, config.precision));
+  }
   return config.model.parametrization != Parametrization::standard;
 }
 
@@ -122,10 +125,10 @@ void check_precision(const PrecisionConfig& precision) {
                 "use 0 to 1, or -1 for the recipe's own");
   }
   for (const auto& [key, speed] : precision.layer_speeds) {
-    const auto names_recipe = [&key = key](const RecipeInfo& recipe) {
-      return key.ends_with(speed_key("", recipe.name));
-    };
-    if (speed > 0 && std::ranges::any_of(recipes(), names_recipe)) continue;
+    const auto names = [&key = key](std::string_view recipe) { return key.ends_with(speed_key("", recipe)); };
+    const bool known = std::ranges::any_of(recipes(), names, &RecipeInfo::name) ||
+                       std::ranges::any_of(precision.recipes, names, &RecipeTable::value_type::first);
+    if (speed > 0 && known) continue;
     throw Error(fmt::format("precision.layer_speeds: {} = {} is no speed of a layer in a recipe", quoted_excerpt(key),
                             number_text(speed)),
                 "write for example \"blocks.*.mlp.up in fp8-delayed\" = 0.93");
@@ -182,7 +185,10 @@ void check_run(const RunConfig& run, Purpose purpose) {
 }  // namespace
 
 void check(const Config& config, Purpose purpose) {
-  for (const Key& key : schema()) conform(key, key.get(config), "config");
+  for (const Key& key : schema()) {
+    const Value value = conform(key, key.get(config), "config");
+    check_recipe_names({&key, std::nullopt, value, "config"}, config.precision.recipes);
+  }
   check_heads(config.model);
   check_rope(config.model);
   check_parametrization(config);

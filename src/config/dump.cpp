@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/recipe_table.h"
 #include "config/schema.h"
 #include "config/value_text.h"
 #include "data/hash.h"
@@ -14,6 +15,11 @@ namespace {
 // Tables have a header of their own, after the section's plain keys. An empty one is written too: it says that there is
 // nothing, where leaving it out would say that the preset decides.
 std::string table_text(const Key& key, const Value& value) {
+  if (const auto* recipes = std::get_if<RecipeTable>(&value)) {  // no preset has any
+    std::string text;
+    for (const auto& [name, recipe] : *recipes) text += "\n" + recipe_toml(recipe);
+    return text;
+  }
   std::string text = fmt::format("\n[{}]\n", key.name);
   const auto append = [&](const auto& table) {
     for (const auto& [pattern, entry] : table)

@@ -40,6 +40,16 @@ void add_preset(std::vector<Key>& keys) {
   keys.push_back(std::move(key));
 }
 
+void add_recipes(std::vector<Key>& keys) {
+  Key key;
+  key.name = "recipes";
+  key.type = ValueType::recipe_table;
+  key.doc = "Recipes of your own, a table each: see docs/recipes.md.";
+  key.get = [](const Config& config) { return Value(config.precision.recipes); };
+  key.set = [](Config& config, const Value& value) { config.precision.recipes = std::get<RecipeTable>(value); };
+  keys.push_back(std::move(key));
+}
+
 void add_convnet_shape(SectionKeys<ModelConfig>& model) {
   using M = ModelConfig;
   model.integer("image_height", &M::image_height, from(0, widest),
@@ -302,8 +312,8 @@ std::vector<std::string> recipe_names() {
 
 void add_recipe(SectionKeys<PrecisionConfig>& precision) {
   using P = PrecisionConfig;
-  precision.name("recipe", &P::recipe, recipe_names(), "Formats and scaling of the GEMM operands.");
-  precision.name_table(
+  precision.recipe("recipe", &P::recipe, recipe_names(), "Formats and scaling of the GEMM operands.");
+  precision.recipe_of(
       "layers", &P::layers, recipe_names(),
       "Recipes of the layers whose names match a pattern, such as `blocks.*.mlp.down` or `blocks.0.*/dy`.");
   precision.text("only_where_faster", &P::only_where_faster,
@@ -327,7 +337,7 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
                    "Share of the last blocks kept in bf16; -1: the recipe's own (nvfp4: 0.15).");
   std::vector<std::string> none_or_recipe = recipe_names();
   none_or_recipe.insert(none_or_recipe.begin(), "");
-  precision.name("switch_to", &P::switch_to, none_or_recipe, "Recipe for the last part of the run; empty: none.");
+  precision.recipe("switch_to", &P::switch_to, none_or_recipe, "Recipe for the last part of the run; empty: none.");
   precision.number("switch_at", &P::switch_at, between(0, 1), "Share of the steps after which switch_to applies.");
 }
 
@@ -457,6 +467,7 @@ void add_run(std::vector<Key>& keys) {
 std::vector<Key> make_keys() {
   std::vector<Key> keys;
   add_preset(keys);
+  add_recipes(keys);
   SectionKeys<ModelConfig> model(keys, "model", &Config::model);
   add_model_shape(model);
   add_model_scaling(model);

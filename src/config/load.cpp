@@ -69,11 +69,13 @@ Config load_config(const ConfigSources& sources) {
   }
   append(settings, std::move(flags));
 
-  // The preset and the model's folder lie below files and flags, but are themselves named by them.
+  // The preset and the model's folder lie below files and flags, but are themselves named by them, as are recipes.
   Config named;
   for (const Setting& setting : settings) {
-    if (setting.key->name == "preset" || setting.key->name == "model.from") apply(setting, named);
+    const std::string& name = setting.key->name;
+    if (name == "preset" || name == "model.from" || name == "recipes") apply(setting, named);
   }
+  for (const Setting& setting : settings) check_recipe_names(setting, named.precision.recipes);
   Config config;
   for (const Setting& setting : read_preset(find_preset(named.preset))) apply(setting, config);
   const bool has_folder = !named.model.from.empty() && sources.model_folder == ModelFolder::read;

@@ -56,6 +56,30 @@ default < preset < file < flag
 - A run keeps its resolved settings in `config.toml`; a run from that file repeats it whatever its preset says today.
 )";
 
+constexpr std::string_view recipe_section = R"(
+## recipes
+
+A table `[recipes.NAME]` defines a recipe, for use wherever a recipe is named. `quaver inspect recipes` prints the built-in
+ones in the same form; [recipes.md](recipes.md#recipes-of-your-own) explains the words. The recipes of several files add up,
+and of two with the same name the last wins. They are kept in the run's `config.toml` and in its checkpoints.
+
+```toml
+[recipes.row-and-wide-wgrad]
+summary = "E4M3 by rows, wgrad in BF16"
+x = { rowwise = "e4m3 row current", columnwise = "bf16" }
+w = "e4m3 row current"
+dy = { rowwise = "e4m3 row current", columnwise = "bf16" }
+```
+
+| key | value | default | meaning |
+|---|---|---|---|
+| `x`, `w`, `dy` | text, or a table of two, `rowwise` and `columnwise` | | Formats and scaling of inputs, weights and gradients, as plans print them. |
+| `summary` | text | `""` | One line on it. |
+| `wide_tail` | number from 0 to 1 | `0` | Share of the last blocks kept in bf16. |
+
+A flag defines one on one line: `'--recipes.mine={ x = "int8 row current", w = "int8 row current", dy = "bf16" }'`.
+)";
+
 std::string in_table_cell(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == '|' ? std::string("\\|") : std::string(1, c);
@@ -65,6 +89,9 @@ std::string in_table_cell(std::string_view text) {
 // What the key accepts, without the article.
 std::string type_cell(const Key& key) {
   if (key.type == ValueType::choice) return fmt::format("`{}`", joined_choices(key, "`, `"));
+  if (key.type == ValueType::recipe) {
+    return fmt::format("`{}`, or a [recipe of your own](#recipes)", joined_choices(key, "`, `"));
+  }
   if (key.type == ValueType::text_table && !key.choices.empty()) return "table from patterns to the same names";
   std::string type = describe_type(key);
   for (const std::string_view article : {"an ", "a "}) {
@@ -137,7 +164,9 @@ std::string preset_help() {
 
 }  // namespace
 
-std::string config_reference() { return std::string(introduction) + preset_table() + section_tables(); }
+std::string config_reference() {
+  return std::string(introduction) + preset_table() + std::string(recipe_section) + section_tables();
+}
 
 std::string config_help(std::string_view section) {
   const auto& names = section_names();

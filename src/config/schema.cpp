@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "config/keys.h"
+#include "config/recipe_table.h"
 #include "config/suggest.h"
 #include "config/value_text.h"
 #include "quaver/error.h"
@@ -70,7 +71,15 @@ std::string checked_text(const Key& key, const Value& given, const std::string& 
 }
 
 Value conform_table(const Key& key, const Value& given, const std::string& where) {
-  if (key.type == ValueType::number_table) {
+  if (key.type == ValueType::recipe_table) {
+    const RecipeTable* table = std::get_if<RecipeTable>(&given);
+    if (table == nullptr) reject(key, describe_value(given), where);
+    for (const auto& [name, recipe] : *table) {
+      check_recipe_name(name, where);
+      check(recipe, fmt::format("{}: recipes.{}", where, name));
+      checked_text(key, recipe.summary, where);
+    }
+  } else if (key.type == ValueType::number_table) {
     const NumberTable* table = std::get_if<NumberTable>(&given);
     if (table == nullptr) reject(key, describe_value(given), where);
     for (const auto& [pattern, number] : *table) conform_entry(key, pattern, number, where);
@@ -123,6 +132,12 @@ const std::vector<std::string>& section_names() {
 
 Value default_of(const Key& key) { return key.get(Config{}); }
 
+Value empty_table(const Key& key) {
+  if (key.type == ValueType::number_table) return NumberTable();
+  if (key.type == ValueType::recipe_table) return RecipeTable();
+  return TextTable();
+}
+
 std::string joined_choices(const Key& key, std::string_view separator) {
   std::vector<std::string> shown = key.choices;
   for (std::string& choice : shown) choice = choice.empty() ? "\"\"" : choice;
@@ -140,11 +155,14 @@ std::string describe_type(const Key& key) {
     case ValueType::text:
       return "text";
     case ValueType::choice:
+    case ValueType::recipe:
       return "one of " + joined_choices(key, ", ");
     case ValueType::number_table:
       return "a table from patterns to numbers" + describe_range(key.numbers);
     case ValueType::text_table:
       return "a table from patterns to text";
+    case ValueType::recipe_table:
+      return "a table for each recipe";
   }
   return "";
 }
@@ -165,6 +183,7 @@ Value conform(const Key& key, const Value& given, const std::string& where) {
       if (const auto x = exact_number(given); x && contains(key.numbers, *x)) return *x;
       break;
     case ValueType::text:
+    case ValueType::recipe:
       return checked_text(key, given, where);
     case ValueType::choice: {
       const std::string* name = std::get_if<std::string>(&given);
@@ -174,6 +193,7 @@ Value conform(const Key& key, const Value& given, const std::string& where) {
     }
     case ValueType::number_table:
     case ValueType::text_table:
+    case ValueType::recipe_table:
       return conform_table(key, given, where);
   }
   reject(key, describe_value(given), where);
@@ -188,7 +208,7 @@ Value conform_entry(const Key& key, const std::string& pattern, const Value& giv
   }
   entry.type = key.type == ValueType::number_table ? ValueType::number
                : key.choices.empty()               ? ValueType::text
-                                                   : ValueType::choice;
+                                                   : ValueType::recipe;
   return conform(entry, given, where);
 }
 

@@ -16,13 +16,24 @@
 
 namespace quaver {
 
-enum class ValueType : std::uint8_t { boolean, integer, number, text, choice, number_table, text_table };
+// recipe: the name of one that is built in or that the config defines.
+enum class ValueType : std::uint8_t {
+  boolean,
+  integer,
+  number,
+  text,
+  choice,
+  recipe,
+  number_table,
+  text_table,
+  recipe_table
+};
 
 using NumberTable = std::map<std::string, double>;     // pattern → number
 using TextTable = std::map<std::string, std::string>;  // pattern → text
 
 // A setting's value, whatever its type; a choice is held by its name.
-using Value = std::variant<bool, std::int64_t, double, std::string, NumberTable, TextTable>;
+using Value = std::variant<bool, std::int64_t, double, std::string, NumberTable, TextTable, RecipeTable>;
 
 // Both ends belong to the range.
 struct IntegerRange {
@@ -40,10 +51,11 @@ struct NumberRange {
 };
 
 struct Key {
-  std::string name;  // "optim.learning_rate"; only `preset` has no section
+  std::string name;  // "optim.learning_rate"; only `preset` and `recipes` have no section
   ValueType type = ValueType::text;
-  std::string doc;                   // one sentence
-  std::vector<std::string> choices;  // of a choice, or of a text table's values; as users type them
+  std::string doc;  // one sentence
+  // Of a choice, as users type them. Of a recipe, or of a table from patterns to recipes: those that are built in.
+  std::vector<std::string> choices;
   IntegerRange integers;
   NumberRange numbers;  // of a number, or of a table's numbers
   std::function<Value(const Config&)> get;
@@ -51,7 +63,8 @@ struct Key {
 
   std::string_view section() const;  // "optim"
   std::string_view leaf() const;     // "learning_rate"
-  bool is_table() const { return type == ValueType::number_table || type == ValueType::text_table; }
+  bool is_table() const { return type >= ValueType::number_table; }
+  bool names_recipes() const { return type == ValueType::recipe || (is_table() && !choices.empty()); }
 };
 
 // In the order in which they are documented and dumped: by section.
@@ -64,6 +77,8 @@ const Key* find_key(std::string_view name);
 const std::vector<std::string>& section_names();
 
 Value default_of(const Key& key);
+
+Value empty_table(const Key& key);
 
 // The key's choices; an empty one is shown as "".
 std::string joined_choices(const Key& key, std::string_view separator);

@@ -27,15 +27,16 @@ class SectionKeys {
     add(leaf, ValueType::boolean, member, std::move(doc));
   }
 
-  // Text that must be one of some names.
-  void name(const std::string& leaf, std::string Section::*member, const std::vector<std::string>& names,
-            std::string doc) {
-    add(leaf, ValueType::choice, member, std::move(doc)).choices = names;
+  // The name of a recipe; `built_in` are those that every config knows.
+  void recipe(const std::string& leaf, std::string Section::*member, const std::vector<std::string>& built_in,
+              std::string doc) {
+    add(leaf, ValueType::recipe, member, std::move(doc)).choices = built_in;
   }
 
-  void name_table(const std::string& leaf, TextTable Section::*member, const std::vector<std::string>& names,
-                  std::string doc) {
-    add(leaf, ValueType::text_table, member, std::move(doc)).choices = names;
+  // Patterns and their recipes.
+  void recipe_of(const std::string& leaf, TextTable Section::*member, const std::vector<std::string>& built_in,
+                 std::string doc) {
+    add(leaf, ValueType::text_table, member, std::move(doc)).choices = built_in;
   }
 
   void text(const std::string& leaf, std::string Section::*member, std::string doc) {

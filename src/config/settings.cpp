@@ -61,21 +61,31 @@ const Key* find_table(std::string_view name) {
   return nullptr;
 }
 
+// The value is TOML. What else it might hold behind a line's end is no part of the recipe.
+Setting read_recipe(const std::string& name, std::string_view text, const std::string& where) {
+  if (text.find_first_of("\r\n") != std::string_view::npos) {
+    throw Error(fmt::format("{}: recipes.{}: expected a recipe on one line, found more", where, quoted_excerpt(name)),
+                "write recipes.NAME={ x = \"e4m3 row current\", w = …, dy = … }");
+  }
+  return read_toml(fmt::format("recipes.{} = {}", toml_string(name), text), where).at(0);
+}
+
 Setting read_assignment(std::string_view name, std::string_view text, const std::string& where) {
   if (const Key* key = find_key(name)) {
-    if (!key->is_table()) return {key, std::nullopt, conform(*key, parse_scalar(key->type, text), where)};
+    if (!key->is_table()) return {key, std::nullopt, conform(*key, parse_scalar(key->type, text), where), where};
     if (text != "{}") {
       throw Error(
           fmt::format("{}: {}: expected {} or {{}}, found {}", where, key->name, "a pattern after the table's name",
                       quoted_excerpt(text)),
           fmt::format("write {}.\"PATTERN\"=VALUE to set one entry, {}={{}} to drop all", key->name, key->name));
     }
-    return {key, std::nullopt, key->type == ValueType::number_table ? Value(NumberTable()) : Value(TextTable())};
+    return {key, std::nullopt, empty_table(*key), where};
   }
   if (const Key* table = find_table(name)) {
     const std::string pattern(without_quotes(name.substr(table->name.size() + 1)));
+    if (table->type == ValueType::recipe_table) return read_recipe(pattern, text, where);
     const ValueType wanted = table->type == ValueType::number_table ? ValueType::number : ValueType::text;
-    return {table, pattern, conform_entry(*table, pattern, parse_scalar(wanted, text), where)};
+    return {table, pattern, conform_entry(*table, pattern, parse_scalar(wanted, text), where), where};
   }
   reject_unknown_key(name, where);
 }
@@ -104,11 +114,26 @@ void apply(const Setting& setting, Config& config) {
     Value table = setting.key->get(config);
     if (auto* numbers = std::get_if<NumberTable>(&table)) {
       (*numbers)[*setting.pattern] = std::get<double>(setting.value);
+    } else if (auto* recipes = std::get_if<RecipeTable>(&table)) {
+      (*recipes)[*setting.pattern] = std::get<RecipeTable>(setting.value).at(*setting.pattern);
     } else {
       std::get<TextTable>(table)[*setting.pattern] = std::get<std::string>(setting.value);
     }
     setting.key->set(config, table);
   }
+}
+
+void check_recipe_names(const Setting& setting, const RecipeTable& defined) {
+  if (!setting.key->names_recipes()) return;
+  if (const TextTable* table = std::get_if<TextTable>(&setting.value)) {
+    for (const auto& [pattern, name] : *table) check_recipe_names({setting.key, pattern, name, setting.where}, defined);
+    return;
+  }
+  Key named = *setting.key;
+  named.type = ValueType::choice;
+  if (setting.pattern) named.name += "." + quoted_excerpt(*setting.pattern);
+  for (const auto& [name, recipe] : defined) named.choices.push_back(name);
+  conform(named, setting.value, setting.where);
 }
 
 void reject_unknown_key(std::string_view name, const std::string& where) {

@@ -1,8 +1,11 @@
 // The one file that knows the TOML parser.
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
 #include <toml++/toml.h>
 
+#include "config/recipe_table.h"
 #include "config/settings.h"
 #include "config/suggest.h"
 #include "config/value_text.h"
@@ -111,41 +114,142 @@ class Reader {
   }
 
   void read_value(const Key& key, const toml::node& node) {
+    const std::string where = place(node.source());
     if (!key.is_table()) {
-      settings_.push_back({&key, std::nullopt, conform(key, scalar(key, node), place(node.source()))});
+      settings_.push_back({&key, std::nullopt, conform(key, scalar(key, node), where), where});
       return;
     }
     const toml::table* table = node.as_table();
-    if (table == nullptr) reject(key, describe(node), place(node.source()));
-    Value entries = key.type == ValueType::number_table ? Value(NumberTable()) : Value(TextTable());
-    read_entries(key, "", *table, entries);
-    settings_.push_back({&key, std::nullopt, std::move(entries)});
+    if (table == nullptr) reject(key, describe(node), where);
+    if (key.type == ValueType::recipe_table) return read_recipes(key, *table);
+    settings_.push_back({&key, std::nullopt, empty_table(key), where});
+    std::set<std::string> patterns;
+    read_entries(key, "", *table, patterns);
   }
 
   // A pattern without quotes, blocks.0.mlp, is to TOML a table in a table; its parts are put together again.
-  void read_entries(const Key& key, const std::string& prefix, const toml::table& table, Value& entries) const {
+  void read_entries(const Key& key, const std::string& prefix, const toml::table& table,
+                    std::set<std::string>& patterns) {
     for (const auto& [part, node] : in_file_order(table)) {
       const std::string pattern = fmt::format("{}{}{}", prefix, prefix.empty() ? "" : ".", part->str());
       if (const toml::table* nested = node->as_table()) {
-        read_entries(key, pattern, *nested, entries);
+        read_entries(key, pattern, *nested, patterns);
         continue;
       }
       const std::string where = place(node->source());
-      const Value value = conform_entry(key, pattern, scalar(key, *node), where);
-      const bool is_new = std::visit(
-          [&](auto& held) {
-            if constexpr (requires { typename std::decay_t<decltype(held)>::mapped_type; }) {
-              using Mapped = typename std::decay_t<decltype(held)>::mapped_type;
-              return held.emplace(pattern, std::get<Mapped>(value)).second;
-            }
-            return false;
-          },
-          entries);
-      if (!is_new) {
+      settings_.push_back({&key, pattern, conform_entry(key, pattern, scalar(key, *node), where), where});
+      if (!patterns.insert(pattern).second) {
         throw Error(fmt::format("{}: {}: the pattern {} is given twice", where, key.name, quoted_excerpt(pattern)),
                     "keep one of the two");
       }
     }
+  }
+
+  // Each is a setting of its own: the recipes of several files add up.
+  void read_recipes(const Key& key, const toml::table& table) {
+    for (const auto& [name, node] : in_file_order(table)) {
+      const std::string where = place(name->source());
+      check_recipe_name(name->str(), where);
+      const Recipe recipe = read_recipe(std::string(name->str()), *node, where);
+      settings_.push_back({&key, recipe.name, RecipeTable{{recipe.name, recipe}}, where});
+    }
+  }
+
+  Recipe read_recipe(const std::string& name, const toml::node& node, const std::string& where) const {
+    const std::string title = "recipes." + name;
+    const toml::table& table = table_of(title, node);
+    Recipe recipe{.name = name};
+    for (const auto& [key, value] : in_file_order(table)) {
+      const std::string word(key->str());
+      const std::string part = fmt::format("{}.{}", title, word);
+      if (word == "summary") {
+        recipe.summary = text_of(part, *value);
+      } else if (word == "wide_tail") {
+        recipe.wide_tail = share_of(part, *value);
+      } else if (word == "x" || word == "w" || word == "dy") {
+        (word == "x" ? recipe.x : word == "w" ? recipe.w : recipe.dy) = site_of(part, *value);
+      } else {
+        reject_word(title, word, recipe_keys(), place(key->source()));
+      }
+    }
+    require_keys(title, table, {"x", "w", "dy"}, where);
+    check(recipe, fmt::format("{}: {}", where, title));
+    return recipe;
+  }
+
+  // One text for both sides, or one for each.
+  SiteSpec site_of(const std::string& title, const toml::node& node) const {
+    if (node.is_string()) {
+      const QuantSpec spec = spec_of(title, node);
+      return {spec, spec};
+    }
+    if (!node.is_table()) reject_value(title, "text, or a table of rowwise and columnwise", node);
+    const toml::table& table = *node.as_table();
+    SiteSpec site;
+    for (const auto& [key, value] : in_file_order(table)) {
+      const std::string word(key->str());
+      if (word != "rowwise" && word != "columnwise") {
+        reject_word(title, word, sides(), place(key->source()));
+      }
+      (word == "rowwise" ? site.rows : site.columns) = spec_of(fmt::format("{}.{}", title, word), *value);
+    }
+    require_keys(title, table, sides(), place(node.source()));
+    return site;
+  }
+
+  QuantSpec spec_of(const std::string& title, const toml::node& node) const {
+    const std::string text = text_of(title, node);
+    try {
+      return parse_quant_spec(text);
+    } catch (const Error& error) {
+      throw Error(fmt::format("{}: {} = {}: {}", place(node.source()), title, quoted_excerpt(text), error.what()),
+                  error.remedy());
+    }
+  }
+
+  static const std::vector<std::string>& sides() {
+    static const std::vector<std::string> names{"rowwise", "columnwise"};
+    return names;
+  }
+
+  const toml::table& table_of(const std::string& title, const toml::node& node) const {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) reject_value(title, "a table", node);
+    return *table;
+  }
+
+  std::string text_of(const std::string& title, const toml::node& node) const {
+    const auto* text = node.as_string();
+    if (text == nullptr || !is_plain_text(text->get())) reject_value(title, "text", node);
+    return text->get();
+  }
+
+  double share_of(const std::string& title, const toml::node& node) const {
+    const auto share = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!share || !(*share >= 0 && *share <= 1)) reject_value(title, "a number from 0 to 1", node);
+    return *share;
+  }
+
+  static void require_keys(const std::string& title, const toml::table& table, const std::vector<std::string>& keys,
+                           const std::string& where) {
+    for (const std::string& key : keys) {
+      if (table.contains(key)) continue;
+      throw Error(fmt::format("{}: {}: expected {}, found no {}", where, title, fmt::join(keys, ", "), key),
+                  "`quaver inspect recipes` prints the recipes that are built in as examples");
+    }
+  }
+
+  [[noreturn]] void reject_value(const std::string& title, const std::string& expected, const toml::node& node) const {
+    throw Error(fmt::format("{}: {}: expected {}, found {}", place(node.source()), title, expected, describe(node)),
+                "`quaver inspect recipes` prints the recipes that are built in as examples");
+  }
+
+  [[noreturn]] static void reject_word(const std::string& title, const std::string& word,
+                                       const std::vector<std::string>& known, const std::string& where) {
+    const std::string suggestion = did_you_mean(word, known);
+    throw Error(fmt::format("{}: {}: expected {}, found {}{}", where, title, fmt::join(known, ", "),
+                            quoted_excerpt(word), suggestion.empty() ? "" : "; " + suggestion),
+                "`quaver inspect recipes` prints the recipes that are built in as examples");
   }
 
   Value scalar(const Key& key, const toml::node& node) const {

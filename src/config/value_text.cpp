@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <variant>
 
+#include "config/recipe_table.h"
 #include "io/utf8.h"
 
 namespace quaver {
@@ -35,6 +36,7 @@ struct TomlWriter {
   std::string operator()(const std::string& value) const { return toml_string(value); }
   std::string operator()(const NumberTable& value) const { return inline_table(value, toml_number); }
   std::string operator()(const TextTable& value) const { return inline_table(value, toml_string); }
+  std::string operator()(const RecipeTable& value) const { return inline_table(value, inline_recipe); }
 };
 
 struct Describer {
@@ -44,6 +46,7 @@ struct Describer {
   std::string operator()(const std::string& value) const { return "text " + quoted_excerpt(value); }
   std::string operator()(const NumberTable&) const { return "a table"; }
   std::string operator()(const TextTable&) const { return "a table"; }
+  std::string operator()(const RecipeTable&) const { return "a table"; }
 };
 
 }  // namespace

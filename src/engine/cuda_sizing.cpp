@@ -114,6 +114,8 @@ class CudaSizing final : public SizesEach<CudaSizing> {
 void CudaSizing::part_workspace(const Gemm& op) {
   const QuantSpec& a = op.a.matrix.spec;
   const QuantSpec& b = op.b.matrix.spec;
+  require_cast_on_gpu(a.format);
+  require_cast_on_gpu(b.format);
   const bool high = a.format == b.format && !is_low_precision(a.format);
   const bool native = why_not_native(architecture_, "", a, b).empty() && cuda::sizes_fit_fp8(architecture_, op) &&
                       library_has_scaling(architecture_, scaling_of(a));

@@ -1,13 +1,23 @@
-// Which operands the tensor cores of NVIDIA GPUs multiply as they are stored, decided from formats alone. The CUDA
-// engine follows these rules, memory plans for GPUs that are not here read them, and the CPU engine needs them to
-// accumulate as Hopper does.
+// Which operands a GPU can have, and which its tensor cores multiply as they are stored, decided from formats alone.
+// The CUDA engine follows these rules, memory plans for GPUs that are not here read them, and the CPU engine needs them
+// to accumulate as Hopper does.
 #pragma once
 
 #include <string>
 
 #include "engine/operations.h"
+#include "quaver/error.h"
 
 namespace quaver {
+
+// Formats that the CUDA engine casts to; of the others the CPU engine alone has casts.
+inline bool is_cast_on_gpu(Format format) { return format <= Format::e2m1; }
+
+inline void require_cast_on_gpu(Format format) {
+  if (is_cast_on_gpu(format)) return;
+  throw Error("the CUDA engine has no casts to " + std::string(info(format).name) + ", which the CPU engine emulates",
+              "set train.device = \"cpu\", or use e4m3, e5m2 or e2m1");
+}
 
 // The granularities of FP8 scales that FP8 tensor cores support; none: any other.
 enum class Scaling : std::uint8_t { none, tensor, row, vector128, block128 };

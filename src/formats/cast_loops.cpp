@@ -196,6 +196,14 @@ void cast_run(Format format, const CastRun& run, Detail detail, CastStatistics& 
       return cast_format<Format::e5m2>(run, detail, stats);
     case Format::e2m1:
       return cast_format<Format::e2m1>(run, detail, stats);
+    case Format::e3m4:
+      return cast_format<Format::e3m4>(run, detail, stats);
+    case Format::e3m2:
+      return cast_format<Format::e3m2>(run, detail, stats);
+    case Format::e2m3:
+      return cast_format<Format::e2m3>(run, detail, stats);
+    case Format::int8:
+      return cast_format<Format::int8>(run, detail, stats);
   }
 }
 
@@ -215,6 +223,14 @@ void decode_run(Format format, const std::byte* codes, Size count, Factors facto
       return decode_format<Format::e5m2>(codes, count, factor, out);
     case Format::e2m1:
       return decode_packed(codes, count, factor, out);
+    case Format::e3m4:
+      return decode_format<Format::e3m4>(codes, count, factor, out);
+    case Format::e3m2:
+      return decode_format<Format::e3m2>(codes, count, factor, out);
+    case Format::e2m3:
+      return decode_format<Format::e2m3>(codes, count, factor, out);
+    case Format::int8:
+      return decode_format<Format::int8>(codes, count, factor, out);
   }
 }
 

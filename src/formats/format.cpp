@@ -19,10 +19,15 @@ constexpr FormatInfo table[] = {
     {"e4m3", 8, 4, 3, 7, 448.0F, 0x1p-6F, 0x1p-9F, false, true},
     {"e5m2", 8, 5, 2, 15, 57344.0F, 0x1p-14F, 0x1p-16F, true, true},
     {"e2m1", 4, 2, 1, 1, 6.0F, 1.0F, 0.5F, false, false},
+    {"e3m4", 8, 3, 4, 3, 15.5F, 0.25F, 0x1p-6F, true, true},
+    {"e3m2", 8, 3, 2, 3, 28.0F, 0.25F, 0.0625F, false, false},
+    {"e2m3", 8, 2, 3, 1, 7.5F, 1.0F, 0.125F, false, false},
+    // Subnormals of a format without exponent bits: units of 1.
+    {"int8", 8, 0, 7, -6, 127.0F, 1.0F, 1.0F, false, false},
 };
 
-// Bits between the end of a code's mantissa and the end of its storage: only TF32 has any.
-int padding_bits(const FormatInfo& f) { return f.storage_bits - 1 - f.exponent_bits - f.mantissa_bits; }
+// Bits between the end of a code's mantissa and the end of the code: only TF32 has any.
+int padding_bits(const FormatInfo& f) { return code_bits(f) - 1 - f.exponent_bits - f.mantissa_bits; }
 
 std::uint32_t all_ones(int count) { return static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1); }
 
@@ -50,12 +55,13 @@ template <typename RoundUp>
 std::uint32_t encode_with(Format format, float x, RoundUp round_up) {
   if (format == Format::f32) return std::bit_cast<std::uint32_t>(x);
   const FormatInfo& f = info(format);
-  const std::uint32_t sign = std::signbit(x) ? 1U << (f.storage_bits - 1) : 0U;
-  if (std::isnan(x)) return f.has_nan ? all_ones(f.storage_bits - 1) & ~all_ones(padding_bits(f)) : 0U;
+  const std::uint32_t sign = std::signbit(x) ? 1U << (code_bits(f) - 1) : 0U;
+  if (std::isnan(x)) return f.has_nan ? all_ones(code_bits(f) - 1) & ~all_ones(padding_bits(f)) : 0U;
   if (std::isinf(x) && f.has_infinity) return sign | (exponent_ones(f) << padding_bits(f));
   if (std::isinf(x) && !f.has_nan) return 0U;
   const Units units = split(f, std::min(std::abs(static_cast<double>(x)), static_cast<double>(f.max)));
   const std::uint32_t code = units.base + units.floor + (round_up(units) ? 1U : 0U);
+  if (format == Format::int8) return static_cast<std::uint8_t>(sign != 0 ? 0U - code : code);
   return sign | (code << padding_bits(f));
 }
 
@@ -86,16 +92,17 @@ std::uint32_t encode_stochastic(Format format, float x, std::uint32_t random) {
 }
 
 float decode(Format format, std::uint32_t code) {
+  if (format == Format::int8) return static_cast<std::int8_t>(code);
   const FormatInfo& f = info(format);
-  const std::uint32_t magnitude = (code & all_ones(f.storage_bits - 1)) >> padding_bits(f);
-  const bool negative = ((code >> (f.storage_bits - 1)) & 1U) != 0;
+  const std::uint32_t magnitude = (code & all_ones(code_bits(f) - 1)) >> padding_bits(f);
+  const bool negative = ((code >> (code_bits(f) - 1)) & 1U) != 0;
   const std::uint32_t mantissa = magnitude & all_ones(f.mantissa_bits);
   const auto field = static_cast<int>(magnitude >> f.mantissa_bits);
   double result = field == 0 ? std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits)
                              : std::ldexp(mantissa + (1U << f.mantissa_bits), field - f.bias - f.mantissa_bits);
   if (f.has_infinity && magnitude >= exponent_ones(f)) {
     result = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  } else if (!f.has_infinity && f.has_nan && magnitude == all_ones(f.storage_bits - 1)) {
+  } else if (!f.has_infinity && f.has_nan && magnitude == all_ones(code_bits(f) - 1)) {
     result = std::numeric_limits<double>::quiet_NaN();
   }
   return static_cast<float>(negative ? -result : result);

@@ -35,7 +35,7 @@ QUAVER_LANE constexpr Bits smaller(Bits a, Bits b) { return a < b ? a : b; }
 QUAVER_LANE constexpr Bits larger(Bits a, Bits b) { return a < b ? b : a; }
 
 struct Layout {
-  int width;  // storage bits
+  int width;  // bits of a code
   int mantissa;
   int bias;
   Bits max;       // largest finite value, as float bits
@@ -59,6 +59,14 @@ constexpr Layout layout(Format format) {
       return {8, 2, 15, bits(57344.0F), 0x7FU, 0x7CU};
     case Format::e2m1:
       return {4, 1, 1, bits(6.0F), 0, 0};
+    case Format::e3m4:
+      return {8, 4, 3, bits(15.5F), 0x7FU, 0x70U};
+    case Format::e3m2:
+      return {6, 2, 3, bits(28.0F), 0, 0};
+    case Format::e2m3:
+      return {6, 3, 1, bits(7.5F), 0, 0};
+    case Format::int8:
+      return {8, 7, -6, bits(127.0F), 0, 0};
   }
   return {};
 }
@@ -139,6 +147,9 @@ QUAVER_LANE Bits finish_code(Bits x, Bits code) {
   const Bits finite = less(magnitude, infinity_bits);
   if constexpr (F == Format::f32) {
     return select(finite, code | sign, x);
+  } else if constexpr (F == Format::int8) {
+    const Bits negative = x >> 31;
+    return ((code ^ mask(negative)) + negative) & mask(finite);
   } else if constexpr (l.nan == 0) {
     return (code | sign) & mask(finite);
   } else {
@@ -152,6 +163,8 @@ QUAVER_LANE float decode(Bits code) {
   constexpr Layout l = layout(F);
   if constexpr (l.bias == float_bias) {
     return value(code << (32 - l.width));
+  } else if constexpr (F == Format::int8) {
+    return static_cast<float>(static_cast<std::int8_t>(code));
   } else {
     constexpr int shift = float_mantissa - l.mantissa;
     constexpr Bits lowest = exponent(float_bias - l.bias + 1);
@@ -161,7 +174,7 @@ QUAVER_LANE float decode(Bits code) {
     const float below = value((magnitude << shift) | lowest) - value(lowest);
     Bits result = select(subnormal, bits(below), (magnitude << shift) + rebias);
     if constexpr (F == Format::e4m3) result |= mask(less(l.nan - 1, magnitude)) & infinity_bits;
-    if constexpr (F == Format::e5m2 || F == Format::f16) {
+    if constexpr (F == Format::e5m2 || F == Format::e3m4 || F == Format::f16) {
       result |= mask(less(l.infinity - 1, magnitude)) & infinity_bits;
     }
     return value(result | ((code << (32 - l.width)) & sign_mask));

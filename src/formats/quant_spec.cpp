@@ -1,6 +1,7 @@
 #include "formats/quant_spec.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "quaver/error.h"
 
@@ -10,41 +11,16 @@ namespace {
 constexpr Block known_blocks[] = {block::tensor, block::row,   block::b1x128, block::b128x128,
                                   block::b1x32,  block::b1x16, block::b16x16};
 
-// What a plain f32 scale does not say.
-std::string scale_suffix(ScaleFormat scale) {
-  switch (scale) {
-    case ScaleFormat::f32:
-      return "";
-    case ScaleFormat::f32_power_of_two:
-      return "/pow2";
-    case ScaleFormat::e8m0:
-      return "/e8m0";
-    case ScaleFormat::e8m0_floor:
-      return "/e8m0-floor";
-    case ScaleFormat::e4m3:
-      return "/e4m3";
-  }
-  return "";
-}
-
-// Shortest text that reads as the decimal it was written as, for factors like 0.75.
-std::string short_number(float x) {
-  std::string text = std::to_string(x);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
 void check_high_precision(const QuantSpec& spec, const std::string& prefix) {
   const std::string name(info(spec.format).name);
   if (spec.block != block::tensor || spec.scale != ScaleFormat::f32 || spec.policy != ScalePolicy::none ||
       spec.margin != 0 || spec.shrink != 1.0F) {
     throw Error(
         prefix + name + " has the range to do without scales, but blocks, a policy, a margin or a shrink is set",
-        "drop them, or use e4m3, e5m2 or e2m1");
+        "drop them, or use a format of 8 bits or fewer");
   }
   if (spec.rotation != Rotation::none) {
-    throw Error(prefix + "rotation does nothing for " + name, "rotate e4m3, e5m2 or e2m1 tensors only");
+    throw Error(prefix + "rotation does nothing for " + name, "rotate formats of 8 bits or fewer only");
   }
 }
 
@@ -87,47 +63,24 @@ void check(const QuantSpec& spec, const std::string& where) {
                 "use blocks of one row, or no rotation");
   }
   if (!(spec.shrink > 0.0F && spec.shrink <= 1.0F)) {
-    throw Error(prefix + "shrink is " + short_number(spec.shrink), "choose it above 0 and at most 1");
+    throw Error(prefix + "shrink is " + std::to_string(spec.shrink), "choose it above 0 and at most 1");
   }
   if (spec.margin < 0 || spec.margin > 16) {
     throw Error(prefix + "margin is " + std::to_string(spec.margin), "choose it from 0 to 16");
   }
 }
 
-std::string name_of(const Block& b) {
-  if (b == block::tensor) return "tensor";
-  if (b == block::row) return "row";
-  std::string text = std::to_string(b.rows);
-  text += 'x';
-  text += std::to_string(b.cols);
-  return text;
-}
-
-std::string name_of(ScalePolicy policy) {
-  switch (policy) {
-    case ScalePolicy::none:
-      return "unscaled";
-    case ScalePolicy::current:
-      return "current";
-    case ScalePolicy::delayed:
-      return "delayed";
-    case ScalePolicy::fixed:
-      return "fixed";
-  }
-  return "";
-}
-
-std::string describe(const QuantSpec& spec) {
-  std::string text(info(spec.format).name);
-  if (is_low_precision(spec.format)) {
-    text.append(" ").append(name_of(spec.block)).append(scale_suffix(spec.scale));
-    text.append(" ").append(name_of(spec.policy));
-  }
-  if (spec.rounding == Rounding::stochastic) text += " stochastic";
-  if (spec.rotation == Rotation::hadamard) text += " hadamard";
-  if (spec.shrink != 1.0F) text.append(" shrink ").append(short_number(spec.shrink));
-  if (spec.margin != 0) text.append(" margin ").append(std::to_string(spec.margin));
-  return text;
+void check(const SiteSpec& spec, const std::string& where) {
+  check(spec.rows, where);
+  check(spec.columns, where);
+  if (!has_given_scale(spec.columns)) return;
+  const auto shared = [](const QuantSpec& side) {
+    return std::tuple(side.format, side.scale, side.policy, side.margin);
+  };
+  if (shared(spec.rows) == shared(spec.columns)) return;
+  throw Error(where + ": rows and columns share one " + name_of(spec.columns.policy) +
+                  " scale, which follows the rows, but are " + describe(spec.rows) + " and " + describe(spec.columns),
+              "give both the same format, scale, policy and margin, or the columns a scale of their own");
 }
 
 }  // namespace quaver

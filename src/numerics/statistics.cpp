@@ -50,9 +50,14 @@ float scale_of(const Site& site, float scale) {
 // What rounding to the format leaves of values spread over its normal numbers.
 double usual_sqnr(Format format) {
   switch (format) {
+    case Format::e3m4:
+    case Format::int8:
+      return 37;
     case Format::e4m3:
+    case Format::e2m3:
       return 31;
     case Format::e5m2:
+    case Format::e3m2:
       return 25;
     default:
       return 18;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <optional>
 
@@ -163,10 +164,14 @@ std::vector<double> grid_of(Format format) {
 }
 
 const std::vector<double>& grid(Format format) {
-  static const std::vector<double> e4m3 = grid_of(Format::e4m3);
-  static const std::vector<double> e5m2 = grid_of(Format::e5m2);
-  static const std::vector<double> e2m1 = grid_of(Format::e2m1);
-  return format == Format::e4m3 ? e4m3 : format == Format::e5m2 ? e5m2 : e2m1;
+  static const auto grids = [] {
+    std::map<Format, std::vector<double>> made;
+    for (const Format each : all_formats) {
+      if (is_low_precision(each)) made.emplace(each, grid_of(each));
+    }
+    return made;
+  }();
+  return grids.at(format);
 }
 
 // Squared error of stochastic rounding between neighbors a and b of the grid: (x − a)(b − x), which is

@@ -76,7 +76,7 @@ class Chooser {
 
  private:
   Choice by_default(const LayerShape& layer) const {
-    const std::string high(high_precision_recipe_for(config_.recipe));
+    const std::string high = high_precision_recipe_for(config_);
     if (layer.adaptation == Adaptation::adapter) return {high, "adapter: always in high precision"};
     if (layer.high_precision) return {high, "kept in high precision by default"};
     const Size tail = static_cast<Size>(std::ceil(wide_tail_ * static_cast<double>(blocks_) - 1e-9));
@@ -90,11 +90,10 @@ class Chooser {
   std::vector<Override> overrides_;
 };
 
-bool is_of_high_precision(const std::string& recipe) { return high_precision_recipe_for(recipe) == recipe; }
-
 // What precision.only_where_faster makes of a choice of the recipe.
 Choice if_faster(Choice choice, const PrecisionConfig& config, const LayerShape& layer) {
-  if (config.only_where_faster.empty() || choice.by != ChosenBy::recipe || is_of_high_precision(config.recipe)) {
+  if (config.only_where_faster.empty() || choice.by != ChosenBy::recipe ||
+      is_high_precision(make_recipe(config.recipe, config))) {
     return choice;
   }
   const std::optional<double> speed = layer_speed(config, layer.name);
@@ -105,18 +104,6 @@ Choice if_faster(Choice choice, const PrecisionConfig& config, const LayerShape&
   }
   if (*speed > 1) return choice;
   return {"bf16", fmt::format("not faster: {} is {:.3g}× as fast as bf16 here", config.recipe, *speed)};
-}
-
-// A delayed or static scale is used for rowwise and columnwise codes, so both must have the same format.
-void check_sides(const PlanRow& row) {
-  check(row.spec.rows, row.site);
-  check(row.spec.columns, row.site);
-  const auto shared = [](const QuantSpec& spec) {
-    return spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed;
-  };
-  if (shared(row.spec.rows) && shared(row.spec.columns) && row.spec.rows.format != row.spec.columns.format) {
-    throw Error(row.site + ": rows and columns share one scale but differ in format", "give both the same format");
-  }
 }
 
 // What an adapter multiplies x and dy by is not rotated.
@@ -202,7 +189,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
       const Choice choice = if_faster(chooser.choose(layer, role), config, layer);
       PlanRow row{site_name(layer.name, role), layer.name, role, choice.recipe, choice.reason, {}};
       row.spec = make_recipe(choice.recipe, config).of(role);
-      check_sides(row);
+      check(row.spec, row.site);
       plan.rows.push_back(std::move(row));
     }
   }
@@ -213,7 +200,7 @@ Plan make_plan(const PrecisionConfig& config, const std::vector<LayerShape>& lay
 }
 
 std::vector<LayerShape> layers_in_recipe(const PrecisionConfig& config, const std::vector<LayerShape>& layers) {
-  if (is_of_high_precision(config.recipe)) return {};
+  if (is_high_precision(make_recipe(config.recipe, config))) return {};
   Chooser chooser(config, layers);
   std::vector<LayerShape> found;
   std::ranges::copy_if(layers, std::back_inserter(found), [&](const LayerShape& layer) {

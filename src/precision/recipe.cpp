@@ -127,6 +127,7 @@ Recipe by_name(std::string_view name, const PrecisionConfig& options) {
   if (name == "nvfp4") return nvfp4();
   std::string known;
   for (const RecipeInfo& recipe : table) known += (known.empty() ? "" : ", ") + std::string(recipe.name);
+  for (const auto& own : options.recipes) known += ", " + own.first;
   throw Error("there is no recipe '" + std::string(name) + "'", "choose one of " + known);
 }
 
@@ -139,22 +140,73 @@ void replace_gradient_format(SiteSpec& dy, GradientFormat choice) {
   }
 }
 
+const RecipeInfo* find_built_in(std::string_view name) {
+  return std::find_if(table.begin(), table.end(), [&](const RecipeInfo& recipe) { return recipe.name == name; });
+}
+
+Recipe built_in(std::string_view name, const PrecisionConfig& options) {
+  Recipe recipe = by_name(name, options);
+  recipe.summary = find_built_in(name)->summary;
+  return recipe;
+}
+
+std::array<QuantSpec, 6> operands_of(const Recipe& recipe) {
+  return {recipe.x.rows, recipe.x.columns, recipe.w.rows, recipe.w.columns, recipe.dy.rows, recipe.dy.columns};
+}
+
+void check_rotation(const QuantSpec& a, const QuantSpec& b, const std::string& meeting) {
+  if (a.rotation == b.rotation) return;
+  throw Error(meeting + " meet in a GEMM, and only one of them is rotated", "write hadamard for both, or for neither");
+}
+
 }  // namespace
 
 std::span<const RecipeInfo> recipes() { return table; }
 
+bool is_built_in_recipe(std::string_view name) { return find_built_in(name) != table.end(); }
+
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options) {
-  Recipe recipe = by_name(name, options);
+  const auto own = options.recipes.find(name);
+  Recipe recipe = own != options.recipes.end() ? own->second : built_in(name, options);
   recipe.name = name;
   replace_gradient_format(recipe.dy, options.gradient_format);
   if (options.wide_tail >= 0) recipe.wide_tail = options.wide_tail;
   return recipe;
 }
 
-std::string_view high_precision_recipe_for(std::string_view name) {
-  constexpr std::array<std::string_view, 4> high_precision_recipes{"fp32", "tf32", "bf16", "fp16"};
-  const auto* found = std::find(high_precision_recipes.begin(), high_precision_recipes.end(), name);
-  return found == high_precision_recipes.end() ? std::string_view("bf16") : *found;
+void check(const Recipe& recipe, const std::string& where) {
+  check(recipe.x, where + ".x");
+  check(recipe.w, where + ".w");
+  check(recipe.dy, where + ".dy");
+  check_rotation(recipe.x.rows, recipe.w.rows, where + ": x rowwise and w rowwise");
+  check_rotation(recipe.dy.rows, recipe.w.columns, where + ": dy rowwise and w columnwise");
+  check_rotation(recipe.dy.columns, recipe.x.columns, where + ": dy columnwise and x columnwise");
+  if (!(recipe.wide_tail >= 0 && recipe.wide_tail <= 1)) {
+    throw Error(where + ": wide_tail is " + std::to_string(recipe.wide_tail) + ", and no share of the blocks",
+                "choose it from 0 to 1");
+  }
+}
+
+bool has_operand_in(const Recipe& recipe, Format format) {
+  const auto operands = operands_of(recipe);
+  return std::any_of(operands.begin(), operands.end(), [&](const QuantSpec& spec) { return spec.format == format; });
+}
+
+bool is_high_precision(const Recipe& recipe) {
+  const auto operands = operands_of(recipe);
+  return std::none_of(operands.begin(), operands.end(),
+                      [](const QuantSpec& spec) { return is_low_precision(spec.format); });
+}
+
+bool is_unscaled(const Recipe& recipe) {
+  const auto operands = operands_of(recipe);
+  return !is_high_precision(recipe) && std::all_of(operands.begin(), operands.end(), [](const QuantSpec& spec) {
+    return spec.policy == ScalePolicy::none;
+  });
+}
+
+std::string high_precision_recipe_for(const PrecisionConfig& options) {
+  return is_high_precision(make_recipe(options.recipe, options)) ? options.recipe : "bf16";
 }
 
 }  // namespace quaver

@@ -8,11 +8,24 @@
 
 namespace quaver {
 
-// Throws Error with the known names, and the nearest, when there is no such recipe.
+// One that is built in, or one of options.recipes, whose text says everything: of the options only gradient_format and
+// wide_tail change it. Throws Error with the known names when there is no such recipe.
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
-// The recipe of layers kept in high precision (the head) under this one: itself if it is one of high precision, else
-// bf16.
-std::string_view high_precision_recipe_for(std::string_view name);
+bool is_built_in_recipe(std::string_view name);
+
+// Throws Error where an operand's spec has no meaning, or where two that meet in a GEMM are not rotated alike. `where`
+// names the recipe in the message.
+void check(const Recipe& recipe, const std::string& where);
+
+// What follows from the operands of a recipe, whatever its name.
+bool has_operand_in(const Recipe& recipe, Format format);
+bool is_high_precision(const Recipe& recipe);  // in every operand
+// Operands of 8 bits or fewer, none of which has a scale: for unit-scaled models.
+bool is_unscaled(const Recipe& recipe);
+
+// The recipe of layers kept in high precision (the head) under that of the options: itself if it is one of high
+// precision, else bf16.
+std::string high_precision_recipe_for(const PrecisionConfig& options);
 
 }  // namespace quaver

@@ -45,12 +45,11 @@ class CastInputs {
 // One cast under one recipe, on its engine.
 class CastBench {
  public:
-  CastBench(Engine& engine, const View& values, const std::string& recipe, const CastKind& kind)
+  CastBench(Engine& engine, const View& values, const Recipe& recipe, const CastKind& kind)
       : engine_(engine), memory_(engine), values_(values) {
-    const Recipe made = make_recipe(recipe, {});
     site_.name = "bench/" + std::string(name_of(kind.role));
     site_.role = kind.role;
-    site_.spec = kind.role == Role::dy ? made.dy : made.x;
+    site_.spec = recipe.of(kind.role);
     if (has_given_scale(site_.spec.rows)) site_.scale = tensor_scale_for(site_.spec.rows, typical_amax);
     out_ = QuantizedTensor(site_, values.rows, values.cols, kind.copies, engine.sharing(),
                            [this](std::size_t bytes) { return memory_.take(bytes); });
@@ -69,8 +68,6 @@ class CastBench {
   Casting casting_;
 };
 
-bool is_of_few_bits(const std::string& recipe) { return is_low_precision(make_recipe(recipe, {}).x.rows.format); }
-
 }  // namespace
 
 CastRace cast_race_of(const std::vector<BenchLayer>& layers) {
@@ -85,7 +82,7 @@ CastRace cast_race_of(const std::vector<BenchLayer>& layers) {
 
 std::vector<Measurement> measure_casts(BenchEngines& engines, const CastRace& race) {
   std::vector<std::string> recipes = race.recipes;
-  std::erase_if(recipes, [](const std::string& recipe) { return !is_of_few_bits(recipe); });
+  std::erase_if(recipes, [&](const std::string& recipe) { return is_high_precision(engines.recipe(recipe)); });
   std::vector<Measurement> measured;
   CastInputs inputs(race);
   for (const CastKind& kind : cast_kinds) {
@@ -93,7 +90,7 @@ std::vector<Measurement> measure_casts(BenchEngines& engines, const CastRace& ra
     Race turns;
     for (const std::string& recipe : recipes) {
       Engine& engine = engines.of(recipe);
-      benches.push_back(std::make_unique<CastBench>(engine, inputs.of(engine), recipe, kind));
+      benches.push_back(std::make_unique<CastBench>(engine, inputs.of(engine), engines.recipe(recipe), kind));
       turns.add(engine, [bench = benches.back().get()] { bench->run(); });
     }
     turns.run(race.seconds / static_cast<double>(cast_kinds.size()));

@@ -18,7 +18,7 @@ constexpr Size widest_norm = 8192;  // producers of wider operands are casts
 // The operands of a layer under a recipe, on its engine, and the runs over them.
 class LayerBench {
  public:
-  LayerBench(Engine& engine, const BenchLayer& layer, const std::string& recipe, Size tokens)
+  LayerBench(Engine& engine, const BenchLayer& layer, const Recipe& recipe, Size tokens)
       : engine_(engine),
         memory_(engine),
         layer_(layer),
@@ -26,10 +26,9 @@ class LayerBench {
         rows_(layer.rows(tokens)),
         high_(engine.high_precision()),
         accumulators_(accumulators_for({}, engine)) {
-    const Recipe made = make_recipe(recipe, {});
-    x_ = add_site(Role::x, made.x, rows_, layer.in);
-    w_ = add_site(Role::w, made.w, layer.out, layer.in);
-    dy_ = add_site(Role::dy, made.dy, rows_, layer.out);
+    x_ = add_site(Role::x, recipe.x, rows_, layer.in);
+    w_ = add_site(Role::w, recipe.w, layer.out, layer.in);
+    dy_ = add_site(Role::dy, recipe.dy, rows_, layer.out);
     weight_ = memory_.normal(layer.out, layer.in, Format::f32, 1);
     input_ = memory_.normal(rows_, std::max(layer.in, layer.out), high_, 2);
     y_ = memory_.make(rows_, std::max(layer.in, layer.out), high_);
@@ -155,19 +154,22 @@ bool is_product(const std::string& part) { return part == "fprop" || part == "dg
 }  // namespace
 
 Engine& BenchEngines::of(const std::string& recipe) {
-  std::unique_ptr<Engine>& engine = engines_[gpu_high_precision(recipe)];
-  if (engine == nullptr) {
-    Config config = config_;
-    config.precision.recipe = recipe;
-    engine = make_engine(config, [](const std::string&) {});
-  }
+  Config config = config_;
+  config.precision.recipe = recipe;
+  std::unique_ptr<Engine>& engine = engines_[gpu_high_precision(config.precision)];
+  if (engine == nullptr) engine = make_engine(config, [](const std::string&) {});
   return *engine;
+}
+
+Recipe BenchEngines::recipe(const std::string& name) const {
+  return make_recipe(name, {.recipes = config_.precision.recipes});
 }
 
 std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& race) {
   std::vector<std::unique_ptr<LayerBench>> benches;
   for (const std::string& recipe : race.recipes) {
-    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), race.layer, recipe, race.tokens));
+    benches.push_back(
+        std::make_unique<LayerBench>(engines.of(recipe), race.layer, engines.recipe(recipe), race.tokens));
   }
   std::vector<Measurement> measured;
   const bool one_row = race.layer.rows(race.tokens) == 1;
@@ -203,7 +205,7 @@ std::vector<Measurement> measure_peaks(BenchEngines& engines, double seconds) {
   std::vector<std::unique_ptr<LayerBench>> benches;
   Race turns;
   for (const std::string& recipe : recipes) {
-    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), square, recipe, extent));
+    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), square, engines.recipe(recipe), extent));
     turns.add(engines.of(recipe), [bench = benches.back().get()] { bench->run("fprop"); });
   }
   BenchMatrices memory(engine);

@@ -14,6 +14,7 @@ class BenchEngines {
  public:
   explicit BenchEngines(const Config& config) : config_(config) {}
   Engine& of(const std::string& recipe);
+  Recipe recipe(const std::string& name) const;  // under the defaults, whatever else the config says
 
  private:
   Config config_;

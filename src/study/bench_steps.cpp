@@ -29,8 +29,7 @@ constexpr Size compared_steps = warmup_steps + fewest_steps;  // that every reci
 constexpr double shortest_energy_window = 0.5;                // seconds: counters move in steps
 
 Config steps_of(Config config, const std::string& recipe) {
-  config.precision = {};
-  config.precision.recipe = recipe;
+  config.precision = {.recipes = config.precision.recipes, .recipe = recipe};
   config.train.steps = 1000;
   config.train.statistics_every = 0;
   return for_memorizing(std::move(config));

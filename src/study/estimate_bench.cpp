@@ -105,8 +105,7 @@ double seconds_in(const Bench& bench, const LayerLoad& load, const std::string& 
 // What the run's plan adds to a step of the measured recipe, layer by layer.
 double seconds_of_other_recipes(const Config& config, const std::vector<LayerShape>& layers, const Bench& bench,
                                 const std::string& measured) {
-  PrecisionConfig bare;
-  bare.recipe = measured;
+  const PrecisionConfig bare{.recipes = config.precision.recipes, .recipe = measured};
   const Plan theirs = make_plan(bare, layers);
   const Plan ours = make_plan(config.precision, layers);
   double added = 0;
@@ -121,8 +120,7 @@ double seconds_of_other_recipes(const Config& config, const std::vector<LayerSha
     }
     if (here == there) continue;
     const BenchScope scope{.tokens = config.train.batch * config.train.context, .unit = unit_of(config.data.kind)};
-    const LayerLoad load{bench_layers({layers[i]}, scope).front(),
-                         config.train.accumulation};
+    const LayerLoad load{bench_layers({layers[i]}, scope).front(), config.train.accumulation};
     added += seconds_in(bench, load, here, there) - seconds_in(bench, load, there, here);
   }
   return added;

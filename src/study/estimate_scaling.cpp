@@ -22,7 +22,7 @@ constexpr Size nccl_bytes = Size{256} << 20;
 // From the memory that a trainer lays out for ranks that share the optimizer's state: whoever shares out more sends the
 // same pieces.
 SentSizes sent_sizes(const Config& config, const Hardware& hardware, int ranks) {
-  const auto engine = make_sizing_engine(hardware, gpu_high_precision(config.precision.recipe));
+  const auto engine = make_sizing_engine(hardware, gpu_high_precision(config.precision));
   const std::unique_ptr<Model> model = model_of(config);
   model->book().apply(make_plan(config.precision, model->layers()));
   Parameters& parameters = model->parameters();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "config/recipe_table.h"
 #include "config/schema.h"
 #include "config/value_text.h"
 #include "study/localize.h"
@@ -109,6 +110,7 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
     text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe),
                         remark(worst_of(localization, name), localization.grouping));
   }
+  for (const auto& [name, recipe] : precision.recipes) text += "\n" + recipe_toml(recipe);
   return text;
 }
 

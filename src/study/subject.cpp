@@ -75,7 +75,7 @@ std::vector<SiteSpec> specs_of(const Plan& plan) {
 Plan high_precision_plan(const Plan& plan, const PrecisionConfig& options) {
   Plan result = plan;
   for (PlanRow& row : result.rows) {
-    row.recipe = high_precision_recipe_for(options.recipe);
+    row.recipe = high_precision_recipe_for(options);
     row.reason = "high precision";
     row.spec = make_recipe(row.recipe, options).of(row.role);
   }

@@ -20,6 +20,10 @@ const char* dtype_of(Format format) {
     case Format::e5m2:
       return "F8_E5M2";
     case Format::e2m1:
+    case Format::e3m4:
+    case Format::e3m2:
+    case Format::e2m3:
+    case Format::int8:
       return "U8";
     case Format::f32:
     case Format::tf32:

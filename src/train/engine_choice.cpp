@@ -1,13 +1,16 @@
 #include "train/engine_choice.h"
 
 #include "engine/cuda_module.h"
+#include "precision/recipe.h"
 #include "quaver/error.h"
 
 namespace quaver {
 
-// BF16 between GEMMs would undo what these recipes are chosen for.
-Format gpu_high_precision(const std::string& recipe) {
-  const bool exact = recipe == "fp32" || recipe == "tf32" || recipe == "fp16";
+// BF16 between GEMMs would undo what operands with longer mantissas are chosen for.
+Format gpu_high_precision(const PrecisionConfig& precision) {
+  const Recipe recipe = make_recipe(precision.recipe, precision);
+  const bool exact = has_operand_in(recipe, Format::f32) || has_operand_in(recipe, Format::tf32) ||
+                     has_operand_in(recipe, Format::f16);
   return exact ? Format::f32 : Format::bf16;
 }
 
@@ -15,7 +18,7 @@ std::unique_ptr<Engine> make_engine(const Config& config, const std::function<vo
                                     const Launch& launch) {
   const auto on_gpu = [&] {
     return make_cuda_engine({.device = launch.size > 1 ? gpu_of_rank(launch.local_rank) : 0,
-                             .high_precision = gpu_high_precision(config.precision.recipe),
+                             .high_precision = gpu_high_precision(config.precision),
                              .notice = notice});
   };
   switch (config.train.device) {

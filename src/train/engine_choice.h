@@ -19,7 +19,7 @@ std::unique_ptr<Engine> make_engine(const Config& config, const std::function<vo
 // The ranks as the engine's operations reach them: GPUs are connected by NCCL. Null where `hosts` does it. Collective.
 std::unique_ptr<Communicator> connect_devices(Communicator& hosts, Engine& engine, const Launch& launch);
 
-// What a GPU stores high-precision matrices in under this recipe.
-Format gpu_high_precision(const std::string& recipe);
+// What a GPU stores high-precision matrices in under the recipe.
+Format gpu_high_precision(const PrecisionConfig& precision);
 
 }  // namespace quaver

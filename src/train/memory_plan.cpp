@@ -91,7 +91,7 @@ ArenaPlan plan_arena(Model& model, const Config& config, SizingEngine& engine) {
 
 MemoryPlan plan_memory(const Config& config, const Hardware& hardware, const ModelFactory& make_model,
                        const ShardPlace& place) {
-  const Format wide = gpu_high_precision(config.precision.recipe);
+  const Format wide = gpu_high_precision(config.precision);
   const MemoryPlan first = plan_recipe(config, hardware, wide, make_model, place);
   if (config.precision.switch_to.empty()) return first;
   Config later = config;

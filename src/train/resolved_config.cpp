@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "precision/recipe.h"
+
 namespace quaver {
 
 Config resolve_parametrization(Config config) {
-  if (config.model.parametrization == Parametrization::automatic && config.precision.recipe == "fp8-unit") {
+  if (config.model.parametrization == Parametrization::automatic &&
+      is_unscaled(make_recipe(config.precision.recipe, config.precision))) {
     config.model.parametrization = Parametrization::umup;
   }
   return config;

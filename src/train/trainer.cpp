@@ -44,7 +44,11 @@ Config for_ranks(Config config, int ranks) {
 
 LossScale make_loss_scale(const PrecisionConfig& precision) {
   LossScaling mode = precision.loss_scaling;
-  if (mode == LossScaling::automatic) mode = precision.recipe == "fp16" ? LossScaling::adaptive : LossScaling::off;
+  if (mode == LossScaling::automatic) {
+    const SiteSpec gradient = make_recipe(precision.recipe, precision).dy;
+    const bool narrow = gradient.rows.format == Format::f16 || gradient.columns.format == Format::f16;
+    mode = narrow ? LossScaling::adaptive : LossScaling::off;
+  }
   return {mode, precision.loss_scale_log2, precision.loss_scale_window};
 }
 

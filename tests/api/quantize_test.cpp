@@ -173,6 +173,8 @@ TEST(RecipesTest, AreFoundByNameAndTakeSettings) {
   EXPECT_GE(recipes().size(), 13U);
   EXPECT_EQ(find_recipe("fp8-delayed", {"precision.margin=2"}).x.rows.margin, 2);
   EXPECT_THROW(find_recipe("fp9"), Error);
+  const std::string own = "recipes.own={ x = \"int8 row current\", w = \"int8 row current\", dy = \"bf16\" }";
+  EXPECT_EQ(describe(find_recipe("own", {own}).w.columns), "int8 row current");
   EXPECT_THROW(find_recipe("bf16", {"train.steps=3"}), Error);
   EXPECT_THAT(describe(find_recipe("nvfp4")), testing::HasSubstr("w   rowwise e2m1 16x16/e4m3 current"));
 }

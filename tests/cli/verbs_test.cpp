@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "support/variable.h"
 
@@ -245,7 +247,12 @@ TEST(InspectVerb, ListsWhatThereIs) {
   const TemporaryFolder folder;
   const Outcome recipes = quaver(folder, {"inspect", "recipes"});
   EXPECT_EQ(recipes.status, 0);
-  EXPECT_EQ(std::count(recipes.out.begin(), recipes.out.end(), '\n'), 13);
+  const std::regex heading("\n\\[recipes\\.[a-z0-9-]+\\]\n");
+  EXPECT_EQ(std::distance(std::sregex_iterator(recipes.out.begin(), recipes.out.end(), heading), {}), 13);
+  folder.write("own.toml", std::regex_replace(recipes.out, std::regex("\\[recipes\\."), "[recipes.my-"));
+  const Outcome plan = quaver(folder, {"inspect", "plan", "own.toml", "--recipe=my-mxfp4"});
+  EXPECT_EQ(plan.status, 0) << plan.error;
+  EXPECT_THAT(plan.out, HasSubstr("e2m1 1x32/e8m0 current stochastic hadamard shrink 0.75"));
   EXPECT_THAT(quaver(folder, {"inspect", "presets"}).out, HasSubstr("gpt-124m"));
   EXPECT_THAT(quaver(folder, {"inspect", "config"}).out, HasSubstr("| `precision.switch_to` |"));
 }

@@ -29,6 +29,7 @@ TEST(Dump, NamesEveryKeyUnderItsSection) {
   const std::string text = to_toml(Config{});
   for (const std::string& section : section_names()) EXPECT_THAT(text, HasSubstr("\n[" + section + "]\n"));
   for (const Key& key : schema()) {
+    if (key.type == ValueType::recipe_table) continue;  // without any there is nothing to say: recipes_test.cpp
     EXPECT_THAT(text, HasSubstr(key.is_table() ? "\n[" + key.name + "]\n" : std::string(key.leaf()) + " = "));
   }
 }

@@ -99,7 +99,7 @@ TEST(Load, UnknownKeyNamesPlaceAndNearestKey) {
 TEST(Load, UnknownKeyFindsTheRightSection) {
   EXPECT_THAT(refused_text("[train]\nlearning_rate = 1\n"), HasSubstr("did you mean \"optim.learning_rate\"?"));
   EXPECT_THAT(refused_text("recipe = 'bf16'\n"),
-              AllOf(HasSubstr("run.toml:1:1: "), HasSubstr("did you mean \"precision.recipe\"?")));
+              AllOf(HasSubstr("run.toml:1:1: "), HasSubstr("did you mean \"recipes\" or \"precision.recipe\"?")));
   EXPECT_THAT(refused_flag("context=3"), HasSubstr("did you mean \"model.context\" or \"train.context\"?"));
 }
 

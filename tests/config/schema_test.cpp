@@ -6,6 +6,7 @@
 #include <set>
 
 #include "config/dump.h"
+#include "config/recipe_table.h"
 #include "config/settings.h"
 #include "config/support.h"
 #include "config/value_text.h"
@@ -45,7 +46,7 @@ TEST(Schema, HasAKeyForEveryMemberOfTheConfig) {
   EXPECT_EQ(keys_in("data"), member_count<DataConfig>());
   EXPECT_EQ(keys_in("train"), member_count<TrainConfig>());
   EXPECT_EQ(keys_in("optim"), member_count<OptimConfig>());
-  EXPECT_EQ(keys_in("precision"), member_count<PrecisionConfig>());
+  EXPECT_EQ(keys_in("precision") + 1, member_count<PrecisionConfig>()) << "recipes have a table of their own";
   EXPECT_EQ(keys_in("guard"), member_count<GuardConfig>());
   EXPECT_EQ(keys_in("run"), member_count<RunConfig>());
   EXPECT_EQ(section_names().size(), member_count<Config>()) << "preset is no section, and lora no member";
@@ -83,11 +84,16 @@ Value another_value(const Key& key, const Value& current) {
     case ValueType::text:
       return std::string("some \"other\" text = 1");
     case ValueType::choice:
+    case ValueType::recipe:
       return key.choices[key.choices[0] == std::get<std::string>(current) ? 1 : 0];
     case ValueType::number_table:
       return NumberTable{{"blocks.*.mlp in fp8-row", 0.25}};
     case ValueType::text_table:
       return TextTable{{"blocks.*.mlp", "bf16"}};
+    case ValueType::recipe_table: {
+      const SiteSpec spec{parse_quant_spec("int8 row current"), parse_quant_spec("bf16")};
+      return RecipeTable{{"mine", {.name = "mine", .x = spec, .w = spec, .dy = spec}}};
+    }
   }
   for (const Value& value : candidates) {
     try {
@@ -108,6 +114,9 @@ std::string as_flag(const Key& key, const Value& value) {
   if (const auto* table = std::get_if<TextTable>(&value)) {
     return fmt::format("--{}.{}={}", key.name, table->begin()->first, table->begin()->second);
   }
+  if (const auto* table = std::get_if<RecipeTable>(&value)) {
+    return fmt::format("--{}.{}={}", key.name, table->begin()->first, inline_recipe(table->begin()->second));
+  }
   return fmt::format("--{}={}", key.name, toml_value(value));
 }
 
@@ -121,14 +130,14 @@ TEST(Schema, EveryKeyCanBeSetByFlagAndByFile) {
     key.set(expected, value);
     ASSERT_FALSE(expected == usual) << key.name;
     EXPECT_EQ(config_difference(load_flags({as_flag(key, value)}), expected), "") << as_flag(key, value);
-    const std::string toml = fmt::format("[{}]\n{} = {}\n", key.section(), key.leaf(), toml_value(value));
+    const std::string toml = fmt::format("{} = {}\n", key.name, toml_value(value));
     EXPECT_EQ(config_difference(load_text(toml), expected), "") << toml;
   }
 }
 
 TEST(Schema, EveryChoiceSetsItsOwnValue) {
   for (const Key& key : schema()) {
-    if (key.type != ValueType::choice) continue;
+    if (key.type != ValueType::choice && key.type != ValueType::recipe) continue;
     EXPECT_GE(key.choices.size(), 2U) << key.name;
     for (const std::string& choice : key.choices) {
       Config config;

@@ -114,13 +114,12 @@ inline void count(const QuantSpec& spec, float x, float factor, std::uint32_t co
     ++stats.nonfinite;
     return;
   }
-  const std::uint32_t sign = 1U << (info(spec.format).storage_bits - 1);
   const double d = x;
   stats.amax = std::max(stats.amax, std::abs(x));
   float limit = info(spec.format).max;
   for (int ulp = 0; ulp < 4; ++ulp) limit = std::nextafter(limit, std::numeric_limits<float>::infinity());
   if (std::abs(x * factor) > limit) ++stats.saturated;
-  if (x != 0 && (code & ~sign) == 0) ++stats.underflowed;
+  if (x != 0 && decode(spec.format, code) == 0) ++stats.underflowed;
   const double error = d - static_cast<double>(decode(spec.format, code)) * static_cast<double>(multiplier);
   stats.sum += d;
   stats.sum2 += d * d;

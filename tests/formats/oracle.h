@@ -33,6 +33,14 @@ inline const std::vector<double>& grid(Format format) {
   static const std::vector<double> e4m3 = make_grid(4, 3, 7, 448);
   static const std::vector<double> e5m2 = make_grid(5, 2, 15, 57344);
   static const std::vector<double> e2m1 = make_grid(2, 1, 1, 6);
+  static const std::vector<double> e3m4 = make_grid(3, 4, 3, 15.5);
+  static const std::vector<double> e3m2 = make_grid(3, 2, 3, 28);
+  static const std::vector<double> e2m3 = make_grid(2, 3, 1, 7.5);
+  static const std::vector<double> int8 = [] {
+    std::vector<double> integers;
+    for (int i = 0; i <= 127; ++i) integers.push_back(i);
+    return integers;
+  }();
   switch (format) {
     case Format::f16:
       return f16;
@@ -42,15 +50,50 @@ inline const std::vector<double>& grid(Format format) {
       return e4m3;
     case Format::e5m2:
       return e5m2;
+    case Format::e3m4:
+      return e3m4;
+    case Format::e3m2:
+      return e3m2;
+    case Format::e2m3:
+      return e2m3;
+    case Format::int8:
+      return int8;
     default:
       return e2m1;
   }
 }
 
 // Formats with a grid small enough to search.
-inline constexpr Format searchable[] = {Format::bf16, Format::f16, Format::e4m3, Format::e5m2, Format::e2m1};
+inline constexpr Format searchable[] = {Format::bf16, Format::f16,  Format::e4m3, Format::e5m2, Format::e2m1,
+                                        Format::e3m4, Format::e3m2, Format::e2m3, Format::int8};
 
-inline std::uint32_t sign_bit(Format format) { return 1U << (info(format).storage_bits - 1); }
+inline int code_width(Format format) {
+  switch (format) {
+    case Format::bf16:
+    case Format::f16:
+      return 16;
+    case Format::e3m2:
+    case Format::e2m3:
+      return 6;
+    case Format::e2m1:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+inline std::uint32_t sign_bit(Format format) { return 1U << (code_width(format) - 1); }
+
+// The code of a value whose magnitude has code `magnitude`: a sign bit, or for integers two's complement.
+inline std::uint32_t signed_code(Format format, std::uint32_t magnitude, bool negative) {
+  if (format == Format::int8) return negative ? (256 - magnitude) % 256 : magnitude;
+  return magnitude | (negative ? sign_bit(format) : 0);
+}
+
+inline std::uint32_t magnitude_of(Format format, std::uint32_t code) {
+  if (format == Format::int8) return code > 127 ? 256 - code : code;
+  return code & ~sign_bit(format);
+}
 
 // Codes of the special values, as written down in the formats' definitions.
 inline std::uint32_t special_code(Format format, float x) {
@@ -65,6 +108,8 @@ inline std::uint32_t special_code(Format format, float x) {
       return nan ? 0x7FU : 0x7EU | sign;
     case Format::e5m2:
       return nan ? 0x7FU : 0x7CU | sign;
+    case Format::e3m4:
+      return nan ? 0x7FU : 0x70U | sign;
     default:
       return 0;
   }
@@ -89,11 +134,11 @@ inline std::uint32_t nearest(Format format, float x) {
   if (!std::isfinite(x)) return special_code(format, x);
   const Neighbors n = neighbors(format, std::abs(static_cast<double>(x)));
   const bool up = n.fraction > 0.5 || (n.fraction == 0.5 && n.lower % 2 == 1);
-  return (up ? n.upper : n.lower) | (std::signbit(x) ? sign_bit(format) : 0);
+  return signed_code(format, up ? n.upper : n.lower, std::signbit(x));
 }
 
 inline double value(Format format, std::uint32_t code) {
-  const std::uint32_t magnitude = code & ~sign_bit(format);
+  const std::uint32_t magnitude = magnitude_of(format, code);
   const std::vector<double>& g = grid(format);
   const double v = magnitude < g.size() ? g[magnitude] : std::numeric_limits<double>::quiet_NaN();
   return (code & sign_bit(format)) != 0 ? -v : v;

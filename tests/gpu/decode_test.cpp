@@ -105,7 +105,7 @@ TEST_F(DecodedModel, ACacheGivesTheLogitsOfWholeSequences) {
       config.model.family = family;
       config.model.width = 64;
       config.model.kv_heads = family == Family::llama ? 1 : 0;
-      const auto engine = make_tested_engine(gpu_high_precision(recipe));
+      const auto engine = make_tested_engine(gpu_high_precision({.recipe = recipe}));
       const TrainingData data = open_training_data(config.data, config.train.seed, config.model.context);
       Trainer trainer(config, data, *engine, [](const std::string&) {});
       for (int i = 0; i < 3; ++i) trainer.step();

@@ -48,7 +48,7 @@ Config config_of(const std::string& recipe) {
 }
 
 std::unique_ptr<Engine> engine_for(const Config& config) {
-  return make_tested_engine(gpu_high_precision(config.precision.recipe));
+  return make_tested_engine(gpu_high_precision(config.precision));
 }
 
 struct End {

@@ -56,7 +56,7 @@ struct Session {
 };
 
 std::unique_ptr<Session> gpu_session(const Config& config) {
-  return std::make_unique<Session>(config, make_tested_engine(gpu_high_precision(config.precision.recipe)));
+  return std::make_unique<Session>(config, make_tested_engine(gpu_high_precision(config.precision)));
 }
 
 struct NamedBytes {
@@ -145,7 +145,7 @@ void expect_same_curve(const std::string& what, const Curve& cpu, const Curve& g
 }
 
 double bound_of(const std::string& recipe) {
-  return gpu_high_precision(recipe) == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
+  return gpu_high_precision({.recipe = recipe}) == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
 }
 
 // Names the first of the tensors that differ: where the two ways part.

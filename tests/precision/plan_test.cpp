@@ -41,7 +41,7 @@ TEST(Plan, KeepsTheHeadInHighPrecisionUnlessAPatternSaysOtherwise) {
     const std::string recipe(info.name);
     const Plan plan = make_plan(with(recipe), some_layers(2));
     for (const char* site : {"head/x", "head/w", "head/dy"}) {
-      EXPECT_EQ(plan.at(site).recipe, high_precision_recipe_for(recipe)) << recipe;
+      EXPECT_EQ(plan.at(site).recipe, high_precision_recipe_for({.recipe = recipe})) << recipe;
       EXPECT_TRUE(is_high_precision(plan.at(site).spec.rows)) << recipe;
     }
     EXPECT_EQ(plan.at("blocks.0.mlp.up/x").recipe, recipe);

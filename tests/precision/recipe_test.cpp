@@ -136,9 +136,28 @@ TEST(Recipes, TheGradientFormatOfFp8RecipesCanBeChosen) {
   EXPECT_EQ(with("bf16", option, GradientFormat::e5m2).dy.rows.format, Format::bf16);
 }
 
+// What follows from formats follows for recipes of any name.
+TEST(Recipes, PropertiesAreThoseOfTheirOperands) {
+  for (const RecipeInfo& info : recipes()) {
+    PrecisionConfig options{.recipe = "other"};
+    options.recipes["other"] = make_recipe(info.name, {});
+    const std::string name(info.name);
+    const Recipe other = make_recipe("other", options);
+    const bool high = name == "fp32" || name == "tf32" || name == "bf16" || name == "fp16";
+    EXPECT_EQ(is_high_precision(other), high) << name;
+    EXPECT_EQ(is_unscaled(other), name == "fp8-unit") << name;
+    EXPECT_EQ(has_operand_in(other, Format::f16), name == "fp16") << name;
+    EXPECT_EQ(high_precision_recipe_for(options), high ? "other" : "bf16") << name;
+    EXPECT_NO_THROW(check(other, "recipe")) << name;
+    EXPECT_EQ(other.x, options.recipes["other"].x);
+  }
+}
+
 TEST(Recipes, HighPrecisionLayersUseTheRecipeItselfWhereItIsOne) {
-  for (const char* name : {"fp32", "tf32", "bf16", "fp16"}) EXPECT_EQ(high_precision_recipe_for(name), name);
-  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"}) EXPECT_EQ(high_precision_recipe_for(name), "bf16");
+  for (const char* name : {"fp32", "tf32", "bf16", "fp16"})
+    EXPECT_EQ(high_precision_recipe_for({.recipe = name}), name);
+  for (const char* name : {"fp8-current", "mxfp4", "nvfp4"})
+    EXPECT_EQ(high_precision_recipe_for({.recipe = name}), "bf16");
 }
 
 }  // namespace

@@ -300,12 +300,12 @@ TEST(HighPrecisionPlan, IsTheHighPrecisionRecipeOfTheConfigs) {
   const Plan bf16 = high_precision_plan(subject->plan, subject->config.precision);
   ASSERT_EQ(bf16.rows.size(), subject->plan.rows.size());
   for (const PlanRow& row : bf16.rows) {
-    EXPECT_EQ(row.recipe, high_precision_recipe_for("fp8-current"));
+    EXPECT_EQ(row.recipe, high_precision_recipe_for({.recipe = "fp8-current"}));
     EXPECT_EQ(row.reason, "high precision");
   }
   PrecisionConfig exact;
   exact.recipe = "tf32";
-  EXPECT_EQ(high_precision_plan(subject->plan, exact).rows[0].recipe, high_precision_recipe_for("tf32"));
+  EXPECT_EQ(high_precision_plan(subject->plan, exact).rows[0].recipe, high_precision_recipe_for({.recipe = "tf32"}));
 }
 
 }  // namespace

@@ -159,8 +159,10 @@ TEST(Environment, NamesProgramCpuAndEngine) {
 }
 
 TEST(WideFormat, IsFp32WhereTheRecipeWantsMoreThanBf16) {
-  for (const char* recipe : {"fp32", "tf32", "fp16"}) EXPECT_EQ(gpu_high_precision(recipe), Format::f32) << recipe;
-  for (const char* recipe : {"bf16", "fp8-delayed", "mxfp4"}) EXPECT_EQ(gpu_high_precision(recipe), Format::bf16);
+  for (const char* recipe : {"fp32", "tf32", "fp16"})
+    EXPECT_EQ(gpu_high_precision({.recipe = recipe}), Format::f32) << recipe;
+  for (const char* recipe : {"bf16", "fp8-delayed", "mxfp4"})
+    EXPECT_EQ(gpu_high_precision({.recipe = recipe}), Format::bf16);
 }
 
 TEST(ResolvedConfig, ChoosesWhatIsAutomaticAndNothingElse) {

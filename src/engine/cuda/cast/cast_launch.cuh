@@ -5,6 +5,7 @@
 
 #include "engine/cuda/cast/cast_tile.cuh"
 #include "engine/cuda/runtime/gpu.h"
+#include "engine/tensor_cores.h"
 #include "formats/hadamard.h"
 #include "quaver/error.h"
 #include "tensor/view.h"
@@ -60,13 +61,20 @@ void with_format(Format format, Work work) {
       return work(FormatConstant<Format::e5m2>{});
     case Format::e2m1:
       return work(FormatConstant<Format::e2m1>{});
+    case Format::e3m4:
+    case Format::e3m2:
+    case Format::e2m3:
+    case Format::int8:
+      break;
   }
+  require_cast_on_gpu(format);
 }
 
 template <class Work>
 void with_fp8(Format format, Work work) {
   if (format == Format::e5m2) return work(FormatConstant<Format::e5m2>{});
-  work(FormatConstant<Format::e4m3>{});
+  if (format == Format::e4m3) return work(FormatConstant<Format::e4m3>{});
+  throw Error(std::string(info(format).name) + " is neither e4m3 nor e5m2", "this is a defect of the cast's rules");
 }
 
 // One thread block per tile; a matrix without elements gets one too, which stores its scales.

@@ -31,6 +31,10 @@ cudaDataType_t type_of(Format format) {
     case Format::f32:
     case Format::tf32:
     case Format::e2m1:
+    case Format::e3m4:
+    case Format::e3m2:
+    case Format::e2m3:
+    case Format::int8:
       break;
   }
   return CUDA_R_32F;
@@ -203,6 +207,11 @@ Gemms::Sources Gemms::native_sources(const Gemm& op) {
 
 // The same questions in the same order as run asks them, of a GEMM that any kernel supports as far as shapes go.
 Support Gemms::support(const QuantSpec& a, const QuantSpec& b) {
+  for (const Format format : {a.format, b.format}) {
+    if (!is_cast_on_gpu(format)) {
+      return {SupportLevel::unavailable, "no casts to " + std::string(info(format).name) + " on a GPU"};
+    }
+  }
   constexpr Size extent = 1024;
   std::byte* memory = gpu_.workspace(Slot::gemm, 4096);  // only its alignment is read
   Gemm op{.a = {{a, extent, extent, memory, nullptr, nullptr}, false},
