@@ -143,10 +143,11 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
   time.origin = Origin::measured;
   time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
   time.optimizer_seconds = optimizer_seconds(layers, one, two);
-  time.how = fmt::format("steps of {} on {}, {} × {} {} per micro-batch, scaled to {} layers and {} × {} {}",
+  const char* unit = unit_of(config.data.kind);
+  time.how = fmt::format("steps of {} on {}, {} × {} {} per micro-batch, scaled to {}{} × {} {}",
                          layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
-                         unit_of(config.data.kind), layers, config.train.accumulation * config.train.batch,
-                         config.train.context, unit_of(config.data.kind));
+                         unit, layers > 1 ? fmt::format("{} layers and ", layers) : "",
+                         config.train.accumulation * config.train.batch, config.train.context, unit);
   return time;
 }
 

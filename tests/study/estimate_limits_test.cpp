@@ -266,13 +266,12 @@ TEST(MeasuredTime, SaysWhatWasMeasured) {
                                "train.batch=6", "train.accumulation=3", "train.threads=1", "train.device=cpu"}});
     return estimate(config, {}).time.value().how;
   };
-  const std::string two = how("2", "256");
-  EXPECT_THAT(two, HasSubstr("steps of one and two layers on "));
-  EXPECT_THAT(two, HasSubstr(", 4 × 256 tokens per micro-batch, scaled to 2 layers and 18 × 256 tokens"))
-      << "1024 tokens are measured";
-  const std::string one = how("1", "64");
-  EXPECT_THAT(one, HasSubstr("steps of this model on "));
-  EXPECT_THAT(one, HasSubstr(", 6 × 64 tokens per micro-batch, scaled to 1 layers and 18 × 64 tokens"));
+  const std::string deep = how("500", "256");
+  EXPECT_THAT(deep, HasSubstr("steps of one and two layers on "));
+  EXPECT_THAT(deep, HasSubstr(", 6 × 256 tokens per micro-batch, scaled to 500 layers and 18 × 256 tokens"));
+  const std::string small = how("2", "64");
+  EXPECT_THAT(small, HasSubstr("steps of this model on "));
+  EXPECT_THAT(small, HasSubstr(", 6 × 64 tokens per micro-batch, scaled to 18 × 64 tokens"));
 }
 
 }  // namespace
