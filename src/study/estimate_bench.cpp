@@ -132,7 +132,7 @@ std::string scaled_words(const Config& config, const Config& measured, const std
   if (config.model.layers != measured.model.layers) words += fmt::format(", scaled to {} layers", config.model.layers);
   if (config.model.vocab != measured.model.vocab) words += fmt::format(", scaled to {} token ids", config.model.vocab);
   if (config.train.batch != measured.train.batch) words += fmt::format(", scaled to {} sequences", config.train.batch);
-  if (config.train.accumulation > 1) words += fmt::format(", {} of them a step", config.train.accumulation);
+  if (config.train.accumulation > 1) words += fmt::format(", {} micro-batches a step", config.train.accumulation);
   return words;
 }
 

@@ -257,19 +257,19 @@ TEST(ProcessMemoryNow, IsInBytesAndBelowItsPeak) {
 }
 
 TEST(MeasuredTime, SaysWhatWasMeasured) {
-  const auto how = [](const char* layers, const char* context) {
+  const auto how = [](const char* layers, const char* width) {
     const Config config =
         load_config({.files = {},
                      .texts = {},
                      .flags = {"data.kind=synthetic", "preset=tiny", std::string("model.layers=") + layers,
-                               "model.width=32", "model.heads=2", std::string("model.context=") + context,
+                               std::string("model.width=") + width, "model.heads=2", "model.context=64",
                                "train.batch=6", "train.accumulation=3", "train.threads=1", "train.device=cpu"}});
     return estimate(config, {}).time.value().how;
   };
-  const std::string deep = how("500", "256");
-  EXPECT_THAT(deep, HasSubstr("steps of one and two layers on "));
-  EXPECT_THAT(deep, HasSubstr(", 6 × 256 tokens per micro-batch, scaled to 500 layers and 18 × 256 tokens"));
-  const std::string small = how("2", "64");
+  const std::string large = how("80", "256");
+  EXPECT_THAT(large, HasSubstr("steps of one and two layers on "));
+  EXPECT_THAT(large, HasSubstr(", 6 × 64 tokens per micro-batch, scaled to 80 layers and 18 × 64 tokens"));
+  const std::string small = how("2", "32");
   EXPECT_THAT(small, HasSubstr("steps of this model on "));
   EXPECT_THAT(small, HasSubstr(", 6 × 64 tokens per micro-batch, scaled to 18 × 64 tokens"));
 }
