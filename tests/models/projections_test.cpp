@@ -12,7 +12,8 @@ using ::testing::IsEmpty;
 
 std::map<std::string, std::vector<Size>> projections_of(const ModelConfig& config) {
   std::map<std::string, std::vector<Size>> all;
-  for (const Parameter& parameter : make_model(resolved(config))->parameters().all()) {
+  const std::unique_ptr<Model> model = make_model(resolved(config));
+  for (const Parameter& parameter : model->parameters().all()) {
     all[parameter.name] = parameter.projections;
     Size rows = 0;
     for (const Size part : parameter.projections) rows += part;
@@ -32,7 +33,7 @@ ModelConfig one_block(Family family) {
   config.ffn = 48;
   config.vocab = 64;
   config.context = 16;
-  config.tie_head = false;
+  config.tie_head = TieHead::no;
   return config;
 }
 

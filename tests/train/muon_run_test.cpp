@@ -26,7 +26,7 @@ TEST(MuonRun, LossFalls) {
     config.train.eval_every = 0;
     const RunResult result = run_training(config, {});
     ASSERT_EQ(result.losses.size(), 30U);
-    EXPECT_LT(result.losses.back().value, result.losses.front().value - 0.5) << recipe;
+    EXPECT_LT(result.losses.back().loss, result.losses.front().loss - 0.5) << recipe;
   }
 }
 
