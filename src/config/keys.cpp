@@ -265,6 +265,9 @@ void add_train(std::vector<Key>& keys) {
 void add_optim(std::vector<Key>& keys) {
   using O = OptimConfig;
   SectionKeys<O> optim(keys, "optim", &Config::optim);
+  optim.choice("optimizer", &O::optimizer, {{"adamw", OptimizerKind::adamw}, {"muon", OptimizerKind::muon}},
+               "What updates the weights; muon: the hidden matrices, those within blocks, while AdamW updates "
+               "embeddings, head, norms and biases.");
   optim.number("learning_rate", &O::learning_rate, {.low = 0, .high = 1000, .low_end = RangeEnd::open},
                "Peak learning rate.");
   optim.number("unit_learning_rate", &O::unit_learning_rate, {.low = 0, .high = 1000, .low_end = RangeEnd::open},
@@ -282,6 +285,11 @@ void add_optim(std::vector<Key>& keys) {
   optim.number("beta2", &O::beta2, from_to_below(0, 1), "AdamW: decay of the second moment.");
   optim.number("epsilon", &O::epsilon, {.low = 0, .high = 1, .low_end = RangeEnd::open},
                "AdamW: added to the root of the second moment.");
+  optim.text("muon_matrices", &O::muon_matrices,
+             "Muon: patterns of the hidden matrices that it updates, separated by commas; AdamW updates the others.");
+  optim.number("muon_momentum", &O::muon_momentum, from_to_below(0, 1), "Muon: decay of the momentum.");
+  optim.integer("muon_steps", &O::muon_steps, from(1, 20),
+                "Muon: Newton–Schulz steps that orthogonalize an update; 5 bring its singular values near 1.");
   optim.number("weight_decay", &O::weight_decay, between(0, 1000),
                "Decay of matrices; norms and biases are never decayed.");
   optim.choice(
@@ -296,7 +304,7 @@ void add_optim(std::vector<Key>& keys) {
                "Format of the master weights: f32, or bf16 updated with stochastic rounding.");
   optim.choice("moments", &O::moments,
                {{"f32", MomentFormat::f32}, {"bf16", MomentFormat::bf16}, {"fp8", MomentFormat::fp8}},
-               "Format of AdamW's moments.");
+               "Format of the moments: AdamW's two, Muon's momentum.");
   optim.number_table("learning_rate_of", &O::learning_rate_of, between(0, 1e6),
                      "Factors on the learning rate of the parameters whose names match a pattern, such as `blocks.*` "
                      "or `embed.weight`; 0 freezes them: no update, no optimizer state, no wgrad.");

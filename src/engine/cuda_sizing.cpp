@@ -82,6 +82,16 @@ class CudaSizing final : public SizesEach<CudaSizing> {
   void workspace(const AdamW& op) {
     if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});
   }
+  void workspace(const Orthogonalize& op) {
+    take(Slot::operand_a, 2 * op.x.count());
+    take(Slot::operand_b, 2 * cuda::gram_bytes(op));
+  }
+  void workspace(const Muon& op) {
+    const View update{&nowhere, Format::f32, op.weight.rows, op.weight.cols};
+    take(Slot::large, update.bytes());
+    for_each_projection(op, update, [this](const Orthogonalize& part) { workspace(part); });
+    if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});
+  }
 
  private:
   void part_workspace(const Gemm& op);

@@ -146,6 +146,12 @@ Size least_bytes(const AdamW& op) {
          written(op.quantized, op.weight);
 }
 
+Size least_bytes(const Orthogonalize& op) { return 2 * op.x.bytes(); }
+
+Size least_bytes(const Muon& op) {
+  return 2 * (op.weight.bytes() + least_bytes(op.momentum)) + op.gradient.bytes() + written(op.quantized, op.weight);
+}
+
 Size least_bytes(const Patches& op) { return op.x.bytes() + written(op.out); }
 
 Size least_bytes(const PatchesBackward& op) { return all_of(op.patches_gradient, op.next, op.gradient); }

@@ -34,6 +34,8 @@ Size least_bytes(const SumInOrder& op);
 Size least_bytes(const MeasureGradients& op);
 Size least_bytes(const ClipGradients& op);
 Size least_bytes(const AdamW& op);
+Size least_bytes(const Orthogonalize& op);
+Size least_bytes(const Muon& op);  // without its products, which need not leave the processor
 Size least_bytes(const Patches& op);
 Size least_bytes(const PatchesBackward& op);
 Size least_bytes(const BatchNorm& op);

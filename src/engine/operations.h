@@ -1,8 +1,8 @@
-// The operations of an engine: each is a struct with named members, declared once, here (those of
-// images in image_operations.h), and listed at the end of this file. Every operand of a GEMM belongs to a site
-// (tensor/site.h): x, w or dy of a layer, with its format, scale and statistics. An operation whose result feeds a GEMM
-// quantizes it in its own pass: `out ← …` below writes the codes (the quantized values) and scales of a QuantizedTensor
-// and adds amax and counts to its site.
+// The operations of an engine: each is a struct with named members, declared once, here (those of images in
+// image_operations.h, the optimizer's in optimizer_operations.h), and listed at the end of this file. Every operand of
+// a GEMM belongs to a site (tensor/site.h): x, w or dy of a layer, with its format, scale and statistics. An operation
+// whose result feeds a GEMM quantizes it in its own pass: `out ← …` below writes the codes (the quantized values) and
+// scales of a QuantizedTensor and adds amax and counts to its site.
 //
 // All other matrices (View) are stored in the engine's high precision: FP32 on the CPU, BF16 or FP32 on a GPU. Matrices
 // are row-major, one token per row. Gradients of parameters are FP32 and accumulate (+=); the trainer clears them.
@@ -12,6 +12,7 @@
 #include <span>
 
 #include "engine/image_operations.h"
+#include "engine/optimizer_operations.h"
 #include "engine/rotary.h"
 #include "tensor/view.h"
 
@@ -357,93 +358,6 @@ struct CrossEntropy {
   const Casting& casting;
 };
 
-// sum (=|+=) parts[0] + parts[1] + …, each element by itself and strictly in that order, so that it does not matter how
-// many ranks the parts came from. FP32.
-struct SumInOrder {
-  static constexpr OperationKind operation_kind = OperationKind::copy;
-  View parts;  // [parts × count]
-  View sum;    // [1 × count]
-  bool accumulate = false;
-};
-
-enum class Clip : std::uint8_t { none, global_norm, group_norm, value };
-
-struct GradientSummary {
-  double norm = 0;  // of all gradients together, unscaled, before clipping
-  std::uint64_t nonfinite = 0;
-  std::uint64_t skip = 0;  // not 0: the optimizer must not update anything in this step
-};
-
-// Of one gradient.
-struct GradientMeasure {
-  double square = 0;  // its norm, squared, before it is unscaled
-  std::uint64_t nonfinite = 0;
-};
-
-struct MeasureGradients {
-  static constexpr OperationKind operation_kind = OperationKind::optimizer;
-  std::span<const View> gradients;
-  std::span<const float> ratios;  // stored gradient over true gradient: unit-scaled models differ from 1
-  GradientMeasure* measures;      // one per gradient
-};
-
-// The norm of all gradients together, and for each the factor that unscales and clips it. Ranks have measured them:
-// gradient i at places[i], so that the sum does not depend on who did.
-struct ClipGradients {
-  static constexpr OperationKind operation_kind = OperationKind::optimizer;
-  const GradientMeasure* measures;
-  std::span<const Size> places;
-  float unscale = 1;
-  Clip clip = Clip::global_norm;
-  float limit = 1;
-  float* factors;   // one per gradient
-  double* squares;  // one per gradient: its unscaled norm, squared
-  GradientSummary* summary;
-};
-
-// What an update did to a weight.
-struct UpdateStatistics {
-  double weight2 = 0;         // Σ w²
-  double update2 = 0;         // Σ Δw²
-  std::uint64_t unmoved = 0;  // weights whose stored value did not change though the update was not zero
-  std::uint64_t count = 0;
-};
-
-// AdamW on one parameter: update, round, store, and cast the new weight into its site. Where summary->skip is set,
-// weight and moments stay as they are. √v is stored in place of v.
-struct AdamW {
-  static constexpr OperationKind operation_kind = OperationKind::optimizer;
-  View weight;
-  View gradient;
-  CodeMatrix moment1;
-  CodeMatrix moment2_root;
-  const float* gradient_factor;
-  const GradientSummary* summary;
-  float value_limit = 0;  // clip by value after unscaling; 0: none
-  float learning_rate;
-  float beta1;
-  float beta2;
-  float epsilon;
-  float decay;             // weight −= decay · weight, already multiplied by the learning rate where it should be
-  float bias_correction1;  // 1 − β₁ᵗ
-  float bias_correction2;
-  Rounding rounding = Rounding::nearest_even;  // of the stored weight
-  RandomKey random;
-  UpdateStatistics* statistics = nullptr;
-  QuantizedTensor* quantized = nullptr;  // the weight as GEMMs read it; null where none does
-  const Casting* casting = nullptr;
-};
-
-// average += momentum · (share · sum − average), but where summary->skip is set. FP32.
-struct MovingAverage {
-  static constexpr OperationKind operation_kind = OperationKind::optimizer;
-  View average;
-  View sum;
-  float share = 1;
-  float momentum = 0.1F;
-  const GradientSummary* summary;
-};
-
 template <class... Each>
 struct OperationList {};
 
@@ -452,8 +366,8 @@ using Operations =
     OperationList<FillZero, Quantize, Dequantize, TransposeCodes, SumColumns, Gemm, Embed, EmbedBackward, AddNorm,
                   AddNormBackward, NormAdd, NormAddBackward, Combine, PrepareHeads, PrepareHeadsBackward, Attention,
                   AttentionBackward, StoreKeyValues, AttentionDecode, Activation, ActivationBackward, CrossEntropy,
-                  SumInOrder, MeasureGradients, ClipGradients, AdamW, Patches, PatchesBackward, BatchNorm,
-                  BatchNormBackward, AveragePool, AveragePoolBackward, MovingAverage>;
+                  SumInOrder, MeasureGradients, ClipGradients, AdamW, Orthogonalize, Muon, Patches, PatchesBackward,
+                  BatchNorm, BatchNormBackward, AveragePool, AveragePoolBackward, MovingAverage>;
 
 template <class Operation>
 constexpr OperationKind kind_of(const Operation&) {

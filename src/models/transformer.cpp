@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <sstream>
 
 #include "quaver/error.h"
 
@@ -77,13 +76,7 @@ AttentionShape attention_shape(const ModelConfig& config, Size block, const Lear
 }
 
 LoraShape lora_shape(const ModelConfig& config) {
-  LoraShape lora{.rank = config.lora_rank, .alpha = config.lora_alpha};
-  std::istringstream patterns(config.lora_targets);
-  for (std::string pattern; std::getline(patterns, pattern, ',');) {
-    const auto first = pattern.find_first_not_of(' ');
-    lora.targets.push_back(
-        first == std::string::npos ? "" : pattern.substr(first, pattern.find_last_not_of(' ') - first + 1));
-  }
+  LoraShape lora{.rank = config.lora_rank, .alpha = config.lora_alpha, .targets = patterns_in(config.lora_targets)};
   if (lora.rank > 0 && lora.targets.empty()) {
     throw Error("lora.targets is empty", "name the layers to adapt: \"*\" is all of them");
   }

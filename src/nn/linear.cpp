@@ -4,11 +4,19 @@ namespace quaver {
 
 namespace {
 
+// What its weight holds, for optimizers that update matrices as such; those outside of blocks map from or to no hidden
+// state.
+std::vector<Size> projections_of(const LinearShape& shape) {
+  if (shape.block < 0) return {};
+  return shape.projections.empty() ? std::vector<Size>{shape.out} : shape.projections;
+}
+
 Parameter& own_weight(Parameters& parameters, const LinearShape& shape) {
   return parameters.add({.name = shape.name + ".weight",
                          .kind = ParameterKind::matrix,
                          .rows = shape.out,
                          .cols = shape.in,
+                         .projections = projections_of(shape),
                          .init_std = shape.init_std,
                          .learning_rate_factor = shape.learning_rate_factor});
 }

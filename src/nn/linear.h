@@ -23,9 +23,10 @@ struct LinearShape {
   float init_std = 0.02F;
   float learning_rate_factor = 1;
   bool unit_scaled = false;
-  bool can_recompute = false;  // its GEMM may be recomputed in backward
-  Parameter* tied = nullptr;   // whose weight it shares; null: it has its own
-  Size pixels = 1;             // rows of its GEMMs for each row of the batch
+  bool can_recompute = false;          // its GEMM may be recomputed in backward
+  Parameter* tied = nullptr;           // whose weight it shares; null: it has its own
+  Size pixels = 1;                     // rows of its GEMMs for each row of the batch
+  std::vector<Size> projections = {};  // outputs of each, where the layer is several side by side; empty: it is one
 };
 
 class Linear {

@@ -8,6 +8,10 @@ Size up_width(const MlpShape& shape) {
   return shape.activation == ActivationKind::swiglu ? 2 * shape.hidden : shape.hidden;
 }
 
+std::vector<Size> up_projections(const MlpShape& shape) {  // gate and up
+  return std::vector<Size>(shape.activation == ActivationKind::swiglu ? 2 : 1, shape.hidden);
+}
+
 }  // namespace
 
 MlpBranch::MlpBranch(Registry& registry, const MlpShape& shape)
@@ -20,7 +24,8 @@ MlpBranch::MlpBranch(Registry& registry, const MlpShape& shape)
                      .init_std = shape.init_std,
                      .learning_rate_factor = shape.up_learning_rate,
                      .unit_scaled = shape.unit_scaled,
-                     .can_recompute = true}),
+                     .can_recompute = true,
+                     .projections = up_projections(shape)}),
       down_(registry, {.name = shape.name + ".down",
                        .in = shape.hidden,
                        .out = shape.width,

@@ -19,6 +19,8 @@ struct Parameter {
   ParameterKind kind = ParameterKind::matrix;
   Size rows = 0;
   Size cols = 0;
+  // Of a hidden matrix, one within a block: the rows of each projection that it holds, as q, k and v. Else empty.
+  std::vector<Size> projections = {};
   float init_mean = 0;
   float init_std = 0;
   float learning_rate_factor = 1;

@@ -17,19 +17,26 @@ QuantSpec moment_spec(MomentFormat format, ParameterKind kind) {
 // v is stored as its square root: that halves the range it needs, and is what the update divides by.
 enum Slot : std::size_t { moment1, moment2_root };
 
-std::vector<OptimizerSlot> moments_of(const Parameter& parameter, MomentFormat format) {
+}  // namespace
+
+OptimizerSlot AdamWOptimizer::moment_of(const Parameter& parameter, MomentFormat format, const char* name) {
   CodeMatrix values;
   values.spec = moment_spec(format, parameter.kind);
   values.rows = parameter.rows;
   values.cols = parameter.cols;
-  return {{"m", values}, {"v_root", values}};
+  return {name, values};
 }
 
-}  // namespace
+std::vector<OptimizerSlot> AdamWOptimizer::moments_of(const Parameter& parameter, MomentFormat format) {
+  return {moment_of(parameter, format, "m"), moment_of(parameter, format, "v_root")};
+}
+
+AdamWOptimizer::AdamWOptimizer(const OptimConfig& config, Parameters& parameters, const SlotsOf& slots_of)
+    : Optimizer(config, parameters, slots_of) {}
 
 AdamWOptimizer::AdamWOptimizer(const OptimConfig& config, Parameters& parameters)
-    : Optimizer(config, parameters, [&](const Parameter& parameter) { return moments_of(parameter, config.moments); }) {
-}
+    : AdamWOptimizer(config, parameters,
+                     [&](const Parameter& parameter) { return moments_of(parameter, config.moments); }) {}
 
 void AdamWOptimizer::update_parameter(Engine& engine, OptimizerState& state, const Update& update) {
   Parameter& parameter = *state.parameter;
@@ -56,10 +63,6 @@ void AdamWOptimizer::update_parameter(Engine& engine, OptimizerState& state, con
             .statistics = update.statistics,
             .quantized = parameter.cast_target().valid() ? &parameter.cast_target() : nullptr,
             .casting = parameter.is_cast() ? step.casting : &unseen});
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, Parameters& parameters) {
-  return std::make_unique<AdamWOptimizer>(config, parameters);
 }
 
 }  // namespace quaver

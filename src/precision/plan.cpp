@@ -158,6 +158,18 @@ bool matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
+std::vector<std::string> patterns_in(std::string_view list) {
+  std::vector<std::string> patterns;
+  while (!list.empty()) {
+    const std::string_view next = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(next.size() + 1, list.size()));
+    const std::size_t first = next.find_first_not_of(' ');
+    const std::size_t last = next.find_last_not_of(' ');
+    patterns.emplace_back(first == std::string_view::npos ? "" : next.substr(first, last - first + 1));
+  }
+  return patterns;
+}
+
 void agree_on_rotation(SiteSpec& x, SiteSpec& w, SiteSpec& dy) {
   const auto agree = [](QuantSpec& a, QuantSpec& b) {
     if (a.rotation != b.rotation) a.rotation = b.rotation = Rotation::none;

@@ -41,6 +41,7 @@ void agree_on_rotation(Plan& plan);
 
 // "*" any characters, "?" one; the whole name must match.
 bool matches(std::string_view pattern, std::string_view name);
+std::vector<std::string> patterns_in(std::string_view list);  // separated by commas, with spaces or without
 
 std::string_view name_of(Role role);  // "x", "w", "dy"
 

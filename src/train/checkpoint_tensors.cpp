@@ -94,6 +94,13 @@ void copy_slot(Engine& engine, const SafetensorsFile& file, const Parameter& par
   const CodeMatrix& values = slot.values;
   const std::string name = tensor_name(parameter, slot);
   if (file.find(name) == nullptr) {
+    const auto of_parameter = [&](const TensorEntry& tensor) { return tensor.name.starts_with(parameter.name + "."); };
+    if (std::ranges::any_of(file.tensors(), of_parameter)) {
+      throw Error(
+          fmt::format("{}: no {} of {}: another optimizer updated it", file.path().string(), slot.name, parameter.name),
+          "leave optim.optimizer and optim.muon_matrices as the run has them, or start a new run from an "
+          "export of this one (model.from)");
+    }
     throw Error(fmt::format("{}: no optimizer state of {}: it was frozen (optim.learning_rate_of)",
                             file.path().string(), parameter.name),
                 "leave it frozen, or start a new run from an export of this one (model.from)");

@@ -275,6 +275,40 @@ Run optimizer(Workbench& bench, const QuantSpec& moments, Format weight_format) 
   };
 }
 
+Run muon(Workbench& bench, const QuantSpec& momentum, Format weight_format) {
+  constexpr Size rows = 72;
+  constexpr Size cols = 304;
+  const View weight = bench.input(rows, cols, weight_format);
+  const View gradient = bench.input(rows, cols, Format::f32);
+  QuantizedTensor& m = bench.tensor(both(momentum), rows, cols, 0, Copies::rows_only);
+  const View zeros = bench.output(rows, cols, Format::f32);
+  QuantizedTensor& quantized = bench.tensor(delayed(Format::e4m3), rows, cols, 64);
+  float* factor = bench.figure(1.0F);
+  auto* summary = bench.figure(GradientSummary{});
+  auto* statistics = bench.figure(UpdateStatistics{});
+  const auto casting = casting_of(bench);
+  const auto projections = std::make_shared<std::vector<Size>>(std::vector<Size>{40, 16, 16});
+  return [=, &bench, &m, &quantized] {
+    Engine& engine = bench.engine();
+    engine.run(Quantize{zeros, m, *casting});
+    engine.run(Muon{.weight = weight,
+                    .gradient = gradient,
+                    .projections = *projections,
+                    .momentum = m.rows_matrix(),
+                    .gradient_factor = factor,
+                    .summary = summary,
+                    .learning_rate = 0.01F,
+                    .beta = 0.95F,
+                    .steps = 5,
+                    .decay = 1e-3F,
+                    .rounding = weight_format == Format::f32 ? Rounding::nearest_even : Rounding::stochastic,
+                    .random = {7, 1, 3},
+                    .statistics = statistics,
+                    .quantized = &quantized,
+                    .casting = casting.get()});
+  };
+}
+
 // A convolution's patches and a batch norm behind it, forward and backward, and the mean over pixels.
 Run feature_maps(Workbench& bench, const SiteSpec& x_spec, const SiteSpec& dy_spec) {
   const PatchWindow window{.batch = 3, .height = 10, .width = 9, .channels = 16, .kernel = 3, .stride = 1};
@@ -359,6 +393,8 @@ std::vector<Scenario> scenarios() {
   all.push_back({"adamw f32", [](Workbench& bench) { return optimizer(bench, {}, Format::f32); }});
   all.push_back({"adamw bf16", [=](Workbench& bench) { return optimizer(bench, bf16, Format::bf16); }});
   all.push_back({"adamw fp8", [=](Workbench& bench) { return optimizer(bench, fp8, Format::bf16); }});
+  all.push_back({"muon f32", [](Workbench& bench) { return muon(bench, {}, Format::f32); }});
+  all.push_back({"muon fp8", [=](Workbench& bench) { return muon(bench, fp8, Format::bf16); }});
   return all;
 }
 

@@ -73,6 +73,9 @@ TEST(MemoryPlanTest, IsWhatATrainerTakesWhateverElseIsSet) {
   const std::string fp8 = "precision.recipe=fp8-block";
   expect_as_trained(miniature({fp8, "model.family=llama", "model.qk_norm=true", "train.memory=small"}));
   expect_as_trained(miniature({fp8, "optim.moments=fp8", "optim.master=bf16-stochastic"}));
+  expect_as_trained(miniature({fp8, "optim.optimizer=muon"}));
+  expect_as_trained(
+      miniature({"precision.recipe=fp32", "model.family=llama", "optim.moments=bf16", "optim.optimizer=muon"}));
   expect_as_trained(miniature({fp8, "train.statistics_every=1"}));
   expect_as_trained(miniature({fp8, "precision.accumulator=hopper"}));
   expect_as_trained(miniature({"precision.recipe=fp8-unit", "model.parametrization=munit"}));

@@ -37,6 +37,8 @@ class CpuOperations final : public Runs<Operations> {
   void run(const MeasureGradients& op) override;
   void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
+  void run(const Orthogonalize& op) override;
+  void run(const Muon& op) override;
   void run(const Patches& op) override;
   void run(const PatchesBackward& op) override;
   void run(const BatchNorm& op) override;

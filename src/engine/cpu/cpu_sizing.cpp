@@ -59,7 +59,18 @@ class CpuSizing final : public SizesEach<CpuSizing> {
   void workspace(const AveragePool& op) { write(op.out); }
 
   void workspace(const AdamW& op) {
-    floats(Slot::tiles, adamw_tiles * adamw_tile_floats(op) * threads_);
+    floats(Slot::tiles, adamw_tiles * update_tile_floats(op.weight) * threads_);
+    if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});
+  }
+  void workspace(const Orthogonalize& op) {
+    floats(Slot::operand_a, op.x.count());
+    floats(Slot::operand_b, gram_floats(op));
+  }
+  void workspace(const Muon& op) {
+    floats(Slot::staging, op.weight.count());
+    floats(Slot::tiles, muon_tiles * update_tile_floats(op.weight) * threads_);
+    const View update{&nowhere, Format::f32, op.weight.rows, op.weight.cols};
+    for_each_projection(op, update, [this](const Orthogonalize& part) { workspace(part); });
     if (op.quantized != nullptr) workspace(Quantize{op.weight, *op.quantized, *op.casting});
   }
 

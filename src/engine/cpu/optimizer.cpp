@@ -1,13 +1,11 @@
 // Sums of gradients, their norms and clipping, and the AdamW update with its storage formats.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <omp.h>
 #include <vector>
 
 #include "engine/adamw_coefficients.h"
 #include "engine/cpu/cpu_engine.h"
-#include "engine/cpu/workspace_sizes.h"
+#include "engine/cpu/weight_update.h"
 #include "formats/simd.h"
 
 namespace quaver {
@@ -68,34 +66,6 @@ QUAVER_SIMD void update_row(const Update& u, const float* gradient, Size n, floa
   }
 }
 
-QUAVER_SIMD void compare_rows(const Update& u, const float* before, const float* m, const float* after, Size n,
-                              UpdateStatistics& statistics) {
-  double weight2 = 0;
-  double update2 = 0;
-  std::uint64_t unmoved = 0;
-#pragma omp simd reduction(+ : weight2, update2, unmoved)
-  for (Size i = 0; i < n; ++i) {
-    const float delta = after[i] - before[i];
-    weight2 += static_cast<double>(after[i] * after[i]);
-    update2 += static_cast<double>(delta * delta);
-    const bool wanted = m[i] != 0.0F || u.decay * before[i] != 0.0F;
-    unmoved += delta == 0.0F && wanted ? 1U : 0U;
-  }
-  statistics.weight2 += weight2;
-  statistics.update2 += update2;
-  statistics.unmoved += unmoved;
-  statistics.count += static_cast<std::uint64_t>(n);
-}
-
-bool is_f32(const CodeMatrix& matrix) { return matrix.spec.format == Format::f32; }
-
-// A stored moment's rows as FP32: in place where it is FP32, else decoded into buffer.
-float* load_moment(const CodeMatrix& moment, Size first, Size rows, float* buffer) {
-  if (is_f32(moment)) return reinterpret_cast<float*>(moment.codes) + first * moment.cols;
-  decode_rows(moment, first, rows, buffer, moment.cols);
-  return buffer;
-}
-
 // √v that was rounded to zero beside a moment that was not would make the update explode: it counts as half the
 // smallest value its block can hold.
 void raise_from_zero(const CodeMatrix& moment, Size first, Size rows, float* values) {
@@ -108,33 +78,6 @@ void raise_from_zero(const CodeMatrix& moment, Size first, Size rows, float* val
       if (value == 0) value = smallest * moment.block_scales[(first + r) * moment.scale_cols() + c / width];
     }
   }
-}
-
-void store_moment(const CodeMatrix& moment, Size first, Size rows, const float* values, const RandomKey& random) {
-  if (is_f32(moment)) return;
-  CastStatistics ignored;
-  *moment.tensor_scale = 1;
-  quantize_tile({values, moment.cols, first, rows}, {.side = Side::rows, .random = random, .detail = Detail::counts},
-                moment, ignored);
-}
-
-void store_weight(const AdamW& op, Size first, Size rows, const float* values) {
-  CodeMatrix weight;
-  weight.spec.format = op.weight.format;
-  weight.spec.rounding = op.rounding;
-  weight.rows = op.weight.rows;
-  weight.cols = op.weight.cols;
-  weight.codes = static_cast<std::byte*>(op.weight.data);
-  float one = 1;
-  weight.tensor_scale = &one;
-  CastStatistics ignored;
-  quantize_tile({values, weight.cols, first, rows}, {.side = Side::rows, .random = op.random, .detail = Detail::counts},
-                weight, ignored);
-}
-
-RandomKey other_stream(RandomKey key, std::uint32_t which) {
-  key.stream = key.stream * 31U + which;
-  return key;
 }
 
 }  // namespace
@@ -186,41 +129,17 @@ void CpuOperations::run(const ClipGradients& op) {
 void CpuOperations::run(const AdamW& op) {
   if (op.summary->skip != 0) return;
   const Update update{coefficients_of(op), *op.gradient_factor};
-  const Size cols = op.weight.cols;
-  const Size tiles = (op.weight.rows + tile_rows - 1) / tile_rows;
-  std::vector<UpdateStatistics> statistics(static_cast<std::size_t>(tiles));
-  const Size tile_floats = adamw_tile_floats(op);
-  float* memory = workspace_.floats(Workspace::Slot::tiles, adamw_tiles * tile_floats * omp_get_max_threads());
-#pragma omp parallel for schedule(static)
-  for (Size tile = 0; tile < tiles; ++tile) {
-    const Size first = tile * tile_rows;
-    const Size rows = std::min(tile_rows, op.weight.rows - first);
-    float* before = memory + adamw_tiles * tile_floats * omp_get_thread_num();
-    float* weight = before + tile_floats;
-    const float* stored = rows_as_floats(op.weight, first, rows, weight);
-    std::copy_n(stored, rows * cols, before);
-    if (op.weight.format == Format::f32) weight = op.weight.f32() + first * cols;
-    float* m = load_moment(op.moment1, first, rows, before + 2 * tile_floats);
-    float* v_root = load_moment(op.moment2_root, first, rows, before + 3 * tile_floats);
-    raise_from_zero(op.moment2_root, first, rows, v_root);
-    update_row(update, op.gradient.f32() + first * cols, rows * cols, weight, m, v_root);
-    store_moment(op.moment1, first, rows, m, other_stream(op.random, 1));
-    store_moment(op.moment2_root, first, rows, v_root, other_stream(op.random, 2));
-    if (op.weight.format != Format::f32) {
-      store_weight(op, first, rows, weight);
-      rows_as_floats(op.weight, first, rows, weight);
-    }
-    compare_rows(update, before, m, weight, rows * cols, statistics[static_cast<std::size_t>(tile)]);
-  }
-  if (op.statistics != nullptr) {
-    *op.statistics = {};
-    for (const UpdateStatistics& part : statistics) {
-      op.statistics->weight2 += part.weight2;
-      op.statistics->update2 += part.update2;
-      op.statistics->unmoved += part.unmoved;
-      op.statistics->count += part.count;
-    }
-  }
+  const Size tile_floats = update_tile_floats(op.weight);
+  update_weight(workspace_, op, adamw_tiles, [&](const WeightTile& tile) {
+    const Size first = tile.first;
+    float* m = load_moment(op.moment1, first, tile.rows, tile.spare);
+    float* v_root = load_moment(op.moment2_root, first, tile.rows, tile.spare + tile_floats);
+    raise_from_zero(op.moment2_root, first, tile.rows, v_root);
+    update_row(update, op.gradient.f32() + first * op.weight.cols, tile.rows * op.weight.cols, tile.weight, m, v_root);
+    store_moment(op.moment1, first, tile.rows, m, moment_stream(op.random, 1));
+    store_moment(op.moment2_root, first, tile.rows, v_root, moment_stream(op.random, 2));
+    return m;
+  });
   if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
 }
 

@@ -79,8 +79,12 @@ inline Size logits_codes_bytes(const CrossEntropy& op) {
   return op.logits_gradient != nullptr ? logits_chunk(op) * op.w.rows_count() * 16 + 4096 : 0;
 }
 
-// Of one thread: the weight before and after, both moments.
-inline Size adamw_tile_floats(const AdamW& op) { return tile_rows * op.weight.cols; }
+// Tiles of one thread: the weight before and after the update, and AdamW's moments. Muon's is decoded before.
+inline Size update_tile_floats(const View& weight) { return tile_rows * weight.cols; }
 inline constexpr Size adamw_tiles = 4;
+inline constexpr Size muon_tiles = 2;
+
+// Of Newton–Schulz: the Gram matrix and a polynomial of it.
+inline Size gram_floats(const Orthogonalize& op) { return 2 * op.gram_size() * op.gram_size(); }
 
 }  // namespace quaver

@@ -12,6 +12,7 @@
 #include "engine/cuda/elementwise/combine.h"
 #include "engine/cuda/gemm/decode.h"
 #include "engine/cuda/norm/norm.h"
+#include "engine/cuda/optimizer/muon.h"
 #include "engine/cuda/ranged_engine.h"
 #include "engine/cuda/vocabulary/embedding.h"
 #include "engine/cuda/vocabulary/loss.h"
@@ -440,6 +441,13 @@ void CudaEngine::run(const ClipGradients& op) { meter_.clip(gpu_, op); }
 
 void CudaEngine::run(const AdamW& op) {
   cuda::adamw(gpu_, op);
+  if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
+}
+
+void CudaEngine::run(const Orthogonalize& op) { cuda::orthogonalize(gpu_, gemms_, op); }
+
+void CudaEngine::run(const Muon& op) {
+  cuda::muon(gpu_, gemms_, op);
   if (op.quantized != nullptr) run(Quantize{op.weight, *op.quantized, *op.casting});
 }
 

@@ -73,6 +73,8 @@ class CudaEngine final : public GpuEngine {
   void run(const MeasureGradients& op) override;
   void run(const ClipGradients& op) override;
   void run(const AdamW& op) override;
+  void run(const Orthogonalize& op) override;
+  void run(const Muon& op) override;
   void run(const Patches& op) override;
   void run(const PatchesBackward& op) override;
   void run(const BatchNorm& op) override;

@@ -13,7 +13,7 @@ namespace quaver::cuda {
 // Workspace by use. Each operation reuses the slots; nested operations use different ones.
 enum class Slot : std::uint8_t {
   blas,       // cuBLASLt's own
-  operand_a,  // decoded operands
+  operand_a,  // operands decoded, or rounded to BF16
   operand_b,
   gemm,          // alpha on the device, scales as cuBLASLt reads them
   large,         // what lives within one operation: a tensor before its cast, attention's scores, logits
@@ -87,6 +87,14 @@ struct GemmWorkspace {
     return scales == Scales::none ? 0 : round_up_256(4 * matrix.scale_rows() * padded_scale_cols(matrix));
   }
 };
+
+// ---- Newton–Schulz -------------------------------------------------------------------------------------------------
+
+// The parts of a sum over a matrix: their number depends on it alone.
+inline Size orthogonalize_parts(Size count) { return std::clamp<Size>(ceil_div(count, 4096), 1, 1024); }
+
+// The Gram matrix, or a polynomial of it.
+inline Size gram_bytes(const Orthogonalize& op) { return round_up_256(2 * op.gram_size() * op.gram_size()); }
 
 // ---- embedding ----------------------------------------------------------------------------------------------------
 

@@ -4,14 +4,14 @@
 
 #include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/optimizer/optimizer.h"
-#include "engine/cuda/optimizer/optimizer_device.cuh"
+#include "engine/cuda/optimizer/weight_update.cuh"
 
 namespace quaver::cuda {
 
 namespace {
 
-constexpr int threads = 256;
-constexpr int warps = threads / warp_size;
+constexpr int threads = update_threads;
+constexpr int warps = update_warps;
 
 // ---- gradients
 
@@ -139,60 +139,25 @@ void keep_list(Gpu& gpu, std::vector<T>&& list, std::vector<T>& kept, T*& device
 
 // ---- update
 
-constexpr Size segment_size = warp_size * quad;  // of a warp: a block of a low-precision moment
-constexpr Size most_blocks = 2048;
-
 struct UpdateArguments {
   AdamWCoefficients coefficients;
   const float* gradient_factor;
   const GradientSummary* summary;
-  void* weight;
+  StoredWeight weight;
   const void* gradient;
   StoredMoment moment1;
   StoredMoment moment2_root;
   float* tensor_scales[2];  // of the moments, set to one; null: none
-  Rounding rounding;
-  RandomKey key;
-  Size count;
-  Size segments;
-  Size cols;              // of a row, where segments must not cross its end
-  unsigned row_segments;  // in a row; 0 where rows do not matter
-  bool aligned;
+  Segments segments;
   UpdateStatistics* parts;  // one per block; null: not wanted
 };
-
-__device__ QuadPlace place_of(const UpdateArguments& arguments, Size segment) {
-  Size start = segment * segment_size;
-  Size end = arguments.count;
-  if (arguments.row_segments != 0) {
-    const unsigned row = static_cast<unsigned>(segment) / arguments.row_segments;
-    start = row * arguments.cols + (static_cast<unsigned>(segment) - row * arguments.row_segments) * segment_size;
-    end = (row + Size{1}) * arguments.cols;
-  }
-  const Size index = start + threadIdx.x % warp_size * quad;
-  const Size valid = max(Size{0}, min(Size{quad}, end - index));
-  return {index, static_cast<int>(valid), arguments.aligned};
-}
-
-// Rounds the weights as they are stored; x becomes what was stored.
-template <Format F>
-__device__ void store_weights(const UpdateArguments& arguments, const QuadPlace& place, float (&x)[quad]) {
-  if (place.valid == 0) return;
-  if constexpr (F == Format::f32) {
-    store_quad<F>(arguments.weight, place, floats_of(x));
-  } else {
-    const Quad<F> codes = encode_quad<F>(x, 1.0F, arguments.rounding, arguments.key, place);
-    store_quad<F>(arguments.weight, place, codes);
-    decode_moment<F>(codes, 1.0F, x);
-  }
-}
 
 template <Format Weight, Format Moment>
 __device__ void update_segment(const UpdateArguments& arguments, Size segment, float gradient_factor,
                                UpdateStatistics& statistics) {
-  const QuadPlace place = place_of(arguments, segment);
+  const QuadPlace place = place_of(arguments.segments, segment);
   const Quad<Format::f32> gradients = load_quad<Format::f32>(arguments.gradient, place);
-  const Quad<Weight> weights = load_quad<Weight>(arguments.weight, place);
+  const Quad<Weight> weights = load_quad<Weight>(arguments.weight.data, place);
   const Quad<Moment> moments1 = load_quad<Moment>(arguments.moment1.codes, place);
   const Quad<Moment> moments2 = load_quad<Moment>(arguments.moment2_root.codes, place);
   const float scale2 = scale_of_block<Moment>(arguments.moment2_root, segment);
@@ -212,14 +177,8 @@ __device__ void update_segment(const UpdateArguments& arguments, Size segment, f
   }
   store_moment<Moment>(arguments.moment1, m, place, segment);
   store_moment<Moment>(arguments.moment2_root, v_root, place, segment);
-  store_weights<Weight>(arguments, place, after);
-  if (arguments.parts != nullptr) compare(arguments.coefficients, before, m, after, place.valid, statistics);
-}
-
-__device__ UpdateStatistics sum_over_block(const UpdateStatistics& mine) {
-  return {block_sum<threads>(mine.weight2), block_sum<threads>(mine.update2),
-          static_cast<std::uint64_t>(block_sum<threads>(static_cast<unsigned long long>(mine.unmoved))),
-          static_cast<std::uint64_t>(block_sum<threads>(static_cast<unsigned long long>(mine.count)))};
+  store_weights<Weight>(arguments.weight, place, after);
+  if (arguments.parts != nullptr) compare(arguments.coefficients.decay, before, m, after, place.valid, statistics);
 }
 
 template <Format Weight, Format Moment>
@@ -228,14 +187,14 @@ __global__ void __launch_bounds__(threads, 4) adamw_kernel(UpdateArguments argum
   const float gradient_factor = *arguments.gradient_factor;
   UpdateStatistics statistics{};
   const Size first = static_cast<Size>(blockIdx.x) * warps + threadIdx.x / warp_size;
-  for (Size segment = first; segment < arguments.segments; segment += static_cast<Size>(gridDim.x) * warps) {
+  for (Size segment = first; segment < arguments.segments.segments; segment += static_cast<Size>(gridDim.x) * warps) {
     update_segment<Weight, Moment>(arguments, segment, gradient_factor, statistics);
   }
   if (blockIdx.x == 0 && threadIdx.x < 2 && arguments.tensor_scales[threadIdx.x] != nullptr) {
     *arguments.tensor_scales[threadIdx.x] = 1;
   }
   if (arguments.parts == nullptr) return;
-  statistics = sum_over_block(statistics);
+  statistics = sum_over_update_block(statistics);
   if (threadIdx.x == 0) arguments.parts[blockIdx.x] = statistics;
 }
 
@@ -250,36 +209,16 @@ __global__ void __launch_bounds__(threads)
     sum.unmoved += parts[i].unmoved;
     sum.count += parts[i].count;
   }
-  sum = sum_over_block(sum);
+  sum = sum_over_update_block(sum);
   if (threadIdx.x == 0) *out = sum;
 }
 
-StoredMoment stored_moment(const CodeMatrix& moment, RandomKey key, std::uint32_t which) {
-  const QuantSpec& spec = moment.spec;
-  const bool high_precision = spec.format == Format::f32 || spec.format == Format::bf16;
-  const bool scaled_by_f32 = spec.scale == ScaleFormat::f32 || spec.scale == ScaleFormat::f32_power_of_two;
-  const bool blocks = spec.format == Format::e4m3 && spec.block == block::b1x128 && scaled_by_f32 && spec.shrink == 1;
-  if (!(high_precision && spec.block == block::tensor) && !blocks) {
-    throw Error("moments in " + std::string(info(spec.format).name) + " with these scales",
-                "the CUDA engine keeps moments in FP32, BF16, or E4M3 with an FP32 scale for every 128");
-  }
-  key.stream = key.stream * 31U + which;
-  const bool powers = spec.scale == ScaleFormat::f32_power_of_two;
-  return {moment.codes,
-          moment.block_scales,
-          std::ldexp(info(spec.format).max, -spec.margin),
-          powers ? lane::infinity_bits : lane::magnitude_mask,
-          spec.rounding,
-          key};
-}
-
 UpdateArguments arguments_of(const AdamW& op) {
-  const bool blocks = is_low_precision(op.moment1.spec.format);
   UpdateArguments arguments{};
   arguments.coefficients = coefficients_of(op);
   arguments.gradient_factor = op.gradient_factor;
   arguments.summary = op.summary;
-  arguments.weight = op.weight.data;
+  arguments.weight = {op.weight.data, op.rounding, op.random};
   arguments.gradient = op.gradient.data;
   arguments.moment1 = stored_moment(op.moment1, op.random, 1);
   arguments.moment2_root = stored_moment(op.moment2_root, op.random, 2);
@@ -287,14 +226,9 @@ UpdateArguments arguments_of(const AdamW& op) {
     arguments.tensor_scales[0] = op.moment1.tensor_scale;
     arguments.tensor_scales[1] = op.moment2_root.tensor_scale;
   }
-  arguments.rounding = op.rounding;
-  arguments.key = op.random;
-  arguments.count = op.weight.count();
-  arguments.cols = op.weight.cols;
-  arguments.row_segments = blocks ? static_cast<unsigned>(ceil_div(op.weight.cols, segment_size)) : 0;
-  arguments.segments = blocks ? op.weight.rows * arguments.row_segments : ceil_div(arguments.count, segment_size);
-  arguments.aligned = aligned16(op.weight.data) && aligned16(op.gradient.data) && aligned16(op.moment1.codes) &&
-                      aligned16(op.moment2_root.codes) && (!blocks || op.weight.cols % quad == 0);
+  arguments.segments = segments_of(op.weight, op.moment1.spec.format);
+  arguments.segments.aligned = arguments.segments.aligned && aligned16(op.weight.data) && aligned16(op.gradient.data) &&
+                               aligned16(op.moment1.codes) && aligned16(op.moment2_root.codes);
   return arguments;
 }
 
@@ -381,8 +315,8 @@ void adamw(Gpu& gpu, const AdamW& op) {
     throw Error("a parameter's two moments are stored differently", "this is a defect: both take optim.moments");
   }
   UpdateArguments arguments = arguments_of(op);
-  if (arguments.segments == 0) return;
-  const Size blocks = std::min(most_blocks, ceil_div(arguments.segments, warps));
+  if (arguments.segments.segments == 0) return;
+  const Size blocks = arguments.segments.blocks();
   if (op.statistics != nullptr) {
     arguments.parts = blocks == 1 ? op.statistics : gpu.workspace<UpdateStatistics>(Slot::sums, blocks);
   }
@@ -393,9 +327,13 @@ void adamw(Gpu& gpu, const AdamW& op) {
     launch_adamw<Format::bf16>(gpu, moment, static_cast<unsigned>(blocks), arguments);
   }
   if (op.statistics == nullptr || blocks == 1) return;
-  sum_statistics_kernel<<<1, threads, 0, gpu.stream()>>>(arguments.parts, static_cast<int>(blocks), op.summary,
-                                                         op.statistics);
-  check_launch("adamw, statistics");
+  sum_statistics(gpu, {arguments.parts, static_cast<std::size_t>(blocks)}, op.summary, op.statistics);
+}
+
+void sum_statistics(Gpu& gpu, std::span<const UpdateStatistics> parts, const GradientSummary* summary,
+                    UpdateStatistics* out) {
+  sum_statistics_kernel<<<1, threads, 0, gpu.stream()>>>(parts.data(), static_cast<int>(parts.size()), summary, out);
+  check_launch("statistics of an update");
 }
 
 }  // namespace quaver::cuda

@@ -2,6 +2,7 @@
 // and the AdamW update of one parameter in the storage formats of its weight and moments.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/cuda/runtime/gpu.h"
@@ -50,5 +51,9 @@ class GradientMeter {
 
 // All of the update but the cast into op.quantized.
 void adamw(Gpu& gpu, const AdamW& op);
+
+// The sum of what an update's blocks counted, unless it was skipped.
+void sum_statistics(Gpu& gpu, std::span<const UpdateStatistics> parts, const GradientSummary* summary,
+                    UpdateStatistics* out);
 
 }  // namespace quaver::cuda

@@ -172,7 +172,8 @@ __device__ inline float raised_from_zero(float v_root, float scale) {
   return v_root == 0 ? half_smallest * scale : v_root;
 }
 
-__device__ inline void compare(const AdamWCoefficients& u, const float (&before)[quad], const float (&m)[quad],
+// direction: 0 where the update was, so that the weight was not asked to move
+__device__ inline void compare(float decay, const float (&before)[quad], const float (&direction)[quad],
                                const float (&after)[quad], int valid, UpdateStatistics& statistics) {
   float weight2 = 0;
   float update2 = 0;
@@ -182,7 +183,7 @@ __device__ inline void compare(const AdamWCoefficients& u, const float (&before)
     const float delta = after[i] - before[i];
     weight2 += after[i] * after[i];
     update2 += delta * delta;
-    const bool wanted = m[i] != 0.0F || u.decay * before[i] != 0.0F;
+    const bool wanted = direction[i] != 0.0F || decay * before[i] != 0.0F;
     statistics.unmoved += delta == 0.0F && wanted ? 1U : 0U;
   }
   statistics.weight2 += static_cast<double>(weight2);
