@@ -202,6 +202,7 @@ TEST(GuardInARun, WidensAtTheStepThatCompletesTheStreak) {
   const TemporaryFolder folder;
   Config config = small_config("fp8-static", folder.path() / "run");
   config.precision.static_activation_scale = 1e6;
+  config.precision.recalibrate_every = 0;
   config.guard.widen_after = 3;
   run_training(config, {});
   const auto run = open_run(folder.path() / "run", {}, std::nullopt, [](const std::string&) {});

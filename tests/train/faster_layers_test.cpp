@@ -179,9 +179,10 @@ TEST(OnlyWhereFaster, IsNeverSlowerThanAllOfEither) {
   for (int trial = 0; trial < 50; ++trial) {
     ruled.config.train.batch = 1 + trial % 9;
     ruled.config.train.accumulation = 1 + trial % 3;
-    const Bench bench = synthetic_bench(
-        bench_layers(shapes, {.tokens = tokens_of_run}), {"bf16", "fp8-delayed"}, {tokens_of_run / 8, tokens_of_run * 2},
-        [&](const BenchLayer&, const std::string&, Size) { return 1e-3 * std::exp(exponent(random)); });
+    const Bench bench =
+        synthetic_bench(bench_layers(shapes, {.tokens = tokens_of_run}), {"bf16", "fp8-delayed"},
+                        {tokens_of_run / 8, tokens_of_run * 2},
+                        [&](const BenchLayer&, const std::string&, Size) { return 1e-3 * std::exp(exponent(random)); });
     Config config = resolve_shape(ruled.config, {.vocab = 32});
     config.precision.layer_speeds = layer_speeds(bench, config, shapes);
     const Plan plan = make_plan(config.precision, shapes);
@@ -190,7 +191,8 @@ TEST(OnlyWhereFaster, IsNeverSlowerThanAllOfEither) {
     double recipe = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       if (shapes[i].high_precision) continue;
-      const LayerLoad load{bench_layers({shapes[i]}, {.tokens = config.train.batch * 32}).front(), config.train.accumulation};
+      const LayerLoad load{bench_layers({shapes[i]}, {.tokens = config.train.batch * 32}).front(),
+                           config.train.accumulation};
       const LayerSeconds seconds = layer_seconds(bench, load, "fp8-delayed");
       bf16 += seconds.bf16;
       recipe += seconds.recipe;

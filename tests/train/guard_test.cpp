@@ -44,6 +44,7 @@ TEST(GuardInARun, ASiteThatKeepsSaturatingIsWidenedAndNamed) {
   const TemporaryFolder folder;
   Config config = small_config("fp8-static", folder.path() / "run");
   config.precision.static_activation_scale = 1e6;  // every activation beyond the format
+  config.precision.recalibrate_every = 0;
   config.train.steps = 12;
   config.guard.widen_after = 4;
   std::vector<std::string> warnings;

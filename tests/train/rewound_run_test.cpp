@@ -151,6 +151,7 @@ class AstrayOnceAndOverflowing : public AstrayOnce {
   void adjust() override {
     config_.precision.layers = {{"blocks.0.mlp.up/x", "fp8-static"}};
     config_.precision.static_activation_scale = 1e6;
+    config_.precision.recalibrate_every = 0;
     config_.guard.widen_after = 1000;
   }
 };
