@@ -66,12 +66,21 @@ std::vector<Measurement> what_is_compared(const Bench& bench) {
   return compared;
 }
 
-// What clocks and neighbors do from run to run: far more to what is over before they change.
+constexpr double clocks = 0.12;  // what they and neighbors do from run to run
+
+// More to what is over before they change: the state of caches, a burst of a neighbor.
 double between_runs(double seconds) {
-  constexpr double clocks = 0.12;
   constexpr double of_short_runs = 0.6;
   constexpr double short_run = 200e-6;
-  return seconds < short_run ? of_short_runs : clocks;
+  constexpr double long_run = 10e-3;
+  const double shortness = std::log(long_run / seconds) / std::log(long_run / short_run);
+  return std::lerp(clocks, of_short_runs, std::clamp(shortness, 0.0, 1.0));
+}
+
+// A speedup near the limit falls on either side of it from run to run.
+bool is_other_verdict(const LayerVerdict& before, const LayerVerdict& after) {
+  const double limit = clocks + std::hypot(before.noise, after.noise);
+  return before.pays() != after.pays() && std::abs(std::log(after.speedup() / before.speedup())) > std::log1p(limit);
 }
 
 std::string layer_verdict_text(const LayerVerdict& verdict) {
@@ -134,7 +143,7 @@ BenchDifference compare_benches(const Bench& before, const Bench& after) {
   }
   for (const LayerVerdict& verdict : layer_verdicts(after)) {
     const auto found = verdicts.find(verdict.layer.text() + "\n" + verdict.recipe);
-    if (found != verdicts.end() && found->second.pays() != verdict.pays()) {
+    if (found != verdicts.end() && is_other_verdict(found->second, verdict)) {
       difference.verdicts.push_back(layer_verdict_text(verdict));
     }
   }

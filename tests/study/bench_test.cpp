@@ -183,6 +183,19 @@ TEST(BenchTest, ADifferenceIsWhatExceedsTheNoise) {
   EXPECT_THAT(other.verdicts, testing::ElementsAre("blocks.*.mlp.up in fp8-current does not pay"));
 }
 
+TEST(BenchTest, AVerdictNearItsLimitIsNoDifference) {
+  const Bench just = bench_of({{256, 20e-3, 18.6e-3}});
+  const Bench not_quite = bench_of({{256, 20e-3, 19.4e-3}});
+  ASSERT_NE(layer_verdicts(just)[0].pays(), layer_verdicts(not_quite)[0].pays());
+  const BenchDifference difference = compare_benches(just, not_quite);
+  EXPECT_TRUE(difference.changes.empty() && difference.verdicts.empty());
+}
+
+TEST(BenchTest, ShortMeasurementsMayDifferByMore) {
+  EXPECT_TRUE(compare_benches(bench_of({{256, 1e-3, 1e-4}}), bench_of({{256, 1e-3, 1.5e-4}})).changes.empty());
+  EXPECT_EQ(compare_benches(bench_of({{256, 1, 0.1}}), bench_of({{256, 1, 0.15}})).changes.size(), 1);
+}
+
 TEST(BenchTest, TheShareOfAFallNeedsAFall) {
   EXPECT_NEAR(share_of_fall({5, 4.2}, {5, 4}), 0.8, 1e-9);
   EXPECT_EQ(share_of_fall({5, 4}, {5, 4.999}), 0);
