@@ -34,6 +34,7 @@ struct BenchPlan {
   std::vector<std::string> recipes = {};  // of layers; bf16 is added
   std::vector<std::string> step_recipes = {};
   double seconds = 45;     // to spend, about
+  int step_rounds = 1;     // in which recipes take turns with their whole steps
   double layer_flops = 0;  // most of a layer's GEMM, which is judged at a part of the micro-batch beyond it; 0: any
 };
 

@@ -249,6 +249,19 @@ StepBench measure_steps(Config config, const std::string& recipe, double seconds
   return Steps(steps_of(std::move(config), recipe)).measure(seconds);
 }
 
+StepBench middle_of(std::vector<StepBench> rounds) {
+  const auto step_seconds = [](const StepBench& round) { return round.measurements.front().time.median; };
+  std::ranges::sort(rounds, {}, step_seconds);
+  StepBench middle = rounds[rounds.size() / 2];
+  for (std::size_t i = 0; i < middle.measurements.size(); ++i) {
+    const auto seconds = [i](const StepBench& round) { return round.measurements[i].time.median; };
+    const auto [least, most] = std::ranges::minmax_element(rounds, {}, seconds);
+    RunTiming& time = middle.measurements[i].time;
+    if (time.median > 0) time.noise = std::max(time.noise, (seconds(*most) - seconds(*least)) / 2 / time.median);
+  }
+  return middle;
+}
+
 double share_of_fall(const std::vector<double>& losses, const std::vector<double>& reference) {
   if (losses.empty() || reference.empty()) return 0;
   const double fall = reference.front() - reference.back();

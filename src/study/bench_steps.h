@@ -18,6 +18,9 @@ struct StepBench {
 // seconds: for the timed steps. The engine ends with it, and its memory is free again.
 StepBench measure_steps(Config config, const std::string& recipe, double seconds);
 
+// The round whose step is the median, so that its phases add up; each noise is at least what rounds differ by.
+StepBench middle_of(std::vector<StepBench> rounds);
+
 // The losses' falls, where bf16's is clear of noise; else 0.
 double share_of_fall(const std::vector<double>& losses, const std::vector<double>& reference);
 

@@ -196,6 +196,21 @@ TEST(BenchTest, ShortMeasurementsMayDifferByMore) {
   EXPECT_EQ(compare_benches(bench_of({{256, 1, 0.1}}), bench_of({{256, 1, 0.15}})).changes.size(), 1);
 }
 
+TEST(BenchTest, TheMiddleRoundHasTheNoiseOfAll) {
+  const auto round = [](double step, double phase) {
+    StepBench made;
+    made.measurements = {{.workload = Workload::step, .time = {step, step, 0.01, 5}},
+                         {.workload = Workload::phase, .time = {phase, phase, 0.2, 5}}};
+    return made;
+  };
+  const StepBench middle = middle_of({round(3, 1), round(1, 1.1), round(2, 0.9)});
+  EXPECT_EQ(middle.measurements[0].time.median, 2);
+  EXPECT_EQ(middle.measurements[1].time.median, 0.9) << "of the same round";
+  EXPECT_DOUBLE_EQ(middle.measurements[0].time.noise, 0.5);
+  EXPECT_DOUBLE_EQ(middle.measurements[1].time.noise, 0.2) << "more than the rounds differ by";
+  EXPECT_EQ(middle_of({round(3, 1)}).measurements[0].time.noise, 0.01);
+}
+
 TEST(BenchTest, TheShareOfAFallNeedsAFall) {
   EXPECT_NEAR(share_of_fall({5, 4.2}, {5, 4}), 0.8, 1e-9);
   EXPECT_EQ(share_of_fall({5, 4}, {5, 4.999}), 0);
