@@ -155,8 +155,8 @@ TimeEstimate time_from_bench(const Config& config, const Bench& bench) {
   time.seconds_per_step = static_cast<double>(config.train.accumulation) * micro_step + time.optimizer_seconds +
                           seconds_of_other_recipes(config, ours->layers(), bench, step.recipe);
   if (!(time.seconds_per_step > 0)) throw Error("the benchmark's layers and steps do not agree", measure_again);
-  time.how = fmt::format("a step of {} in {}, {} tokens per micro-batch, measured by quaver bench on {}, {}{}",
-                         bench.model, step.recipe, bench.tokens, bench.machine.engine, bench.date,
+  time.how = fmt::format("a step of {} in {}, {} {} per micro-batch, measured by quaver bench on {}, {}{}", bench.model,
+                         step.recipe, bench.tokens, bench.unit, bench.machine.engine, bench.date,
                          scaled_words(config, measured, step.recipe));
   return time;
 }
