@@ -53,6 +53,15 @@ if(QUAVER_BENCHMARKS)
   set_target_properties(bench_block_gemm PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 endif()
 
+# cuBLASLt alone, tuned by hand. nvcc 13.0 fails on it as C++20.
+if(QUAVER_BENCHMARKS)
+  add_executable(bench_tuned_gemm ${PROJECT_SOURCE_DIR}/bench/cuda/tuned_gemm.cu)
+  target_include_directories(bench_tuned_gemm SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_options(bench_tuned_gemm PRIVATE ${QUAVER_CUDA_FLAGS})
+  target_link_libraries(bench_tuned_gemm PRIVATE CUDA::cudart_static CUDA::cublasLt)
+  set_target_properties(bench_tuned_gemm PROPERTIES CUDA_STANDARD 17 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endif()
+
 # Records the kernels of any program: for benchmarks.
 if(QUAVER_BENCHMARKS AND TARGET CUDA::cupti)
   add_library(kernel_trace MODULE ${PROJECT_SOURCE_DIR}/bench/cuda/kernel_trace.cpp)
