@@ -130,7 +130,7 @@ std::vector<report::Headline> headlines_of(const Bench& bench) {
                          "of such a step"});
   }
   if (const Measurement* copy = copy_of(bench)) {
-    headlines.push_back({"memory speed", fmt::format("{:.3g} GB/s", copy->rate(copy->bytes) / 1e9), "of a copy"});
+    headlines.push_back({"memory speed", as_gigabytes(copy->rate(copy->bytes)) + " GB/s", "of a copy"});
   }
   return headlines;
 }
@@ -145,9 +145,14 @@ void add_table(report::Page& page, const BenchRows& rows) {
 void add_steps(report::Page& page, const Bench& bench) {
   page.heading("Whole steps").figure(to_svg(speed_chart(bench)), "Optimizer steps of " + batch_text(bench) + ".");
   add_table(page, step_rows(bench));
-  page.paragraph("Energy: " + bench.machine.energy +
+  page.paragraph("p95: 95 % of the steps were no slower. Energy: " + bench.machine.energy +
                  ". Learns: the fall of the loss on one batch over bf16's in the same steps; below 0.8 a recipe "
                  "is not recommended. Losses after long training are compared by `quaver compare`.");
+  if (const BenchRows rows = memory_rows(bench); rows.size() > 1) {
+    page.heading("Memory", report::Page::Level::subsection).table(report_table(rows));
+    page.paragraph("What a run keeps, by purpose. The peak above is what the machine says, with its libraries.");
+  }
+  page.heading("Time", report::Page::Level::subsection);
   page.figure(to_svg(phase_chart(bench)), "Each operation timed on the device, none waited for.");
   page.details("Phases of a step, and the bytes that each has to move at least", [&](report::Page& inner) {
     add_table(inner, phase_rows(bench));
@@ -187,7 +192,7 @@ std::string bench_tables(const Bench& bench) {
       fmt::format("{} · {} · {} · {:.0f} s\n\n", bench.model, batch_text(bench), bench.machine.engine, bench.seconds);
   for (const BenchRows& rows :
        {peak_rows(bench), precision_rows(bench), speedup_rows(bench, layer_verdicts(bench)), cast_rows(bench),
-        block_rows(bench), decode_rows(bench), phase_rows(bench), step_rows(bench)}) {
+        block_rows(bench), decode_rows(bench), phase_rows(bench), memory_rows(bench), step_rows(bench)}) {
     text += table_unless_empty(rows);
   }
   text.pop_back();

@@ -10,18 +10,21 @@
 
 namespace quaver {
 
+std::string as_number(double value) {
+  return value < 999.5 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
 std::string as_ms(double seconds) {
   const double ms = seconds * 1e3;
   return fmt::format("{:.{}f}", ms, ms < 10 ? 3 : ms < 100 ? 2 : 1);
 }
 std::string as_share(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string as_gigabytes(double per_second) { return as_number(per_second / 1e9); }
 
 namespace {
 
 std::string as_noise(double relative) { return fmt::format("±{:.1f} %", 100 * relative); }
 std::string as_times(double ratio) { return fmt::format("{:.2f}×", ratio); }
-std::string as_tflops(const Measurement& m) { return fmt::format("{:.3g}", m.rate(m.flops) / 1e12); }
-std::string as_gigabytes(double per_second) { return fmt::format("{:.3g}", per_second / 1e9); }
+std::string as_tflops(const Measurement& m) { return as_number(m.rate(m.flops) / 1e12); }
 
 std::string as_megabytes(double bytes) {
   return bytes == 0 ? "0" : fmt::format("{:.{}f}", bytes / 1e6, bytes < 1e8 ? 2 : 0);
@@ -143,9 +146,8 @@ BenchRows precision_rows(const Bench& bench) {
     const LayerTotals totals = totals_of(bench, recipe);
     const double whole = totals.gemms + totals.operands;
     if (totals.gemms <= 0) continue;
-    rows.push_back({recipe, as_ms(totals.gemms), fmt::format("{:.3g}", totals.flops / totals.gemms / 1e12),
-                    as_ms(totals.operands), as_ms(whole), as_times((bf16.gemms + bf16.operands) / whole),
-                    level_of(totals.support)});
+    rows.push_back({recipe, as_ms(totals.gemms), as_number(totals.flops / totals.gemms / 1e12), as_ms(totals.operands),
+                    as_ms(whole), as_times((bf16.gemms + bf16.operands) / whole), level_of(totals.support)});
   }
   return rows;
 }
@@ -176,20 +178,39 @@ BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts) {
   return rows;
 }
 
-// Joules where the machine tells them.
+std::string as_memory(Size bytes) { return format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, bytes))); }
+
+// Joules where the machine tells them: of a step, and of one floating-point operation.
 BenchRows step_rows(const Bench& bench) {
   const bool joules =
       std::ranges::any_of(bench.measurements, [](const Measurement& m) { return m.joules.has_value(); });
-  BenchRows rows{{"whole steps", "ms", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns"}};
-  if (joules) rows.front().emplace_back("J/step");
+  BenchRows rows{{"whole steps", "ms", "p95", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns"}};
+  if (joules) rows.front().insert(rows.front().end(), {"J/step", "pJ/FLOP"});
   for (const StepVerdict& step : bench.steps) {
     const Measurement* m = bench.find(Workload::step, bench.model, "step", step.recipe);
     if (m == nullptr) continue;
-    rows.push_back({step.recipe, as_ms(m->time.median), format_count(m->rate(m->units)), as_tflops(*m),
-                    as_times(step.speedup), as_noise(step.noise),
-                    format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, step.peak_memory))),
+    rows.push_back({step.recipe, as_ms(m->time.median), as_ms(m->time.p95), format_count(m->rate(m->units)),
+                    as_tflops(*m), as_times(step.speedup), as_noise(step.noise), as_memory(step.peak_memory),
                     fmt::format("{:.2f}", step.loss_share)});
-    if (joules) rows.back().push_back(m->joules ? fmt::format("{:.3g}", *m->joules) : "–");
+    if (!joules) continue;
+    rows.back().push_back(m->joules ? as_number(*m->joules) : "–");
+    rows.back().push_back(m->joules && m->flops > 0 ? fmt::format("{:.2f}", *m->joules / m->flops * 1e12) : "–");
+  }
+  return rows;
+}
+
+BenchRows memory_rows(const Bench& bench) {
+  BenchRows rows{{"memory"}};
+  for (const StepVerdict& step : bench.steps) {
+    if (step.memory.empty()) continue;
+    std::vector<std::string> titles{"memory"};
+    std::vector<std::string> row{step.recipe};
+    for (const MemoryPart& part : step.memory) {
+      titles.push_back(part.purpose);
+      row.push_back(as_memory(part.bytes));
+    }
+    if (rows.size() == 1) rows.front() = titles;
+    if (rows.front() == titles) rows.push_back(row);
   }
   return rows;
 }

@@ -17,6 +17,7 @@ BenchRows precision_rows(const Bench& bench);
 BenchRows speedup_rows(const Bench& bench, const std::vector<LayerVerdict>& verdicts);
 BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts);
 BenchRows step_rows(const Bench& bench);
+BenchRows memory_rows(const Bench& bench);  // recipes down, purposes across
 BenchRows block_rows(const Bench& bench);
 BenchRows decode_rows(const Bench& bench);
 BenchRows cast_rows(const Bench& bench);  // recipes down
@@ -30,7 +31,9 @@ std::string emulation_text(const Bench& bench);  // how what is not native is mu
 
 const Measurement* copy_of(const Bench& bench);  // the peak of memory; null where it was not measured
 std::vector<std::string> recipes_of(const std::vector<LayerVerdict>& verdicts);
+std::string as_number(double value);  // three digits, or all of those before the point
 std::string as_ms(double seconds);
 std::string as_share(double share);
+std::string as_gigabytes(double per_second);
 
 }  // namespace quaver

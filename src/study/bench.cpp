@@ -147,7 +147,7 @@ class Session {
         bf16_noise = time.noise;
       }
       bench_.steps.push_back({recipes[i], bf16_seconds / time.median, std::hypot(time.noise, bf16_noise),
-                              made.peak_memory, share_of_fall(made.losses, reference)});
+                              made.peak_memory, share_of_fall(made.losses, reference), made.memory});
     }
   }
 

@@ -124,7 +124,12 @@ class Steps {
 
   void note_memory() {
     const auto workspace = static_cast<Size>(engine_->device().workspace_bytes());
-    bench_.peak_memory = trainer_.memory().total() + workspace;
+    const MemoryUse use = trainer_.memory();
+    bench_.memory = {{"weights", use.weights},         {"quantized weights", use.quantized_weights},
+                     {"gradients", use.gradients},     {"optimizer", use.optimizer},
+                     {"activations", use.activations}, {"scratch", use.scratch},
+                     {"workspace", workspace}};
+    bench_.peak_memory = use.total() + workspace;
     if (hardware() != HardwareKind::gpu) return;
     bench_.peak_memory = static_cast<Size>(free_at_start_) - static_cast<Size>(engine_->device().free_memory());
   }

@@ -13,6 +13,7 @@ struct StepBench {
   std::vector<double> losses;
   double recorded_seconds = 0;  // of the step whose phases these are, which is their sum
   Size peak_memory = 0;
+  std::vector<MemoryPart> memory;  // by purpose
 };
 
 // seconds: for the timed steps. The engine ends with it, and its memory is free again.

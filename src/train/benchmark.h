@@ -58,12 +58,19 @@ struct BenchLayer {
   std::string subject(Size at) const;
 };
 
+// Bytes that a run keeps for one purpose.
+struct MemoryPart {
+  std::string purpose = {};
+  Size bytes = 0;
+};
+
 struct StepVerdict {
   std::string recipe = {};
   double speedup = 0;  // of whole steps over bf16
   double noise = 0;
   Size peak_memory = 0;
-  double loss_share = 0;  // of bf16's fall in the same steps
+  double loss_share = 0;                // of bf16's fall in the same steps
+  std::vector<MemoryPart> memory = {};  // empty in files of older versions
 };
 
 struct BenchMachine {

@@ -96,6 +96,18 @@ BenchLayer layer_of(const nlohmann::json& object) {
           .pixels = object.contains("pixels") ? whole_number(object, "pixels", 1) : 1};
 }
 
+std::vector<MemoryPart> memory_of(const nlohmann::json& parts) {
+  std::vector<MemoryPart> memory;
+  for (const auto& part : parts) memory.push_back({checked_text(part, "purpose"), whole_number(part, "bytes", 0)});
+  return memory;
+}
+
+ordered_json json_of(const std::vector<MemoryPart>& memory) {
+  ordered_json parts = ordered_json::array();
+  for (const MemoryPart& part : memory) parts.push_back({{"purpose", part.purpose}, {"bytes", part.bytes}});
+  return parts;
+}
+
 StepVerdict step_of(const nlohmann::json& object) {
   const double share = object.at("loss_share").get<double>();
   if (!std::isfinite(share)) throw Error("a benchmark's loss_share is no number", "measure it again");
@@ -103,7 +115,8 @@ StepVerdict step_of(const nlohmann::json& object) {
           .speedup = measured_number(object, "speedup"),
           .noise = measured_number(object, "noise"),
           .peak_memory = whole_number(object, "peak_memory", std::numeric_limits<Size>::min()),
-          .loss_share = share};
+          .loss_share = share,
+          .memory = object.contains("memory") ? memory_of(object.at("memory")) : std::vector<MemoryPart>{}};
 }
 
 std::string quoted(const std::string& text) {
@@ -133,7 +146,8 @@ std::string to_json(const Bench& bench) {
                      {"speedup", step.speedup},
                      {"noise", step.noise},
                      {"peak_memory", step.peak_memory},
-                     {"loss_share", step.loss_share}});
+                     {"loss_share", step.loss_share},
+                     {"memory", json_of(step.memory)}});
   }
   ordered_json measurements = ordered_json::array();
   for (const Measurement& m : bench.measurements) measurements.push_back(json_of(m));

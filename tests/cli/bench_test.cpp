@@ -68,6 +68,11 @@ TEST(BenchSuite, WritesTablesFilesAndAPage) {
   const auto made = nlohmann::json::parse(contents(folder / "a.json"));
   EXPECT_EQ(made.at("model"), "tiny");
   EXPECT_GT(made.at("measurements").size(), 50);
+  for (const auto& step : made.at("steps")) {
+    Size bytes = 0;
+    for (const auto& part : step.at("memory")) bytes += part.at("bytes").get<Size>();
+    EXPECT_EQ(bytes, step.at("peak_memory")) << step.at("recipe");
+  }
   EXPECT_THAT(contents(folder / "a.csv"), HasSubstr("workload,subject,part,recipe"));
   const std::string page = contents(folder / "a.html");
   EXPECT_NE(page.find("<svg"), std::string::npos);

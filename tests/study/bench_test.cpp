@@ -93,9 +93,12 @@ TEST(BenchTest, JsonIsReadBack) {
   bench.machine = {"cpu", "a \"processor\"", "RAPL"};
   bench.measurements[0].joules = 0.25;
   bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.01, .peak_memory = 7, .loss_share = 1}};
+  bench.steps[0].memory = {{"weights", 5}, {"workspace", 2}};
   const Bench read = bench_from_json(to_json(bench));
   EXPECT_EQ(to_json(read), to_json(bench));
   EXPECT_EQ(read.measurements[0].joules, 0.25);
+  ASSERT_EQ(read.steps[0].memory.size(), 2U);
+  EXPECT_EQ(read.steps[0].memory[1].purpose, "workspace");
   EXPECT_THAT(to_csv(bench), testing::HasSubstr("layer,\"blocks.*.mlp.up, 64 → 256, 256 tokens\",\"fprop\",\"bf16\""));
 }
 
@@ -121,6 +124,7 @@ TEST(BenchTest, JsonThatIsNoBenchmarkIsRefused) {
 TEST(BenchTest, JsonWithHostileValuesIsRefused) {
   Bench bench = bench_of({{256, 2e-3, 1e-3}});
   bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.01, .peak_memory = 7, .loss_share = 1}};
+  bench.steps[0].memory = {{"weights", 5}};
   const nlohmann::json good = nlohmann::json::parse(to_json(bench));
   EXPECT_NO_THROW(bench_from_json(good.dump()));
   const auto expect_refused = [&](const char* pointer, const nlohmann::json& value) {
@@ -135,7 +139,7 @@ TEST(BenchTest, JsonWithHostileValuesIsRefused) {
       expect_refused(size, value);
     }
   }
-  for (const char* count : {"/tokens", "/context", "/measurements/0/rounds"}) {
+  for (const char* count : {"/tokens", "/context", "/measurements/0/rounds", "/steps/0/memory/0/bytes"}) {
     for (const nlohmann::json& value : {nlohmann::json(-1), nlohmann::json(2.5), nlohmann::json(1e300)}) {
       expect_refused(count, value);
     }
@@ -150,7 +154,7 @@ TEST(BenchTest, JsonWithHostileValuesIsRefused) {
   expect_refused("/measurements/0/units", 1e18);
   expect_refused("/steps/0/loss_share", nullptr);
   for (const char* text : {"/machine/engine", "/machine/host", "/model", "/date", "/measurements/0/subject",
-                           "/measurements/0/recipe", "/layers/0/name", "/settings"}) {
+                           "/measurements/0/recipe", "/layers/0/name", "/settings", "/steps/0/memory/0/purpose"}) {
     for (const nlohmann::json& value : {nlohmann::json("red \x1b[31m"), nlohmann::json(std::string(100'000, 'x')),
                                         nlohmann::json(7), nlohmann::json(nullptr)}) {
       expect_refused(text, value);
