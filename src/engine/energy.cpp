@@ -1,10 +1,13 @@
 #include "engine/energy.h"
 
+#include <chrono>
 #include <fstream>
 
 namespace quaver {
 
 namespace {
+
+constexpr std::chrono::milliseconds poll_interval{2};
 
 std::optional<double> read_number(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -49,6 +52,30 @@ std::optional<double> EnergyMeter::joules() {
   if (!gpu_) return rapl();
   const auto reading = gpu_->read_now();
   return reading ? reading->joules : std::nullopt;
+}
+
+PowerWatch::PowerWatch(EnergyMeter& meter) : meter_(meter), thread_([this] { watch(); }) {}
+
+PowerWatch::~PowerWatch() { watts(); }
+
+void PowerWatch::watch() {
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<double> before = meter_.joules();
+  while (before && !ended_) {
+    std::this_thread::sleep_for(poll_interval);
+    const std::optional<double> now = meter_.joules();
+    if (!now || *now == *before) continue;
+    before = now;
+    last_ = {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), *now};
+    if (!first_) first_ = last_;
+  }
+}
+
+std::optional<double> PowerWatch::watts() {
+  ended_ = true;
+  if (thread_.joinable()) thread_.join();
+  if (!first_ || last_.seconds <= first_->seconds) return std::nullopt;
+  return (last_.joules - first_->joules) / (last_.seconds - first_->seconds);
 }
 
 }  // namespace quaver

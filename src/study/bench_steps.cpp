@@ -26,7 +26,6 @@ constexpr int warmup_steps = 3;  // a GPU measures GEMMs, then captures its grap
 constexpr int fewest_steps = 3;
 constexpr int most_steps = 20;
 constexpr Size compared_steps = warmup_steps + fewest_steps;  // that every recipe makes
-constexpr double shortest_energy_window = 0.5;                // seconds: counters move in steps
 
 Config steps_of(Config config, const std::string& recipe) {
   config.precision = {.recipes = config.precision.recipes, .recipe = recipe};
@@ -63,7 +62,7 @@ class Steps {
     for (int i = 0; i < warmup_steps; ++i) one_step();
     if (records_all_steps()) timed_.set_mode(TimedEngine::Mode::recording);
     EnergyMeter meter(hardware());
-    const std::optional<double> before = meter.joules();
+    PowerWatch power(meter);
     const auto start = Clock::now();
     std::vector<double> times;
     while (static_cast<int>(times.size()) < fewest_steps ||
@@ -72,14 +71,12 @@ class Steps {
     }
     timed_.set_mode(TimedEngine::Mode::idle);
     const double window = spent_since(start);
-    const std::optional<double> after = meter.joules();
+    const std::optional<double> watts = power.watts();
     Measurement step = measurement("step");
     step.workload = Workload::step;
     step.time = timing_of(times);
     step.flops = trainer_.model().flops_per_token(config_.train.context) * step.units;
-    if (before && after && window >= shortest_energy_window) {
-      step.joules = (*after - *before) / static_cast<double>(times.size());
-    }
+    if (watts) step.joules = *watts * window / static_cast<double>(times.size());
     bench_.measurements.push_back(step);
     note_memory();
     add_phases();
