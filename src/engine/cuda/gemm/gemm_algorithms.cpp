@@ -21,6 +21,7 @@ constexpr std::int64_t large_problem = std::int64_t{1} << 30;
 constexpr std::int64_t large_strided_problem = std::int64_t{1} << 22;
 constexpr int most_candidates = 32;
 constexpr int most_runs = 5;
+constexpr float milliseconds_of_few_runs = 3;  // beyond them one run tells enough
 constexpr double seconds_a_problem = 0.25;
 
 void check_library(cublasStatus_t status, const char* what) {
@@ -313,33 +314,47 @@ cublasStatus_t GemmAlgorithms::enqueue(const Problem& problem, const Arguments& 
                         gemm_workspace_limit, gpu_.stream());
 }
 
+// The clocks fall while candidates are measured one after the other: those that are close take turns afterwards.
 void GemmAlgorithms::measure(const Problem& problem, const Arguments& arguments, Entry& entry) {
+  constexpr float close = 1.06F;
+  constexpr std::size_t most_finalists = 4;
+  constexpr int turns = 3;
   const auto start = std::chrono::steady_clock::now();
+  std::vector<TimedCandidate> timed;
   float fastest = std::numeric_limits<float>::infinity();
-  Candidate best = entry.candidates.front();
   for (const Candidate& candidate : entry.candidates) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    if (spent.count() > seconds_a_problem) break;
-    const float time = milliseconds(problem, arguments, candidate, fastest);
-    if (time < fastest) {
-      fastest = time;
-      best = candidate;
-    }
+    if (!timed.empty() && spent.count() > seconds_a_problem) break;
+    timed.push_back({milliseconds(problem, arguments, candidate, fastest), candidate});
+    fastest = std::min(fastest, timed.back().milliseconds);
   }
-  entry.candidates = {best};
+  std::ranges::stable_sort(timed, {}, &TimedCandidate::milliseconds);
+  std::erase_if(timed, [&](const TimedCandidate& each) { return each.milliseconds > close * fastest; });
+  if (timed.size() > most_finalists) timed.resize(most_finalists);
+  if (timed.size() > 1) {
+    const int runs = fastest > milliseconds_of_few_runs ? 1 : most_runs;
+    for (TimedCandidate& each : timed) each.milliseconds = 0;
+    for (int turn = 0; turn < turns; ++turn) {
+      for (TimedCandidate& each : timed) {
+        each.milliseconds += timed_runs(problem, arguments, each.candidate, runs) / turns;
+      }
+    }
+    std::ranges::stable_sort(timed, {}, &TimedCandidate::milliseconds);
+  }
+  const TimedCandidate& best = timed.front();
+  entry.candidates = {best.candidate};
   entry.settled = true;
-  if (std::isfinite(fastest)) remember(problem.key(), choice_of(best, 1000 * fastest));
+  if (std::isfinite(best.milliseconds)) remember(problem.key(), choice_of(best.candidate, 1000 * best.milliseconds));
 }
 
 // Median of several runs; of one where that is enough to see that it is far slower than `limit`, or slow altogether.
 float GemmAlgorithms::milliseconds(const Problem& problem, const Arguments& arguments, const Candidate& candidate,
                                    float limit) const {
   constexpr float far_slower = 1.5F;
-  constexpr float milliseconds_a_candidate = 3;
   // The first run loads the kernel.
   if (enqueue(problem, arguments, candidate) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
   const float first = timed_runs(problem, arguments, candidate, 1);
-  if (first > far_slower * limit || first > milliseconds_a_candidate) return first;
+  if (first > far_slower * limit || first > milliseconds_of_few_runs) return first;
   return timed_runs(problem, arguments, candidate, most_runs);
 }
 

@@ -93,6 +93,10 @@ class GemmAlgorithms {
 
  private:
   using Candidate = cublasLtMatmulHeuristicResult_t;
+  struct TimedCandidate {
+    float milliseconds = 0;
+    Candidate candidate{};
+  };
   struct Entry {
     std::vector<Candidate> candidates;  // the first is used; empty: not supported
     bool settled = false;               // nothing is left to measure
