@@ -17,7 +17,8 @@ inline constexpr Size default_logits_limit = Size{1} << 30;
 
 struct CudaOptions {
   int device = 0;
-  Format high_precision = Format::bf16;  // f32 where a recipe wants more than BF16 holds
+  Format high_precision = Format::bf16;  // or f16, or f32 where a recipe wants more than 16 bits hold
+  Format float_attention = Format::f32;  // or tf32: what attention multiplies matrices in FP32 in
   std::function<void(const std::string&)> notice = {};
   Size logits_limit = default_logits_limit;  // bytes of logits, and of codes of their gradient, that are there at once
 };

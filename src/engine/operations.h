@@ -4,8 +4,8 @@
 // whose result feeds a GEMM quantizes it in its own pass: `out ← …` below writes the codes (the quantized values) and
 // scales of a QuantizedTensor and adds amax and counts to its site.
 //
-// All other matrices (View) are stored in the engine's high precision: FP32 on the CPU, BF16 or FP32 on a GPU. Matrices
-// are row-major, one token per row. Gradients of parameters are FP32 and accumulate (+=); the trainer clears them.
+// All other matrices (View) are stored in the engine's high precision: FP32 on the CPU; BF16, FP16 or FP32 on a GPU.
+// All are row-major, one token per row. Gradients of parameters are FP32 and accumulate (+=); the trainer clears them.
 #pragma once
 
 #include <cstdint>

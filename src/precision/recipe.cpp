@@ -32,11 +32,6 @@ SiteSpec both(const QuantSpec& spec) { return {spec, spec}; }
 
 QuantSpec high_precision(Format format) { return {.format = format}; }
 
-Recipe all_in(Format format) {
-  const SiteSpec spec = both(high_precision(format));
-  return {.x = spec, .w = spec, .dy = spec};
-}
-
 ScaleFormat tensor_scale_format(const PrecisionConfig& options) {
   return options.power_of_two_scales ? ScaleFormat::f32_power_of_two : ScaleFormat::f32;
 }
@@ -187,9 +182,20 @@ void check(const Recipe& recipe, const std::string& where) {
   }
 }
 
+Recipe all_in(Format format) {
+  const SiteSpec spec = both(high_precision(format));
+  return {.x = spec, .w = spec, .dy = spec};
+}
+
 bool has_operand_in(const Recipe& recipe, Format format) {
   const auto operands = operands_of(recipe);
   return std::any_of(operands.begin(), operands.end(), [&](const QuantSpec& spec) { return spec.format == format; });
+}
+
+bool is_all_in(const Recipe& recipe, Format format) {
+  const auto operands = operands_of(recipe);
+  return std::all_of(operands.begin(), operands.end(),
+                     [&](const QuantSpec& spec) { return spec == high_precision(format); });
 }
 
 bool is_high_precision(const Recipe& recipe) {

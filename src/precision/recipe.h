@@ -14,13 +14,17 @@ Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
 bool is_built_in_recipe(std::string_view name);
 
+// Every operand in this format of high precision, rounded to nearest.
+Recipe all_in(Format format);
+
 // Throws Error where an operand's spec has no meaning, or where two that meet in a GEMM are not rotated alike. `where`
 // names the recipe in the message.
 void check(const Recipe& recipe, const std::string& where);
 
 // What follows from the operands of a recipe, whatever its name.
 bool has_operand_in(const Recipe& recipe, Format format);
-bool is_high_precision(const Recipe& recipe);  // in every operand
+bool is_all_in(const Recipe& recipe, Format format);  // as all_in has it
+bool is_high_precision(const Recipe& recipe);         // in every operand
 // Operands of 8 bits or fewer, none of which has a scale: for unit-scaled models.
 bool is_unscaled(const Recipe& recipe);
 

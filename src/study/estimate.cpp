@@ -106,7 +106,7 @@ Target present_gpu(const Config& config) {
   if (cuda.machine.devices.empty()) throw Error(cuda.problem, cuda.remedy);
   const auto before = GpuMeter(cuda.machine.devices.front().pci_bus_id).card();
   Target target;
-  target.engine = make_cuda_engine({.high_precision = gpu_high_precision(config.precision)});
+  target.engine = make_cuda_engine(gpu_options(config.precision));
   target.hardware = target.engine->device().hardware();
   target.device = target.engine->name();
   const auto after = static_cast<Size>(target.engine->device().free_memory());

@@ -1,25 +1,31 @@
 #include "train/engine_choice.h"
 
-#include "engine/cuda_module.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
 
 namespace quaver {
 
-// BF16 between GEMMs would undo what operands with longer mantissas are chosen for.
+// BF16 between GEMMs would undo what operands with longer mantissas are chosen for, and FP16 what a wider range is.
 Format gpu_high_precision(const PrecisionConfig& precision) {
   const Recipe recipe = make_recipe(precision.recipe, precision);
+  if (is_all_in(recipe, Format::f16)) return Format::f16;
   const bool exact = has_operand_in(recipe, Format::f32) || has_operand_in(recipe, Format::tf32) ||
                      has_operand_in(recipe, Format::f16);
   return exact ? Format::f32 : Format::bf16;
 }
 
+CudaOptions gpu_options(const PrecisionConfig& precision) {
+  const bool rounds = is_all_in(make_recipe(precision.recipe, precision), Format::tf32);
+  return {.high_precision = gpu_high_precision(precision), .float_attention = rounds ? Format::tf32 : Format::f32};
+}
+
 std::unique_ptr<Engine> make_engine(const Config& config, const std::function<void(const std::string&)>& notice,
                                     const Launch& launch) {
   const auto on_gpu = [&] {
-    return make_cuda_engine({.device = launch.size > 1 ? gpu_of_rank(launch.local_rank) : 0,
-                             .high_precision = gpu_high_precision(config.precision),
-                             .notice = notice});
+    CudaOptions options = gpu_options(config.precision);
+    options.device = launch.size > 1 ? gpu_of_rank(launch.local_rank) : 0;
+    options.notice = notice;
+    return make_cuda_engine(options);
   };
   switch (config.train.device) {
     case DeviceChoice::cuda:

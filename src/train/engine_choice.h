@@ -7,7 +7,7 @@
 
 #include "comm/launch.h"
 #include "config/config.h"
-#include "engine/engine.h"
+#include "engine/cuda_module.h"
 
 namespace quaver {
 
@@ -21,5 +21,8 @@ std::unique_ptr<Communicator> connect_devices(Communicator& hosts, Engine& engin
 
 // What a GPU stores high-precision matrices in under the recipe.
 Format gpu_high_precision(const PrecisionConfig& precision);
+
+// How a GPU's engine is made for the recipe, the device left open.
+CudaOptions gpu_options(const PrecisionConfig& precision);
 
 }  // namespace quaver

@@ -62,8 +62,7 @@ std::vector<SiteSpec> PrecisionControl::specs() const {
 }
 
 std::vector<SiteSpec> PrecisionControl::high_precision_specs() const {
-  const char* name = context_.engine.high_precision() == Format::f32 ? "fp32" : "bf16";
-  const Recipe recipe = make_recipe(name, context_.config.precision);
+  const Recipe recipe = all_in(context_.engine.high_precision());
   std::vector<SiteSpec> all;
   for (const Site* site : context_.sites) all.push_back(recipe.of(site->role));
   return all;

@@ -24,7 +24,7 @@ class PrecisionControl {
   std::map<std::string, double> format_shares() const;
 
   std::vector<SiteSpec> specs() const;                 // as the sites are stored now
-  std::vector<SiteSpec> high_precision_specs() const;  // FP32, or BF16 where the engine has nothing higher
+  std::vector<SiteSpec> high_precision_specs() const;  // FP32, or what the engine has instead
 
   // Stores a site in another way from now on.
   void change_site(const std::string& site, const SiteSpec& spec, const std::string& reason);

@@ -49,5 +49,14 @@ TEST(AttentionSizes, FewLongHeadsAreShared) {
   }
 }
 
+TEST(AttentionSizes, BothFormatsOf16BitsNeedTheSame) {
+  for (const int architecture : {80, 90, 100}) {
+    for (const HeadLayout& layout : {HeadLayout{64, 1024, 16, 16, 64}, {4, 512, 6, 2, 80}, {1, 100, 2, 2, 256}}) {
+      EXPECT_EQ(cuda::attention_backward_bytes(layout, Format::f16, architecture),
+                cuda::attention_backward_bytes(layout, Format::bf16, architecture));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quaver::test

@@ -134,7 +134,7 @@ TEST_P(ActivationTest, CastAgainInBackwardIsTheForwardsCast) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(ActivationTest);
+QUAVER_HIGH_PRECISION_FORMATS(ActivationTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -12,6 +12,7 @@ using Way = std::tuple<Format, AttentionBy>;
 class AttentionTest : public GpuTest, public testing::WithParamInterface<Way> {
  protected:
   Pair& pair() const { return pair_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+  double limit() const { return std::get<0>(GetParam()) == Format::tf32 ? bound::tf32 : gemm_bound(pair()); }
 };
 
 constexpr HeadLayout layouts[] = {
@@ -63,11 +64,10 @@ TEST_P(AttentionTest, ForwardAndBackward) {
     Cells<float> max_logit(pair(), {-1e30F});
     pair().run(
         [&](On on) { return Attention{layout, qkv.on(on), scale, result.on(on), log_sum.on(on), max_logit.on(on)}; });
-    const double limit = gemm_bound(pair());
-    expect_near(what + ", result", result, limit, 0.05);
-    expect_near(what + ", log sum", log_sum, limit, 0.1);
+    expect_near(what + ", result", result, limit(), 0.05);
+    expect_near(what + ", log sum", log_sum, limit(), 0.1);
     EXPECT_NEAR(max_logit.from_cpu()[0], max_logit.from_gpu()[0],
-                limit * (1 + std::abs(static_cast<double>(max_logit.from_cpu()[0]))))
+                limit() * (1 + std::abs(static_cast<double>(max_logit.from_cpu()[0]))))
         << what << ", max logit";
 
     Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
@@ -75,7 +75,7 @@ TEST_P(AttentionTest, ForwardAndBackward) {
     pair().run([&](On on) {
       return AttentionBackward{layout, qkv.on(on), result.on(on), log_sum.on(on), dy.on(on), scale, gradient.on(on)};
     });
-    expect_near_parts(what + ", backward", layout, gradient, limit);
+    expect_near_parts(what + ", backward", layout, gradient, limit());
   }
 }
 
@@ -116,7 +116,7 @@ TEST_P(AttentionTest, TurnsDoNotChangeBits) {
     EXPECT_EQ(columns_of(repeated_rows(one, many), 0, queries).values, columns_of(all, 0, queries).values)
         << text_of(layout);
     expect_near(text_of(layout) + ", keys and values", columns_of(repeated_rows(one, many), queries, keys),
-                columns_of(all, queries, keys), gemm_bound(pair()), 0.05);
+                columns_of(all, queries, keys), limit(), 0.05);
   }
 }
 
@@ -157,16 +157,15 @@ TEST_P(AttentionTest, DocumentsForwardAndBackward) {
       pair().run([&](On on) {
         return Attention{layout, qkv.on(on), scale, result.on(on), log_sum.on(on), nullptr, starts.span(on)};
       });
-      const double limit = gemm_bound(pair());
-      expect_near(what + ", result", result, limit, 0.05);
-      expect_near(what + ", log sum", log_sum, limit, 0.1);
+      expect_near(what + ", result", result, limit(), 0.05);
+      expect_near(what + ", log sum", log_sum, limit(), 0.1);
       Twin dy(pair(), normal_matrix(layout.tokens(), out, 2));
       Twin gradient(pair(), layout.tokens(), layout.width(), 99);
       pair().run([&](On on) {
         return AttentionBackward{layout,    qkv.on(on), result.on(on),   log_sum.on(on),
                                  dy.on(on), scale,      gradient.on(on), starts.span(on)};
       });
-      expect_near_parts(what + ", backward", layout, gradient, limit);
+      expect_near_parts(what + ", backward", layout, gradient, limit());
     }
   }
 }
@@ -239,10 +238,10 @@ TEST_P(AttentionTest, TenTimesTheSameBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, AttentionTest,
-                         testing::Combine(testing::Values(Format::f32, Format::bf16),
+                         testing::Combine(testing::Values(Format::f32, Format::tf32, Format::bf16, Format::f16),
                                           testing::Values(AttentionBy::library, AttentionBy::own)),
                          [](const testing::TestParamInfo<Way>& instance) {
-                           return std::string(std::get<0>(instance.param) == Format::f32 ? "F32" : "Bf16") +
+                           return name_of_case(std::get<0>(instance.param)) +
                                   (std::get<1>(instance.param) == AttentionBy::own ? "Own" : "Library");
                          });
 

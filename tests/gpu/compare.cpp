@@ -98,7 +98,9 @@ void expect_close_side(const std::string& what, const Pair& pair, const HostSide
       << what << ": relative error " << std::sqrt(error2 / std::max(norm2, 1e-300)) << " over " << count
       << " elements, limit " << limit;
   if (!is_low_precision(expected.spec.format)) return;
-  const double rounding = pair.high_precision == Format::f32 ? 1e-5 : 0x1p-7;
+  const double rounding = pair.high_precision == Format::f32   ? 1e-5
+                          : pair.high_precision == Format::f16 ? 0x1p-10
+                                                               : 0x1p-7;
   const Apart apart = find_apart(expected, actual, rounding * std::sqrt(norm2 / static_cast<double>(count)));
   if (apart.count * 100 <= count) return;
   const Size r = apart.first / expected.cols;
@@ -237,7 +239,8 @@ void expect_statistics(const std::string& what, const Pair& pair, TwinTensor& te
   const CastStatistics expected = tensor.take_cpu_seen();
   const CastStatistics actual = tensor.take_gpu_seen();
   const Format format = tensor.site(On::gpu).spec.rows.format;
-  const bool as_it_is = format == Format::f32 || format == pair.gpu->high_precision();
+  const Format high = pair.gpu->high_precision();
+  const bool as_it_is = format == Format::f32 || format == high || (format == Format::tf32 && high == Format::f32);
   if (as_it_is && detail == Detail::counts && actual.count == 0) return;
   EXPECT_EQ(expected.count, actual.count) << what << ": count";
   EXPECT_EQ(expected.nonfinite, actual.nonfinite) << what << ": nonfinite";

@@ -236,7 +236,7 @@ TEST_P(ConvolutionTest, MovingAverage) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(ConvolutionTest);
+QUAVER_HIGH_PRECISION_FORMATS(ConvolutionTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -93,19 +93,19 @@ TEST_P(DecodeTest, PositionsThatBeginAnywhere) {
   expect_near("embed", out, high_precision_bound(pair()));
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(DecodeTest);
+QUAVER_HIGH_PRECISION_FORMATS(DecodeTest);
 
 class DecodedModel : public GpuTest {};
 
 // The passes after the second are replayed from a CUDA graph while the sequences grow.
 TEST_F(DecodedModel, ACacheGivesTheLogitsOfWholeSequences) {
-  for (const char* recipe : {"fp32", "bf16", "fp8-delayed"}) {
+  for (const char* recipe : {"fp32", "bf16", "fp16", "fp8-delayed"}) {
     for (const Family family : {Family::gpt, Family::llama}) {
       Config config = small_config(recipe, "unused");
       config.model.family = family;
       config.model.width = 64;
       config.model.kv_heads = family == Family::llama ? 1 : 0;
-      const auto engine = make_tested_engine(gpu_high_precision({.recipe = recipe}));
+      const auto engine = make_tested_engine(gpu_options({.recipe = recipe}));
       const TrainingData data = open_training_data(config.data, config.train.seed, config.model.context);
       Trainer trainer(config, data, *engine, [](const std::string&) {});
       for (int i = 0; i < 3; ++i) trainer.step();

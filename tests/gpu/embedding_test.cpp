@@ -128,7 +128,7 @@ TEST_P(EmbeddingTest, PositionsAloneWhereTheTableIsFrozen) {
   expect_near("embed_backward of a frozen table", positions, bound::f32);
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(EmbeddingTest);
+QUAVER_HIGH_PRECISION_FORMATS(EmbeddingTest);
 
 class HeadsTest : public HighPrecisionTest {
  protected:
@@ -193,7 +193,7 @@ TEST_P(HeadsTest, ScaledRotation) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(HeadsTest);
+QUAVER_HIGH_PRECISION_FORMATS(HeadsTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -129,7 +129,7 @@ TEST_F(NoticeTest, SizesThatArePaddedRunOnTensorCores) {
   for (const std::string& text : told) ADD_FAILURE() << text;
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(ErrorTest);
+QUAVER_HIGH_PRECISION_FORMATS(ErrorTest);
 
 }  // namespace
 }  // namespace quaver::test

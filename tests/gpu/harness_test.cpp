@@ -69,7 +69,7 @@ TEST_P(HarnessTest, WritingBeyondAMatrixIsNoticed) {
   EXPECT_FALSE(x.margins_are_intact());
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(HarnessTest);
+QUAVER_HIGH_PRECISION_FORMATS(HarnessTest);
 
 }  // namespace
 }  // namespace quaver::test

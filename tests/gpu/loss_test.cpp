@@ -38,7 +38,8 @@ class LossTest : public HighPrecisionTest {
     in_chunks_ = std::make_unique<Pair>();
     in_chunks_->high_precision = GetParam();
     in_chunks_->cpu = make_reference_engine();
-    in_chunks_->gpu = make_tested_engine(GetParam(), 128 * vocab * info(GetParam()).storage_bits / 8);
+    in_chunks_->gpu = make_tested_engine(
+        CudaOptions{.high_precision = GetParam(), .logits_limit = 128 * vocab * info(GetParam()).storage_bits / 8});
   }
 
   std::vector<std::int32_t> targets_of(const Problem& problem, const Factors& factors) const {
@@ -86,7 +87,7 @@ class LossTest : public HighPrecisionTest {
                           .casting = casting};
     });
     // Errors of the logits average out over the tokens, and one token's logits are within 2^-9 of some units.
-    const double loss_bound = exact() ? bound::f32_gemm : bound::bf16;
+    const double loss_bound = rounding_bound(GetParam(), bound::f32_gemm);
     expect_near(what + ", loss", loss.from_cpu()[0], loss.from_gpu()[0], loss_bound);
     if (!train) {
       double sum = 0.5;
@@ -98,12 +99,18 @@ class LossTest : public HighPrecisionTest {
     expect_near(what + ", weight gradient", w_gradient, limit, typical * static_cast<double>(f.weight));
   }
 
+  // All operands in the engine's own format.
+  Recipe own_recipe() const {
+    Recipe recipe = all_in(GetParam());
+    recipe.name = info(GetParam()).name;
+    return recipe;
+  }
+
   // dlogits that are cast may land on the next code: see expect_close.
   double limit_of(const Recipe& recipe) const {
     if (recipe.dy.rows.format == Format::e2m1) return exact() ? 3e-2 : 0.12;
     if (is_low_precision(recipe.dy.rows.format)) return exact() ? 1e-2 : 5e-2;
-    if (!exact()) return bound::bf16;
-    return recipe.dy.rows.format == Format::f32 ? bound::f32_gemm : 2e-3;
+    return rounding_bound(GetParam(), recipe.dy.rows.format == Format::f32 ? bound::f32_gemm : 2e-3);
   }
 
  private:
@@ -115,7 +122,7 @@ constexpr Factors scaled{
     .logit = 0.5F, .gradient = 3, .scale = 0.25F, .input = 0.7F, .weight = 1.3F, .z_loss = 0.1F, .ignore_every = 3};
 
 TEST_P(LossTest, WithGradients) {
-  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Recipe recipe = own_recipe();
   for (const Problem& problem : problems) {
     compare(recipe.name, recipe, problem, plain, true, limit_of(recipe));
     compare(recipe.name + " scaled", recipe, problem, scaled, true, limit_of(recipe));
@@ -159,14 +166,14 @@ TEST_P(LossTest, InChunks) {
 }
 
 TEST_P(LossTest, NothingButIgnoredTargets) {
-  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Recipe recipe = own_recipe();
   const Factors ignored{.ignore_every = 1};
   compare("all ignored", recipe, problems[2], ignored, true, limit_of(recipe));
 }
 
 // Whole numbers below 256, which BF16 holds exactly, with many logits alike.
 TEST_P(LossTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
-  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Recipe recipe = own_recipe();
   for (const Problem& problem : {Problem{300, 10, 32}, Problem{300, 2000, 32}}) {
     Matrix one_hot(problem.tokens, problem.width, 0);
     Matrix small(problem.vocab, problem.width, 0);
@@ -208,7 +215,7 @@ TEST_P(LossTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
 }
 
 TEST_P(LossTest, HugeLogitsStayFinite) {
-  const Recipe recipe = make_recipe(exact() ? "fp32" : "bf16", {});
+  const Recipe recipe = own_recipe();
   const Factors huge{.logit = 3000};
   Twin x(pair(), normal_matrix(32, 16, 1));
   TwinTensor tx(pair(), recipe.x, 32, 16, Copies::both, {0, "head/x"});
@@ -231,7 +238,7 @@ TEST_P(LossTest, HugeLogitsStayFinite) {
   for (const float value : x_gradient.from_gpu().values) EXPECT_TRUE(std::isfinite(value));
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(LossTest);
+QUAVER_HIGH_PRECISION_FORMATS(LossTest);
 
 }  // namespace
 }  // namespace quaver::test

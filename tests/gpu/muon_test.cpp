@@ -25,7 +25,7 @@ TEST_P(OrthogonalizeTest, LeavesZeros) {
   EXPECT_EQ(x.from_gpu().values, Matrix(40, 24).values);
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(OrthogonalizeTest);
+QUAVER_HIGH_PRECISION_FORMATS(OrthogonalizeTest);
 
 struct MuonStorage {
   const char* name;
@@ -152,7 +152,7 @@ TEST_P(MuonTest, GradientsThatAreNotFiniteMoveNothing) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(MuonTest);
+QUAVER_HIGH_PRECISION_FORMATS(MuonTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -346,7 +346,7 @@ TEST_P(NormTest, Combine) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(NormTest);
+QUAVER_HIGH_PRECISION_FORMATS(NormTest);
 
 }  // namespace
 }  // namespace quaver::test

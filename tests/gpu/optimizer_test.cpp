@@ -24,7 +24,7 @@ TEST_P(SumInOrderTest, EqualsTheCpu) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(SumInOrderTest);
+QUAVER_HIGH_PRECISION_FORMATS(SumInOrderTest);
 
 class MeasureTest : public HighPrecisionTest {
  protected:
@@ -111,7 +111,7 @@ TEST_P(MeasureTest, WhatIsNotFiniteAndWhatIsLarge) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(MeasureTest);
+QUAVER_HIGH_PRECISION_FORMATS(MeasureTest);
 
 struct Storage {
   const char* name;
@@ -262,7 +262,7 @@ TEST_P(AdamWTest, GradientsThatAreNotFiniteMoveNothing) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(AdamWTest);
+QUAVER_HIGH_PRECISION_FORMATS(AdamWTest);
 
 }  // namespace
 }  // namespace quaver::test

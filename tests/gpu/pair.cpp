@@ -98,20 +98,21 @@ std::unique_ptr<Engine> make_reference_engine() {
   return make_cpu_engine(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)));
 }
 
-std::unique_ptr<Engine> make_tested_engine(Format high_precision, Size logits_limit) {
-  return is_rehearsal() ? make_reference_engine()
-                        : make_cuda_engine({.high_precision = high_precision, .logits_limit = logits_limit});
+std::unique_ptr<Engine> make_tested_engine(const CudaOptions& options) {
+  return is_rehearsal() ? make_reference_engine() : make_cuda_engine(options);
 }
 
-Pair& pair_of(Format high_precision, AttentionBy attention) {
+Pair& pair_of(Format format, AttentionBy attention) {
   static std::map<std::pair<Format, AttentionBy>, Pair> pairs;
-  Pair& pair = pairs[{high_precision, attention}];
+  Pair& pair = pairs[{format, attention}];
   if (pair.gpu != nullptr) return pair;
-  pair.high_precision = high_precision;
+  CudaOptions options{.high_precision = format};
+  if (format == Format::tf32) options = {.high_precision = Format::f32, .float_attention = Format::tf32};
+  pair.high_precision = options.high_precision;
   pair.cpu = make_reference_engine();
   std::optional<Variable> wish;
   if (attention == AttentionBy::own) wish.emplace("QUAVER_ATTENTION", "own");
-  pair.gpu = make_tested_engine(high_precision);
+  pair.gpu = make_tested_engine(options);
   return pair;
 }
 
@@ -159,10 +160,10 @@ Twin::Twin(Pair& pair, Matrix values, Kept kept)
 
 void Twin::set(const Matrix& values) {
   std::vector<float> held = values.values;
-  if (held_ == Format::bf16) {
-    std::vector<std::byte> rounded(held.size() * 2);
-    encode_array(Format::bf16, held.data(), 1, rows_ * cols_, rounded.data());
-    decode_array(Format::bf16, rounded.data(), 1, rows_ * cols_, held.data());
+  if (held_ != Format::f32) {
+    std::vector<std::byte> rounded(index(bytes_of(held_, rows_ * cols_)));
+    encode_array(held_, held.data(), 1, rows_ * cols_, rounded.data());
+    decode_array(held_, rounded.data(), 1, rows_ * cols_, held.data());
   }
   encode_array(cpu_format_, held.data(), 1, rows_ * cols_, cpu_.data());
   std::vector<std::byte> encoded(gpu_.bytes());

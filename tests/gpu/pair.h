@@ -3,6 +3,7 @@
 //   QUAVER_GPU_TESTS_ENGINE=cpu puts a second CPU engine in the GPU's place: a test of these tests.
 #pragma once
 
+#include <cctype>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -48,13 +49,16 @@ bool is_brief();
 std::unique_ptr<Engine> make_reference_engine();
 
 // A new engine of the GPU, or of what stands in for it.
-std::unique_ptr<Engine> make_tested_engine(Format high_precision, Size logits_limit = default_logits_limit);
+std::unique_ptr<Engine> make_tested_engine(const CudaOptions& options);
+inline std::unique_ptr<Engine> make_tested_engine(Format high_precision) {
+  return make_tested_engine(CudaOptions{.high_precision = high_precision});
+}
 
 enum class AttentionBy : std::uint8_t { library, own };
 inline void PrintTo(AttentionBy by, std::ostream* out) { *out << (by == AttentionBy::own ? "own" : "library"); }
 
-// Made once per process.
-Pair& pair_of(Format high_precision, AttentionBy attention = AttentionBy::library);
+// Made once per process. tf32: matrices in FP32, which attention rounds.
+Pair& pair_of(Format format, AttentionBy attention = AttentionBy::library);
 
 // Skipped, with the reason, where there is no GPU.
 class GpuTest : public testing::Test {
@@ -64,19 +68,26 @@ class GpuTest : public testing::Test {
   }
 };
 
-// Run with either high-precision format.
+// Run with each high-precision format.
 class HighPrecisionTest : public GpuTest, public testing::WithParamInterface<Format> {
  protected:
   Pair& pair() const { return pair_of(GetParam()); }
   bool exact() const { return GetParam() == Format::f32; }
 };
 
-inline std::string high_precision_name(const testing::TestParamInfo<Format>& instance) {
-  return instance.param == Format::f32 ? "F32" : "Bf16";
+// As googletest wants names of cases.
+inline std::string name_of_case(Format format) {
+  std::string name(info(format).name);
+  name.front() = static_cast<char>(std::toupper(name.front()));
+  return name;
 }
 
-#define QUAVER_BOTH_HIGH_PRECISION_FORMATS(Suite) \
-  INSTANTIATE_TEST_SUITE_P(Gpu, Suite, testing::Values(Format::f32, Format::bf16), high_precision_name)
+inline std::string high_precision_name(const testing::TestParamInfo<Format>& instance) {
+  return name_of_case(instance.param);
+}
+
+#define QUAVER_HIGH_PRECISION_FORMATS(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Gpu, Suite, testing::Values(Format::f32, Format::bf16, Format::f16), high_precision_name)
 
 // Engine memory with a margin on both sides that nobody may write to.
 class Buffer {

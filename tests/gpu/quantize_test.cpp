@@ -282,7 +282,7 @@ TEST_P(QuantizeTest, ADenseSweepOfFp32InEveryFormat) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(QuantizeTest);
+QUAVER_HIGH_PRECISION_FORMATS(QuantizeTest);
 
 }  // namespace
 }  // namespace quaver::test

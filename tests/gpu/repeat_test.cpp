@@ -72,7 +72,7 @@ TEST_P(RepeatTest, ARecordingUsesThePublishedScales) {
   }
 }
 
-QUAVER_BOTH_HIGH_PRECISION_FORMATS(RepeatTest);
+QUAVER_HIGH_PRECISION_FORMATS(RepeatTest);
 
 }  // namespace
 }  // namespace quaver::test

@@ -47,9 +47,7 @@ Config config_of(const std::string& recipe) {
   return config;
 }
 
-std::unique_ptr<Engine> engine_for(const Config& config) {
-  return make_tested_engine(gpu_high_precision(config.precision));
-}
+std::unique_ptr<Engine> engine_for(const Config& config) { return make_tested_engine(gpu_options(config.precision)); }
 
 struct End {
   std::vector<double> losses;
@@ -89,7 +87,7 @@ void expect_same_with_scales_of_the_host(const Config& config, const std::string
 class StepOnDevice : public GpuTest {};
 
 TEST_F(StepOnDevice, ItsScalesAreThoseOfTheScaleBook) {
-  for (const std::string recipe : {"bf16", "fp8-delayed", "fp8-static", "fp8-block", "nvfp4"}) {
+  for (const std::string recipe : {"bf16", "fp16", "tf32", "fp8-delayed", "fp8-static", "fp8-block", "nvfp4"}) {
     expect_same_with_scales_of_the_host(config_of(recipe), recipe);
   }
   Config latest = config_of("fp8-delayed");

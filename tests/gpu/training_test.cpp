@@ -22,6 +22,9 @@ const Size resume_step = is_brief() ? 2 : 10;
 constexpr double loss_bound_f32 = 5e-4;
 // BF16 between operations, and FP8 or FP4 codes that land on their neighbors because of it.
 constexpr double loss_bound_bf16 = 2e-2;
+// FP16 between operations has three bits more, and TF32 in attention as many.
+constexpr double loss_bound_f16 = 5e-3;
+constexpr double loss_bound_tf32 = 2e-3;
 
 Config config_of(const std::string& recipe) {
   Config config = small_config(recipe, "unused");
@@ -56,7 +59,7 @@ struct Session {
 };
 
 std::unique_ptr<Session> gpu_session(const Config& config) {
-  return std::make_unique<Session>(config, make_tested_engine(gpu_high_precision(config.precision)));
+  return std::make_unique<Session>(config, make_tested_engine(gpu_options(config.precision)));
 }
 
 struct NamedBytes {
@@ -145,7 +148,10 @@ void expect_same_curve(const std::string& what, const Curve& cpu, const Curve& g
 }
 
 double bound_of(const std::string& recipe) {
-  return gpu_high_precision({.recipe = recipe}) == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
+  const CudaOptions options = gpu_options({.recipe = recipe});
+  if (options.float_attention == Format::tf32) return loss_bound_tf32;
+  if (options.high_precision == Format::f16) return loss_bound_f16;
+  return options.high_precision == Format::f32 ? loss_bound_f32 : loss_bound_bf16;
 }
 
 // Names the first of the tensors that differ: where the two ways part.
@@ -232,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, TrainingTest, testing::ValuesIn(all_recipes()),
 class OtherModelsTest : public GpuTest {};
 
 TEST_F(OtherModelsTest, GroupedHeadsFollowTheCpu) {
-  for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
+  for (const std::string& recipe :
+       some_of<std::string>({"fp32", "fp16", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
     const Config config = llama_config(recipe);
     expect_same_curve("llama " + recipe, cpu_run(config), run_of(*gpu_session(config)), bound_of(recipe));
   }
@@ -240,7 +247,8 @@ TEST_F(OtherModelsTest, GroupedHeadsFollowTheCpu) {
 
 // A width that FP8 codes are padded to, and an odd number of tokens.
 TEST_F(OtherModelsTest, OddSizesFollowTheCpu) {
-  for (const std::string& recipe : some_of<std::string>({"fp8-delayed", "bf16", "fp8-current", "fp8-block", "mxfp8"})) {
+  for (const std::string& recipe :
+       some_of<std::string>({"fp8-delayed", "bf16", "fp16", "tf32", "fp8-current", "fp8-block", "mxfp8"})) {
     Config config = config_of(recipe);
     config.model.width = 72;
     config.model.heads = 3;
@@ -253,7 +261,8 @@ TEST_F(OtherModelsTest, OddSizesFollowTheCpu) {
 
 // Rows of features in FP32, and as many pixels and classes as no tensor core likes.
 TEST_F(OtherModelsTest, ClassifiersFollowTheCpu) {
-  for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
+  for (const std::string& recipe :
+       some_of<std::string>({"fp32", "fp16", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
     Config config = config_of(recipe);
     config.model.family = Family::mlp;
     config.model.width = 64;
@@ -268,7 +277,8 @@ TEST_F(OtherModelsTest, ClassifiersFollowTheCpu) {
 
 // Convolutions of every kind that the family has; an image of three channels, and odd sizes.
 TEST_F(OtherModelsTest, ConvolutionNetworksFollowTheCpu) {
-  for (const std::string& recipe : some_of<std::string>({"fp32", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
+  for (const std::string& recipe :
+       some_of<std::string>({"fp32", "fp16", "bf16", "nvfp4", "fp8-block", "fp8-delayed"})) {
     Config config = config_of(recipe);
     config.model.family = Family::convnet;
     config.model.stage_widths = "16,32";
@@ -307,7 +317,7 @@ TEST_F(OtherModelsTest, FineTuningFollowsTheCpu) {
              std::string(index(1 + i * i % 23), static_cast<char>('b' + i % 7)) + "\"}\n";
   }
   const auto file = folder.write("examples.jsonl", lines);
-  for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16"})) {
+  for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16", "fp16", "tf32"})) {
     for (const bool frozen : {false, true}) {
       Config config = llama_config(recipe);
       config.data.kind = DataKind::examples;
@@ -333,7 +343,8 @@ TEST_F(OtherModelsTest, FineTuningFollowsTheCpu) {
 
 // GEMMs of low-precision codes with adapters in high precision, of a rank that tensor cores like and one they do not.
 TEST_F(OtherModelsTest, AdaptersFollowTheCpu) {
-  for (const std::string& recipe : some_of<std::string>({"fp32", "fp8-delayed", "bf16", "fp8-block", "nvfp4"})) {
+  for (const std::string& recipe :
+       some_of<std::string>({"fp32", "fp8-delayed", "bf16", "fp16", "fp8-block", "nvfp4"})) {
     for (const Size rank : {8, 3}) {
       Config config = llama_config(recipe);
       config.model.lora_rank = rank;
@@ -348,6 +359,30 @@ TEST_F(OtherModelsTest, AdaptersFollowTheCpu) {
       }
     }
   }
+}
+
+// Layers in FP8 whose inputs and gradients come from FP16, and go there.
+TEST_F(OtherModelsTest, LayersInFp8BesideFp16FollowTheCpu) {
+  for (const std::string& recipe : some_of<std::string>({"fp8-delayed", "fp8-block", "mxfp8"})) {
+    Config config = config_of("fp16");
+    config.precision.layers = {{"blocks.*.mlp.*", recipe}};
+    expect_same_curve("fp16 and " + recipe, cpu_run(config), run_of(*gpu_session(config)), loss_bound_bf16);
+  }
+}
+
+// Gradients that FP16 cannot hold are infinite: the step is skipped, and the scale halved, until they fit.
+TEST_F(OtherModelsTest, GradientsBeyondFp16SkipStepsUntilTheyFit) {
+  if (is_brief()) GTEST_SKIP() << "needs more steps";
+  Config config = config_of("fp16");
+  config.precision.loss_scale_log2 = 30;
+  const auto session = gpu_session(config);
+  const End before = end_of(*session->trainer);
+  StepReport report = session->trainer->step();
+  EXPECT_TRUE(report.skipped);
+  expect_same_tensors("after a skipped step", before.weights, end_of(*session->trainer).weights);
+  while (!session->trainer->finished() && report.skipped) report = session->trainer->step();
+  EXPECT_FALSE(report.skipped) << "the scale was never small enough";
+  EXPECT_TRUE(std::isfinite(report.gradient_norm));
 }
 
 TEST_F(OtherModelsTest, LowPrecisionOptimizerStateFollowsTheCpu) {

@@ -153,6 +153,21 @@ TEST(Recipes, PropertiesAreThoseOfTheirOperands) {
   }
 }
 
+TEST(Recipes, AllInOneFormatIsEveryOperandAsItIs) {
+  for (const Format format : {Format::f32, Format::tf32, Format::bf16, Format::f16}) {
+    const Recipe recipe = all_in(format);
+    for (const Format other : {Format::f32, Format::tf32, Format::bf16, Format::f16}) {
+      EXPECT_EQ(is_all_in(recipe, other), other == format);
+    }
+    Recipe another = recipe;
+    another.dy.columns.rounding = Rounding::stochastic;
+    EXPECT_FALSE(is_all_in(another, format));
+  }
+  for (const RecipeInfo& info : recipes()) {
+    EXPECT_EQ(is_all_in(make_recipe(info.name, {}), Format::f16), info.name == "fp16") << info.name;
+  }
+}
+
 TEST(Recipes, HighPrecisionLayersUseTheRecipeItselfWhereItIsOne) {
   for (const char* name : {"fp32", "tf32", "bf16", "fp16"})
     EXPECT_EQ(high_precision_recipe_for({.recipe = name}), name);

@@ -4,6 +4,7 @@
 
 #include "config/dump.h"
 #include "io/file_io.h"
+#include "precision/recipe.h"
 #include "quaver/error.h"
 #include "train/engine_choice.h"
 #include "train/environment.h"
@@ -158,11 +159,35 @@ TEST(Environment, NamesProgramCpuAndEngine) {
   EXPECT_NE(cpu_model(), "");
 }
 
-TEST(WideFormat, IsFp32WhereTheRecipeWantsMoreThanBf16) {
-  for (const char* recipe : {"fp32", "tf32", "fp16"})
-    EXPECT_EQ(gpu_high_precision({.recipe = recipe}), Format::f32) << recipe;
+TEST(WideFormat, IsWhatTheRecipeNeedsAndNoMore) {
+  for (const char* recipe : {"fp32", "tf32"}) EXPECT_EQ(gpu_high_precision({.recipe = recipe}), Format::f32) << recipe;
   for (const char* recipe : {"bf16", "fp8-delayed", "mxfp4"})
     EXPECT_EQ(gpu_high_precision({.recipe = recipe}), Format::bf16);
+  EXPECT_EQ(gpu_high_precision({.recipe = "fp16"}), Format::f16);
+}
+
+// What FP16 holds is not all that such a recipe's gradients need, nor how they are to be rounded.
+TEST(WideFormat, IsFp32WhereAnOperandThatIsNotFp16StandsBesideIt) {
+  PrecisionConfig precision{.recipe = "own"};
+  Recipe& own = precision.recipes["own"] = all_in(Format::f16);
+  EXPECT_EQ(gpu_high_precision(precision), Format::f16);
+  own.dy.rows.format = Format::bf16;
+  EXPECT_EQ(gpu_high_precision(precision), Format::f32);
+  own = all_in(Format::f16);
+  own.w.columns.rounding = Rounding::stochastic;
+  EXPECT_EQ(gpu_high_precision(precision), Format::f32);
+}
+
+TEST(WideFormat, LayersOfOtherRecipesDoNotChooseIt) {
+  EXPECT_EQ(gpu_high_precision({.recipe = "fp16", .layers = {{"blocks.*", "fp8-delayed"}}}), Format::f16);
+  EXPECT_EQ(gpu_high_precision({.recipe = "fp8-delayed", .layers = {{"blocks.*", "fp16"}}}), Format::bf16);
+}
+
+TEST(WideFormat, AttentionRoundsFp32ForTheRecipeThatRoundsItsGemmsAlone) {
+  for (const char* recipe : {"fp32", "bf16", "fp16", "fp8-block"}) {
+    EXPECT_EQ(gpu_options({.recipe = recipe}).float_attention, Format::f32) << recipe;
+  }
+  EXPECT_EQ(gpu_options({.recipe = "tf32"}).float_attention, Format::tf32);
 }
 
 TEST(ResolvedConfig, ChoosesWhatIsAutomaticAndNothingElse) {

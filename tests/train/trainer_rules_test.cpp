@@ -421,5 +421,18 @@ TEST(PlannedMemory, OfShadowChecksHasRoomForCopiesOfWideOperands) {
   }
 }
 
+// What BF16 is to one recipe, FP16 is to the other.
+TEST(PlannedMemory, OfFp16IsThatOfBf16) {
+  const auto plan = [](const char* recipe, int architecture) {
+    const Hardware gpu{.kind = HardwareKind::gpu, .threads = 0, .architecture = architecture};
+    return plan_memory(resolve_shape(miniature_config(recipe), {.vocab = 32}), gpu);
+  };
+  for (const int architecture : {80, 90}) {
+    EXPECT_EQ(plan("fp16", architecture).arena(), plan("bf16", architecture).arena());
+    EXPECT_EQ(plan("fp16", architecture).engine_total(), plan("bf16", architecture).engine_total());
+    EXPECT_GT(plan("tf32", architecture).arena(), plan("fp16", architecture).arena());
+  }
+}
+
 }  // namespace
 }  // namespace quaver::test

@@ -61,7 +61,7 @@ CudaEngine::CudaEngine(const CudaOptions& options)
       device_(gpu_),
       sites_(gpu_, device_),
       gemms_(gpu_),
-      attention_(gpu_) {
+      attention_(gpu_, options.float_attention) {
   one_ = device_.allocate(4 * sizeof(float));
   const float one = 1;
   device_.upload(&one, one_.get(), sizeof(one));

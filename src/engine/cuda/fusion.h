@@ -13,6 +13,11 @@ inline bool is_plain_fp8(const QuantSpec& spec, const Site& site) {
          spec.rotation == Rotation::none && spec.shrink == 1.0F;
 }
 
+// Whether kernels store it as they store high precision: in that format, or rounded to TF32 where that is FP32.
+inline bool is_stored_as_high(const QuantSpec& spec, Format high) {
+  return spec.format == high || (high == Format::f32 && spec == QuantSpec{.format = Format::tf32});
+}
+
 // Whether the kernel that computes a result casts it too. Otherwise it is cast in whole tiles (cast/whole_tiles.h) or
 // staged in high precision for a cast of its own; plans count the staging either way, which full statistics need.
 inline bool can_fuse(const QuantizedTensor& out, const Casting& casting, Format high) {
@@ -22,7 +27,7 @@ inline bool can_fuse(const QuantizedTensor& out, const Casting& casting, Format 
   const Site& site = out.site();
   if (!out.has_own_columns()) {
     const QuantSpec& spec = site.spec.rows;
-    return spec.format == high || (high == Format::bf16 && is_plain_fp8(spec, site));
+    return is_stored_as_high(spec, high) || (high == Format::bf16 && is_plain_fp8(spec, site));
   }
   return high == Format::bf16 && columns_share_rows(site.spec.rows, site.spec.columns) &&
          is_plain_fp8(site.spec.columns, site);

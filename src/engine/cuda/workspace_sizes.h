@@ -57,10 +57,12 @@ inline Size decoded_bytes(const CodeMatrix& matrix, Format as) {
 // Rows of the scales of 128 × 128 blocks begin at multiples of 4 floats.
 inline Size padded_scale_cols(const CodeMatrix& matrix) { return ceil_div(matrix.scale_cols(), 4) * 4; }
 
-// cuBLASLt gives BF16 results of BF16 and FP8 operands; of others FP32 only, which is rounded afterwards.
+// Of 16-bit operands cuBLASLt gives results in their own format, of FP8 in BF16; of others FP32 only, which is rounded
+// afterwards.
 inline bool rounds_result(const Gemm& op, Format operand) {
-  const bool float_result = operand == Format::f32 || operand == Format::tf32 || operand == Format::f16;
-  return float_result && op.out.format == Format::bf16;
+  const Format out = op.out.format;
+  const bool as_it_is = out == Format::f32 || out == operand || (out == Format::bf16 && is_fp8(operand));
+  return !as_it_is;
 }
 
 // What a GEMM of operands in this format keeps beside the result, one part after another.
@@ -78,7 +80,7 @@ struct GemmWorkspace {
   Size scalars;  // where each part begins
   Size a_scales;
   Size b_scales;
-  Size bias;    // in BF16, where cuBLASLt adds it
+  Size bias;    // in 16 bits, where cuBLASLt adds it
   Size result;  // before it is rounded
   Size total;
 

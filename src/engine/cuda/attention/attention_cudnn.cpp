@@ -38,10 +38,11 @@ enum Id : std::int64_t {
 
 Extents transposed(const Extents& x) { return {x[0], x[1], x[3], x[2]}; }
 
-// Extents and strides of all that a graph reads and writes: batch, head, position, element.
+// Extents and strides of all that a graph reads and writes: batch, head, position, element; and what it is stored in.
 struct Shapes {
-  explicit Shapes(const HeadLayout& l)
-      : queries{l.batch, l.heads, l.sequence, l.head_size},
+  Shapes(const HeadLayout& l, Format format)
+      : type(format == Format::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16),
+        queries{l.batch, l.heads, l.sequence, l.head_size},
         keys{l.batch, l.kv_heads, l.sequence, l.head_size},
         scores{l.batch, l.heads, l.sequence, l.sequence},
         rows{l.batch, l.heads, l.sequence, 1},
@@ -51,17 +52,17 @@ struct Shapes {
         scores_transposed_strides{l.heads * l.sequence * l.sequence, l.sequence * l.sequence, 1, l.sequence},
         accumulator_strides{l.heads * l.sequence * l.head_size, l.sequence * l.head_size, l.head_size, 1} {}
 
+  cudnnDataType_t type;
   Extents queries, keys, scores, rows;
   Extents packed_strides, result_strides, row_strides, scores_transposed_strides, accumulator_strides;
 };
 
-constexpr cudnnDataType_t bf16 = CUDNN_DATA_BFLOAT16;
 constexpr cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
 
 void describe_forward(CudnnGraph& g, const Shapes& s) {
-  const CudnnNode q = g.tensor(query, bf16, s.queries, s.packed_strides);
-  const CudnnNode kt = g.tensor(key, bf16, transposed(s.keys), transposed(s.packed_strides));
-  const CudnnNode v = g.tensor(value, bf16, s.keys, s.packed_strides);
+  const CudnnNode q = g.tensor(query, s.type, s.queries, s.packed_strides);
+  const CudnnNode kt = g.tensor(key, s.type, transposed(s.keys), transposed(s.packed_strides));
+  const CudnnNode v = g.tensor(value, s.type, s.keys, s.packed_strides);
   CudnnNode x = g.matmul(q, kt, g.inner(s.scores));
   x = g.pointwise(CUDNN_POINTWISE_MUL, x, g.scalar(scale), g.inner(s.scores));
   x = g.mask_future(x, s.scores, g.scalar(minus_infinity));
@@ -71,30 +72,30 @@ void describe_forward(CudnnGraph& g, const Shapes& s) {
   const CudnnNode sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, power, g.inner(s.rows));
   const CudnnNode log = g.pointwise(CUDNN_POINTWISE_LOG, sum, g.inner(s.rows));
   g.pointwise(CUDNN_POINTWISE_ADD, top, log, g.tensor(log_sum, f32, s.rows, s.row_strides));
-  const CudnnNode p = g.pointwise(CUDNN_POINTWISE_DIV, power, sum, g.inner(s.scores, bf16));
-  g.matmul(p, v, g.tensor(result, bf16, s.queries, s.result_strides));
+  const CudnnNode p = g.pointwise(CUDNN_POINTWISE_DIV, power, sum, g.inner(s.scores, s.type));
+  g.matmul(p, v, g.tensor(result, s.type, s.queries, s.result_strides));
 }
 
 // out = weightsᵀ · x, summed over the heads of a group where there are fewer keys than queries
 void key_side_product(CudnnGraph& g, const Shapes& s, CudnnNode weights, CudnnNode x, CudnnNode out) {
   const CudnnNode transposed_weights =
-      g.reshape(weights, g.inner(transposed(s.scores), s.scores_transposed_strides, bf16));
+      g.reshape(weights, g.inner(transposed(s.scores), s.scores_transposed_strides, s.type));
   if (s.queries[1] == s.keys[1]) {
     g.matmul(transposed_weights, x, out);
     return;
   }
-  g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.matmul(transposed_weights, x, g.inner(s.queries, bf16)), out);
+  g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.matmul(transposed_weights, x, g.inner(s.queries, s.type)), out);
 }
 
 void describe_backward(CudnnGraph& g, const Shapes& s, Determinism determinism) {
-  const CudnnNode q = g.tensor(query, bf16, s.queries, s.packed_strides);
-  const CudnnNode kt = g.tensor(key, bf16, transposed(s.keys), transposed(s.packed_strides));
-  const CudnnNode vt = g.tensor(value, bf16, transposed(s.keys), transposed(s.packed_strides));
-  const CudnnNode y = g.tensor(result, bf16, s.queries, s.result_strides);
-  const CudnnNode dy = g.tensor(result_gradient, bf16, s.queries, s.result_strides);
-  const CudnnNode dq = g.tensor(query_gradient, bf16, s.queries, s.packed_strides);
-  const CudnnNode dk = g.tensor(key_gradient, bf16, s.keys, s.packed_strides);
-  const CudnnNode dv = g.tensor(value_gradient, bf16, s.keys, s.packed_strides);
+  const CudnnNode q = g.tensor(query, s.type, s.queries, s.packed_strides);
+  const CudnnNode kt = g.tensor(key, s.type, transposed(s.keys), transposed(s.packed_strides));
+  const CudnnNode vt = g.tensor(value, s.type, transposed(s.keys), transposed(s.packed_strides));
+  const CudnnNode y = g.tensor(result, s.type, s.queries, s.result_strides);
+  const CudnnNode dy = g.tensor(result_gradient, s.type, s.queries, s.result_strides);
+  const CudnnNode dq = g.tensor(query_gradient, s.type, s.queries, s.packed_strides);
+  const CudnnNode dk = g.tensor(key_gradient, s.type, s.keys, s.packed_strides);
+  const CudnnNode dv = g.tensor(value_gradient, s.type, s.keys, s.packed_strides);
   const CudnnNode stats = g.tensor(log_sum, f32, s.rows, s.row_strides);
   const CudnnNode dots = g.tensor(row_dots, f32, s.rows, s.row_strides);
   const CudnnNode factor = g.scalar(scale);
@@ -116,7 +117,7 @@ void describe_backward(CudnnGraph& g, const Shapes& s, Determinism determinism) 
   const CudnnNode ds = g.pointwise(CUDNN_POINTWISE_MUL, x, factor, g.inner(s.scores));
   key_side_product(g, s, ds, q, dk);
 
-  const CudnnNode k = g.reshape(kt, g.inner(s.keys, s.packed_strides, bf16));
+  const CudnnNode k = g.reshape(kt, g.inner(s.keys, s.packed_strides, s.type));
   if (determinism == Determinism::required) {  // without an accumulator there is nothing that atomics could add to
     g.matmul(ds, k, dq);
     return;
@@ -156,7 +157,7 @@ struct CudnnAttention::State {
     std::unique_ptr<CudnnGraph> graph;  // null where there is an obstacle
     std::string obstacle;
   };
-  using Key = std::tuple<Pass, Size, Size, Size, Size, Size>;
+  using Key = std::tuple<Pass, Format, Size, Size, Size, Size, Size>;
 
   State(Gpu& owner, Determinism wanted) : gpu(owner), determinism(wanted) {
     library.check(library.create(&handle), "starting");
@@ -169,8 +170,8 @@ struct CudnnAttention::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  Entry& plan(Pass pass, const HeadLayout& layout);
-  Entry make(Pass pass, const HeadLayout& layout);
+  Entry& plan(Pass pass, const HeadLayout& layout, Format format);
+  Entry make(Pass pass, const HeadLayout& layout, Format format);
   Size chunk(Pass pass, const HeadLayout& layout) const;
 
   Gpu& gpu;
@@ -180,7 +181,7 @@ struct CudnnAttention::State {
   std::map<Key, Entry> plans;
 };
 
-CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLayout& layout) {
+CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLayout& layout, Format format) {
   if (layout.head_size % 8 != 0 || layout.head_size > largest_cudnn_head) {
     return {nullptr, without_plan(layout, "cuDNN wants heads of a multiple of 8, up to 256")};
   }
@@ -191,9 +192,9 @@ CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLa
   try {
     auto graph = std::make_unique<CudnnGraph>(library, handle);
     if (pass == Pass::forward) {
-      describe_forward(*graph, Shapes(layout));
+      describe_forward(*graph, Shapes(layout, format));
     } else {
-      describe_backward(*graph, Shapes(layout), determinism);
+      describe_backward(*graph, Shapes(layout, format), determinism);
     }
     graph->build(ordered ? ordered_engine(gpu.architecture()) : CudnnEngineChoice{});
     return {std::move(graph), ""};
@@ -202,10 +203,10 @@ CudnnAttention::State::Entry CudnnAttention::State::make(Pass pass, const HeadLa
   }
 }
 
-CudnnAttention::State::Entry& CudnnAttention::State::plan(Pass pass, const HeadLayout& layout) {
-  const Key key{pass, layout.batch, layout.sequence, layout.heads, layout.kv_heads, layout.head_size};
+CudnnAttention::State::Entry& CudnnAttention::State::plan(Pass pass, const HeadLayout& layout, Format format) {
+  const Key key{pass, format, layout.batch, layout.sequence, layout.heads, layout.kv_heads, layout.head_size};
   if (const auto known = plans.find(key); known != plans.end()) return known->second;
-  return plans.emplace(key, make(pass, layout)).first->second;
+  return plans.emplace(key, make(pass, layout, format)).first->second;
 }
 
 // How many sequences one run of a plan processes; all chunks but the last are equal.
@@ -220,18 +221,18 @@ CudnnAttention::~CudnnAttention() = default;
 bool CudnnAttention::deterministic() const { return state_->determinism == Determinism::required; }
 std::string CudnnAttention::version() const { return state_->library.version(); }
 
-const std::string& CudnnAttention::obstacle(Pass pass, const HeadLayout& layout) {
+const std::string& CudnnAttention::obstacle(Pass pass, const HeadLayout& layout, Format format) {
   HeadLayout part = layout;
   part.batch = state_->chunk(pass, layout);
-  const std::string& whole = state_->plan(pass, part).obstacle;
+  const std::string& whole = state_->plan(pass, part, format).obstacle;
   const Size rest = layout.batch % part.batch;
   if (!whole.empty() || rest == 0) return whole;
   part.batch = rest;
-  return state_->plan(pass, part).obstacle;
+  return state_->plan(pass, part, format).obstacle;
 }
 
 void CudnnAttention::forward(const Attention& op) {
-  const CudnnGraph& graph = *state_->plan(Pass::forward, op.layout).graph;
+  const CudnnGraph& graph = *state_->plan(Pass::forward, op.layout, op.qkv.format).graph;
   const Packed packed(op.layout, op.qkv, 0);
   float factor = op.scale;
   float least = -std::numeric_limits<float>::infinity();
@@ -248,7 +249,7 @@ void CudnnAttention::backward(const AttentionBackward& op) {
   const Size chunk = state_->chunk(Pass::backward, op.layout);
   for (Size first = 0; first < op.layout.batch; first += chunk) {
     part.batch = std::min(chunk, op.layout.batch - first);
-    const CudnnGraph& graph = *state_->plan(Pass::backward, part).graph;
+    const CudnnGraph& graph = *state_->plan(Pass::backward, part, op.qkv.format).graph;
     const Size rows = row_dots_bytes(part);
     const Size sums = deterministic() ? 0 : rows * part.head_size;
     std::byte* dots =
@@ -298,9 +299,10 @@ CudnnAttention::CudnnAttention(Gpu& gpu, Determinism determinism) {
 }
 CudnnAttention::~CudnnAttention() = default;
 
-const std::string& CudnnAttention::obstacle(Pass pass, const HeadLayout& layout) {
+const std::string& CudnnAttention::obstacle(Pass pass, const HeadLayout& layout, Format format) {
   static_cast<void>(pass);
   static_cast<void>(layout);
+  static_cast<void>(format);
   static const std::string none;
   return none;
 }

@@ -1,4 +1,4 @@
-// Attention by cuDNN: plans for BF16, made at the first call of each shape and kept.
+// Attention by cuDNN: plans for BF16 and FP16, made at the first call of each shape and kept.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // Why cuDNN cannot compute this pass on heads laid out so; empty where it can. Makes the plans.
-  const std::string& obstacle(Pass pass, const HeadLayout& layout);
+  // Why cuDNN cannot compute this pass on heads in BF16 or FP16 laid out so; empty where it can. Makes the plans.
+  const std::string& obstacle(Pass pass, const HeadLayout& layout, Format format);
 
-  // Only where there is no obstacle, and BF16 throughout. max_logit is ignored.
+  // Only where there is no obstacle, and all matrices in that format. max_logit is ignored.
   void forward(const Attention& op);
   void backward(const AttentionBackward& op);
 

@@ -3,20 +3,14 @@
 // group of elements of the result. Rows of a tile are private to half a warp, so weights go through shared memory
 // without a barrier.
 #include "engine/cuda/attention/attention_kernels.h"
+#include "engine/cuda/device/primitives.cuh"
 
 namespace quaver::cuda {
 
 namespace {
 
-using bf16 = __nv_bfloat16;
-
 constexpr int threads = 256;
 constexpr int side = 16;
-
-__device__ float to_float(float x) { return x; }
-__device__ float to_float(bf16 x) { return __bfloat162float(x); }
-__device__ void store(float* to, float x) { *to = x; }
-__device__ void store(bf16* to, float x) { *to = __float2bfloat16_rn(x); }
 
 __device__ int lane_column() { return static_cast<int>(threadIdx.x) % side; }
 __device__ int lane_row() { return static_cast<int>(threadIdx.x) / side; }
@@ -148,7 +142,7 @@ __device__ void write_rows(T* head, Size stride, int first, const AttentionArgum
 #pragma unroll
     for (int c = 0; c < E / side; ++c) {
       const int column = element_column<E, R>(c);
-      if (column < a.head_size) store(head + row * stride + column, values[i][c] * factors[i]);
+      if (column < a.head_size) head[row * stride + column] = from_float<T>(values[i][c] * factors[i]);
     }
   }
 }
@@ -420,8 +414,10 @@ void plain_backward(Gpu& gpu, const AttentionArguments<T>& a) {
 }
 
 template void plain_forward(Gpu& gpu, const AttentionArguments<float>& arguments);
-template void plain_forward(Gpu& gpu, const AttentionArguments<bf16>& arguments);
+template void plain_forward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
+template void plain_forward(Gpu& gpu, const AttentionArguments<__half>& arguments);
 template void plain_backward(Gpu& gpu, const AttentionArguments<float>& arguments);
-template void plain_backward(Gpu& gpu, const AttentionArguments<bf16>& arguments);
+template void plain_backward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
+template void plain_backward(Gpu& gpu, const AttentionArguments<__half>& arguments);
 
 }  // namespace quaver::cuda

@@ -83,7 +83,8 @@ inline __device__ uint4 transpose_4x4(std::uint32_t a, std::uint32_t b, std::uin
 }
 
 // 64 rows and 64 columns of a gradient by a warpgroup; `to` is their first, rows_left of the rows are there.
-inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, const Sums<8>& sums, float factor) {
+template <class Value>
+__device__ void write_gradient(Element* to, Size stride, int rows_left, const Sums<8>& sums, float factor) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
 #pragma unroll
@@ -95,7 +96,7 @@ inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, cons
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float(&x)[4] = sums[n + k];
-        words[k] = pack_pair(x[2 * upper] * factor, x[2 * upper + 1] * factor);
+        words[k] = pack_pair<Value>(x[2 * upper] * factor, x[2 * upper + 1] * factor);
       }
       const uint4 line = transpose_4x4(words[0], words[1], words[2], words[3]);
       if (row < rows_left) __stcs(reinterpret_cast<uint4*>(to + row * stride + (n + lane % 4) * 8), line);
@@ -105,13 +106,13 @@ inline __device__ void write_gradient(bf16* to, Size stride, int rows_left, cons
 
 // One of two consumer warpgroups. It computes the gradients of queries one pair of tiles late, because they need the
 // other's scores: so neither waits for the other at once, and one runs wgmma while the other computes exponentials.
-template <int E, AttentionUnit Unit>
+template <class Value, int E, AttentionUnit Unit>
 struct Worker {
   using T = Tiles<E>;
   using Pair = hopper::Pair<E, Unit>;
   static constexpr int blocks = T::query_rows / 8;  // of 8 columns of scores
   using Scores = Sums<blocks>;
-  using Packed = std::uint32_t[2 * blocks];  // BF16, as the left operand of a wgmma
+  using Packed = std::uint32_t[2 * blocks];  // pairs of Value, as the left operand of a wgmma
 
   Address shared;
   const Work& work;
@@ -148,17 +149,20 @@ struct Worker {
         if (row + 8 > column) x[2] = 0;
         if (row + 8 > column + 1) x[3] = 0;
       }
-      p[2 * n] = pack_pair(x[0], x[1]);
-      p[2 * n + 1] = pack_pair(x[2], x[3]);
+      p[2 * n] = pack_pair<Value>(x[0], x[1]);
+      p[2 * n + 1] = pack_pair<Value>(x[2], x[3]);
     }
   }
 
+  __device__ static std::uint32_t gradient_pair(std::uint32_t p, float low, float high) {
+    return pack_pair<Value>(low_of<Value>(p) * low, high_of<Value>(p) * high);
+  }
   __device__ void score_gradients(Packed& out, const Packed& p, const Scores& x, Address dots) const {
 #pragma unroll
     for (int n = 0; n < blocks; ++n) {
       const float2 d = load_pair(dots + n * 32 + lane() % 4 * 8);
-      out[2 * n] = pack_pair(low_of(p[2 * n]) * (x[n][0] - d.x), high_of(p[2 * n]) * (x[n][1] - d.y));
-      out[2 * n + 1] = pack_pair(low_of(p[2 * n + 1]) * (x[n][2] - d.x), high_of(p[2 * n + 1]) * (x[n][3] - d.y));
+      out[2 * n] = gradient_pair(p[2 * n], x[n][0] - d.x, x[n][1] - d.y);
+      out[2 * n + 1] = gradient_pair(p[2 * n + 1], x[n][2] - d.x, x[n][3] - d.y);
     }
   }
 
@@ -218,7 +222,7 @@ struct Worker {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < key_rows / 16; ++k) {
-      multiply_columns(sums, scores + k * Tile::step_down, tile + k * Tile::step_down, true);
+      multiply_columns<Value>(sums, scores + k * Tile::step_down, tile + k * Tile::step_down, true);
     }
   }
   // ... and written, added to the partial sums, or stored as the first of them.
@@ -230,8 +234,8 @@ struct Worker {
     if (before.diagonal()) {
       const int row = before.i * T::query_rows + (T::parts == 1 ? half * 64 : 0);
       const int element = T::parts == 1 ? 0 : half * part;
-      write_gradient(work.query_gradient + token(before, row) * work.query_stride + column(before) + element,
-                     work.query_stride, work.sequence - row, sums, work.scale);
+      write_gradient<Value>(work.query_gradient + token(before, row) * work.query_stride + column(before) + element,
+                            work.query_stride, work.sequence - row, sums, work.scale);
       if (before.j > 0) discard_line(partial_before - lane() + lane() / 4 * workers + lane() % 4 * 8);
     } else if (before.j == 0) {
 #pragma unroll
@@ -253,8 +257,8 @@ struct Worker {
     for (int p = 0; p < T::parts; ++p) {
 #pragma unroll
       for (int k = 0; k < T::query_rows / 16; ++k) {
-        multiply_columns(sums[p], left + 4 * k, tile + Tile::on(p * T::queries_part) + k * Tile::step_down,
-                         add || k > 0);
+        multiply_columns<Value>(sums[p], left + 4 * k, tile + Tile::on(p * T::queries_part) + k * Tile::step_down,
+                                add || k > 0);
       }
     }
     wgmma_commit();
@@ -265,8 +269,8 @@ struct Worker {
     for (int p = 0; p < T::parts; ++p) {
 #pragma unroll
       for (int k = 0; k < part / 16; ++k) {
-        multiply_rows(scores, rows + Tile::on(p * T::keys_part) + k * Tile::step_across,
-                      columns + Tile::on(p * T::queries_part) + k * Tile::step_across, p + k > 0);
+        multiply_rows<Value>(scores, rows + Tile::on(p * T::keys_part) + k * Tile::step_across,
+                             columns + Tile::on(p * T::queries_part) + k * Tile::step_across, p + k > 0);
       }
     }
     wgmma_commit();
@@ -317,9 +321,10 @@ struct Worker {
       const Size at = token(pair, row) * work.key_stride + column(pair);
 #pragma unroll
       for (int q = 0; q < T::parts; ++q) {
-        write_gradient(work.key_gradient + at + q * part, work.key_stride, work.sequence - row, key_sums[q],
-                       work.scale);
-        write_gradient(work.value_gradient + at + q * part, work.key_stride, work.sequence - row, value_sums[q], 1);
+        write_gradient<Value>(work.key_gradient + at + q * part, work.key_stride, work.sequence - row, key_sums[q],
+                              work.scale);
+        write_gradient<Value>(work.value_gradient + at + q * part, work.key_stride, work.sequence - row, value_sums[q],
+                              1);
       }
       ++keys.count;
     }
@@ -352,7 +357,7 @@ constexpr int producer_registers = 24;
 constexpr int worker_registers = 240;
 static_assert(workers * (worker_registers - launch_registers) <= warpgroup * (launch_registers - producer_registers));
 
-template <int E, AttentionUnit Unit>
+template <class Value, int E, AttentionUnit Unit>
 __global__ void __launch_bounds__(block_threads, 1)
     gradients_kernel(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap gradient, Work work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -386,7 +391,8 @@ __global__ void __launch_bounds__(block_threads, 1)
   } else {
     take_registers<worker_registers>();
     const int index = thread - warpgroup;
-    Worker<E, Unit> worker{shared, work, index, __shfl_sync(~0U, index / warpgroup, 0), Tile::at(shared), {}, {}, {}};
+    Worker<Value, E, Unit> worker{shared,           work, index, __shfl_sync(~0U, index / warpgroup, 0),
+                                  Tile::at(shared), {},   {},    {}};
     worker.run();
   }
 #endif

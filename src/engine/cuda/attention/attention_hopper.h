@@ -1,8 +1,6 @@
-// The backward pass of attention on Hopper's own instructions, in BF16, for heads of 64 and 128: grouped or not, any
-// sequence.
+// The backward pass of attention on Hopper's own instructions, in BF16 or FP16, for heads of 64 and 128: grouped or
+// not, any sequence.
 #pragma once
-
-#include <cuda_bf16.h>
 
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/engine.h"

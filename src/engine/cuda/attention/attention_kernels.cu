@@ -1,22 +1,17 @@
 // The choice between kernels on tensor cores and kernels in FP32, and the small kernels around both.
 #include <algorithm>
 #include <string>
-#include <type_traits>
 
 #include "engine/cuda/attention/attention_kernels.h"
 #include "engine/cuda/attention/attention_sizes.h"
+#include "engine/cuda/device/vectors.cuh"
 #include "quaver/error.h"
 
 namespace quaver::cuda {
 
 namespace {
 
-using bf16 = __nv_bfloat16;
-
 constexpr int threads = 256;
-
-__device__ float to_float(float x) { return x; }
-__device__ float to_float(bf16 x) { return __bfloat162float(x); }
 
 // One warp for each row of each head.
 template <class T>
@@ -78,17 +73,20 @@ AttentionArguments<T> arguments_of(const HeadLayout& layout, float scale, View q
 }
 
 template <class T>
-void run_forward(Gpu& gpu, const Attention& op) {
+bool takes_tensor_cores(const Gpu& gpu, int head_size, Format float_as) {
+  return (sizeof(T) == 2 || float_as == Format::tf32) && tensor_cores_support<T>(gpu, head_size);
+}
+
+template <class T>
+void run_forward(Gpu& gpu, const Attention& op, Format float_as) {
   auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum, op.document_starts);
   a.result = static_cast<T*>(op.result.data);
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (tensor_cores_support(a.head_size)) return tensor_core_forward(gpu, a);
-  }
+  if (takes_tensor_cores<T>(gpu, a.head_size, float_as)) return tensor_core_forward(gpu, a);
   plain_forward(gpu, a);
 }
 
 template <class T>
-void run_backward(Gpu& gpu, const AttentionBackward& op) {
+void run_backward(Gpu& gpu, const AttentionBackward& op, Format float_as) {
   auto a = arguments_of<T>(op.layout, op.scale, op.qkv, op.log_sum, op.document_starts);
   a.result_gradient = static_cast<const T*>(op.result_gradient.data);
   a.qkv_gradient = static_cast<T*>(op.qkv_gradient.data);
@@ -99,22 +97,20 @@ void run_backward(Gpu& gpu, const AttentionBackward& op) {
   row_dots_kernel<T><<<static_cast<unsigned int>(ceil_div(rows, threads / 32)), threads, 0, gpu.stream()>>>(
       a, static_cast<const T*>(op.result.data), dots);
   check_launch("attention, sums of rows");
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (tensor_cores_support(a.head_size)) return tensor_core_backward(gpu, a);
-  }
+  if (takes_tensor_cores<T>(gpu, a.head_size, float_as)) return tensor_core_backward(gpu, a);
   plain_backward(gpu, a);
 }
 
 }  // namespace
 
-void own_attention(Gpu& gpu, const Attention& op) {
+void own_attention(Gpu& gpu, const Attention& op, Format float_as) {
   if (op.layout.tokens() == 0) return;
-  op.qkv.format == Format::bf16 ? run_forward<bf16>(gpu, op) : run_forward<float>(gpu, op);
+  with_high_precision(op.qkv.format, [&]<class T>(T) { run_forward<T>(gpu, op, float_as); });
 }
 
-void own_attention_backward(Gpu& gpu, const AttentionBackward& op) {
+void own_attention_backward(Gpu& gpu, const AttentionBackward& op, Format float_as) {
   if (op.layout.tokens() == 0) return;
-  op.qkv.format == Format::bf16 ? run_backward<bf16>(gpu, op) : run_backward<float>(gpu, op);
+  with_high_precision(op.qkv.format, [&]<class T>(T) { run_backward<T>(gpu, op, float_as); });
 }
 
 void raise_to_largest(Gpu& gpu, View x, float* target) {

@@ -1,22 +1,21 @@
-// Our own causal attention, forward and backward, for matrices in BF16 and FP32, any sequence, grouped heads and
-// heads of up to 256: the logits of a tile at a time, nothing added by atomics. BF16 heads of a multiple of 8 up to 128
-// run on tensor cores, the rest in FP32 arithmetic.
+// Our own causal attention, forward and backward, for matrices in any high precision, any sequence, grouped heads and
+// heads of up to 256: the logits of a tile at a time, nothing added by atomics. Heads of a multiple of 8 up to 128 run
+// on tensor cores in BF16, FP16 and, where FP32 may be rounded to it, TF32; the rest in FP32 arithmetic.
 #pragma once
-
-#include <cuda_bf16.h>
 
 #include "engine/cuda/runtime/gpu.h"
 #include "engine/engine.h"
 
 namespace quaver::cuda {
 
-void own_attention(Gpu& gpu, const Attention& op);  // all but max_logit
-void own_attention_backward(Gpu& gpu, const AttentionBackward& op);
+// float_as: what FP32 is multiplied in, f32 or tf32.
+void own_attention(Gpu& gpu, const Attention& op, Format float_as);  // all but max_logit
+void own_attention_backward(Gpu& gpu, const AttentionBackward& op, Format float_as);
 
 // *target = max(*target, all of x), x in FP32
 void raise_to_largest(Gpu& gpu, View x, float* target);
 
-// The arguments of both families of kernels. T is the element type, float or BF16.
+// The arguments of both families of kernels. T is the element type: float, BF16 or FP16.
 template <class T>
 struct AttentionArguments {
   const T* qkv = nullptr;
@@ -40,10 +39,13 @@ void plain_forward(Gpu& gpu, const AttentionArguments<T>& arguments);
 template <class T>
 void plain_backward(Gpu& gpu, const AttentionArguments<T>& arguments);
 
-// In attention_tensor_cores.cu.
-bool tensor_cores_support(int head_size);
-void tensor_core_forward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
-void tensor_core_backward(Gpu& gpu, const AttentionArguments<__nv_bfloat16>& arguments);
+// In attention_tensor_cores.cu: FP32 is rounded to TF32.
+template <class T>
+bool tensor_cores_support(const Gpu& gpu, int head_size);
+template <class T>
+void tensor_core_forward(Gpu& gpu, const AttentionArguments<T>& arguments);
+template <class T>
+void tensor_core_backward(Gpu& gpu, const AttentionArguments<T>& arguments);
 
 // Offsets of the parts of one head, in elements.
 struct HeadPlace {

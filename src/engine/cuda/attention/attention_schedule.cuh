@@ -16,7 +16,7 @@
 
 namespace quaver::cuda::hopper {
 
-using bf16 = __nv_bfloat16;
+using Element = std::uint16_t;  // BF16 or FP16, as it is stored
 
 constexpr int key_rows = static_cast<int>(hopper_key_rows);
 constexpr int part = 64;  // elements of a head that lie together: a tile has one part after the other
@@ -69,10 +69,10 @@ struct Work {
   float scale;
   const float* row_statistics;  // [items][query_tiles][Tiles::row_statistics_count]
   float4* partial;              // [blocks, or items][query_tiles][8][workers]
-  bf16* query_gradient;         // of the first token and head; a token is `stride` on, a head E
+  Element* query_gradient;      // of the first token and head; a token is `stride` on, a head E
   Size query_stride;
-  bf16* key_gradient;  // these too, by query head
-  bf16* value_gradient;
+  Element* key_gradient;  // these too, by query head
+  Element* value_gradient;
   Size key_stride;
   int units;
   int together;            // heads whose tiles of keys are at work at the same time

@@ -43,6 +43,9 @@ inline Size hopper_query_tiles(const HeadLayout& layout) {
   return ceil_div(layout.sequence, hopper_query_rows(layout.head_size));
 }
 
+// What tensor cores, and so cuDNN's kernels and ours, take attention in.
+inline bool is_fast_attention_format(Format format) { return format == Format::bf16 || format == Format::f16; }
+
 inline bool hopper_attention_supports(int architecture, const HeadLayout& layout) {
   return architecture == 90 && (layout.head_size == 64 || layout.head_size == 128);
 }
@@ -88,11 +91,11 @@ struct HopperAttentionMemory {
 
 // What a backward pass keeps. Of cuDNN's plan its own workspace is a guess, the scores; the pass asks the plan itself.
 inline Size attention_backward_bytes(const HeadLayout& layout, Format format, int architecture) {
-  const bool bf16 = format == Format::bf16;
-  if (bf16 && hopper_attention_supports(architecture, layout) && hopper_attention_is_faster(layout)) {
+  const bool fast = is_fast_attention_format(format);
+  if (fast && hopper_attention_supports(architecture, layout) && hopper_attention_is_faster(layout)) {
     return HopperAttentionMemory(layout, hopper_multiprocessors).total();
   }
-  const bool cudnn = bf16 && layout.head_size % 8 == 0 && layout.head_size <= largest_cudnn_head &&
+  const bool cudnn = fast && layout.head_size % 8 == 0 && layout.head_size <= largest_cudnn_head &&
                      scores_of_sequence(layout) <= most_scores;
   if (!cudnn) return row_dots_bytes(layout);
   HeadLayout part = layout;

@@ -1,6 +1,8 @@
 // Attention on tensor cores. A warp owns 16 rows and everything that belongs to them: its logits become, in registers,
 // the left operand of the next MMA, so only the tiles of heads that it iterates over go through shared memory. Those
 // are copied ahead in two stages.
+#include <algorithm>
+
 #include "engine/cuda/attention/attention_mma.cuh"
 
 namespace quaver::cuda {
@@ -18,8 +20,8 @@ struct DocumentBounds {
   int all;
 };
 
-template <Packing P, Side S>
-__device__ DocumentBounds document_bounds(const Arguments& a, int sequence_index, int first_row) {
+template <Packing P, Side S, class T>
+__device__ DocumentBounds document_bounds(const AttentionArguments<T>& a, int sequence_index, int first_row) {
   if constexpr (P == Packing::none) return {};
   const auto bound = [&](int row) {
     return S == Side::keys ? end_of_queries<P>(a, sequence_index, row) : first_key<P>(a, sequence_index, row);
@@ -35,8 +37,8 @@ constexpr int forward_threads = forward_warps * 32;
 constexpr int forward_rows = forward_warps * rows_of_warp;
 constexpr int forward_columns = 64;
 
-template <int E>
-constexpr int forward_bytes = 4 * forward_columns* tile_stride<E>* static_cast<int>(sizeof(bf16));
+template <class T, int E>
+constexpr int forward_bytes = 4 * forward_columns* tile_stride<T, E>* static_cast<int>(sizeof(T));
 
 // The running maximum and sum of a thread's two rows; logits in units of log 2.
 struct Softmax {
@@ -88,11 +90,11 @@ __device__ void scale_and_mask(float (&logits)[Columns / 8][4], float scale, int
   }
 }
 
-template <int E, Packing P>
-__global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kernel(Arguments a) {
-  constexpr int tile = forward_columns * tile_stride<E>;
+template <class T, int E, Packing P>
+__global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kernel(AttentionArguments<T> a) {
+  constexpr int tile = forward_columns * tile_stride<T, E>;
   extern __shared__ uint4 memory[];
-  auto* stages = reinterpret_cast<bf16*>(memory);  // twice keys and values
+  auto* stages = reinterpret_cast<T*>(memory);  // twice keys and values
   const int tiles = (a.sequence + forward_rows - 1) / forward_rows;
   const int head = static_cast<int>(blockIdx.x / tiles) % a.heads;
   const int sequence_index = static_cast<int>(blockIdx.x / tiles) / a.heads;
@@ -102,23 +104,24 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
   const int begin = first_key<P>(a, sequence_index, first) / forward_columns * forward_columns;
   const int count = (seen - begin + forward_columns - 1) / forward_columns;
   const auto copy_stage = [&](int n) {
-    bf16* keys = stages + n % 2 * 2 * tile;
+    T* keys = stages + n % 2 * 2 * tile;
     const int column = begin + n * forward_columns;
     copy_tile<E, forward_columns, forward_threads>(keys, a.qkv + place.key, place.qkv_stride, column, a);
     copy_tile<E, forward_columns, forward_threads>(keys + tile, a.qkv + place.value, place.qkv_stride, column, a);
   };
 
   // Queries pass through the memory of the second stage into registers.
-  bf16* queries = stages + 2 * tile;
+  T* queries = stages + 2 * tile;
   copy_tile<E, forward_rows, forward_threads>(queries, a.qkv + place.query, place.qkv_stride, first, a);
   end_copies();
   copy_stage(0);
   end_copies();
   wait_for_copies<1>();
+  round_tile<E, forward_rows, forward_threads>(queries);
   __syncthreads();
-  std::uint32_t query[E / 16][4];
+  std::uint32_t query[E / depth<T>][4];
 #pragma unroll
-  for (int k = 0; k < E / 16; ++k) left_factor<E>(query[k], queries, k);
+  for (int k = 0; k < E / depth<T>; ++k) left_factor<E>(query[k], queries, k);
   __syncthreads();
 
   const int first_row = first + warp() * rows_of_warp;
@@ -129,11 +132,13 @@ __global__ void __launch_bounds__(forward_threads, E <= 64 ? 2 : 1) forward_kern
     if (n + 1 < count) copy_stage(n + 1);
     end_copies();
     wait_for_copies<1>();
+    T* keys = stages + n % 2 * 2 * tile;
+    round_tile<E, forward_columns, forward_threads>(keys);
+    round_tile<E, forward_columns, forward_threads>(keys + tile);
     __syncthreads();
-    const bf16* keys = stages + n % 2 * 2 * tile;
     float logits[forward_columns / 8][4] = {};
 #pragma unroll
-    for (int k = 0; k < E / 16; ++k) multiply_rows<E, forward_columns>(logits, query[k], keys, k);
+    for (int k = 0; k < E / depth<T>; ++k) multiply_rows<E, forward_columns>(logits, query[k], keys, k);
     scale_and_mask<forward_columns, P>(logits, a.scale * log2_e, first_row, begin + n * forward_columns, bounds);
     float keep[2];
     softmax.add<P>(logits, keep);
@@ -170,12 +175,12 @@ constexpr int backward_columns = E <= 64 ? 64 : 32;
 
 // A stage of the streamed operands: two tiles, and for each column its log_sum and its row_dot (read where columns are
 // queries).
-template <int E>
-constexpr int stage_elements = 2 * backward_columns<E>* tile_stride<E> + 2 * 2 * backward_columns<E>;
+template <class T, int E>
+constexpr int stage_elements = 2 * backward_columns<E>*(tile_stride<T, E> + static_cast<int>(4 / sizeof(T)));
 
-template <int E>
-constexpr int backward_bytes = (2 * backward_rows * tile_stride<E> +
-                                2 * stage_elements<E>)*static_cast<int>(sizeof(bf16));
+template <class T, int E>
+constexpr int backward_bytes = (2 * backward_rows * tile_stride<T, E> +
+                                2 * stage_elements<T, E>)*static_cast<int>(sizeof(T));
 
 // log_sum and row_dots of the queries that this thread's logits belong to, where rows are queries.
 struct RowStatistics {
@@ -190,7 +195,8 @@ struct LogitPlace {
   DocumentBounds bounds;
 };
 
-__device__ RowStatistics row_row_statistics(const Arguments& a, const HeadPlace& place, int first_row) {
+template <class T>
+__device__ RowStatistics row_row_statistics(const AttentionArguments<T>& a, const HeadPlace& place, int first_row) {
   RowStatistics row_statistics;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -202,8 +208,8 @@ __device__ RowStatistics row_row_statistics(const Arguments& a, const HeadPlace&
 }
 
 // As in attention_fp32.cu: rows are keys or queries, columns the other. Logits become probabilities.
-template <int Columns, Side S, Packing P>
-__device__ void probabilities(float (&p)[Columns / 8][4], const Arguments& a, const LogitPlace& place,
+template <int Columns, Side S, Packing P, class T>
+__device__ void probabilities(float (&p)[Columns / 8][4], const AttentionArguments<T>& a, const LogitPlace& place,
                               const RowStatistics& rows, const float* column_log_sums) {
   constexpr bool keys = S == Side::keys;
   const int first_row = place.first_row;
@@ -249,15 +255,15 @@ __device__ void logit_gradients(float (&gradient)[Columns / 8][4], const float (
   }
 }
 
-template <int E, Side S, Packing P>
-__global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments a) {
+template <class T, int E, Side S, Packing P>
+__global__ void __launch_bounds__(backward_threads, 2) backward_kernel(AttentionArguments<T> a) {
   constexpr bool keys = S == Side::keys;
   constexpr int columns = backward_columns<E>;
-  constexpr int tile = columns * tile_stride<E>;
+  constexpr int tile = columns * tile_stride<T, E>;
   extern __shared__ uint4 memory[];
-  auto* own_logits = reinterpret_cast<bf16*>(memory);             // keys or queries
-  bf16* own_other = own_logits + backward_rows * tile_stride<E>;  // values or result gradients
-  bf16* stages = own_other + backward_rows * tile_stride<E>;
+  auto* own_logits = reinterpret_cast<T*>(memory);                // keys or queries
+  T* own_other = own_logits + backward_rows * tile_stride<T, E>;  // values or result gradients
+  T* stages = own_other + backward_rows * tile_stride<T, E>;
   const int tiles = (a.sequence + backward_rows - 1) / backward_rows;
   const int own_heads = keys ? a.kv_heads : a.heads;
   const int group = keys ? a.heads / a.kv_heads : 1;
@@ -276,7 +282,7 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
   const auto copy_stage = [&](int n) {
     const HeadPlace place = locate_head(a, sequence_index, head + n / steps);
     const int column = begin + n % steps * columns;
-    bf16* stage = stages + n % 2 * stage_elements<E>;
+    T* stage = stages + n % 2 * stage_elements<T, E>;
     copy_tile<E, columns, backward_threads>(stage, a.qkv + (keys ? place.query : place.key), place.qkv_stride, column,
                                             a);
     if constexpr (keys) {
@@ -313,9 +319,15 @@ __global__ void __launch_bounds__(backward_threads, 2) backward_kernel(Arguments
     if (n + 1 < count) copy_stage(n + 1);
     end_copies();
     wait_for_copies<1>();
+    T* passing_logits = stages + n % 2 * stage_elements<T, E>;
+    T* passing_other = passing_logits + tile;
+    if (n == 0) {
+      round_tile<E, backward_rows, backward_threads>(own_logits);
+      round_tile<E, backward_rows, backward_threads>(own_other);
+    }
+    round_tile<E, columns, backward_threads>(passing_logits);
+    round_tile<E, columns, backward_threads>(passing_other);
     __syncthreads();
-    const bf16* passing_logits = stages + n % 2 * stage_elements<E>;
-    const bf16* passing_other = passing_logits + tile;
     const auto* row_statistics = reinterpret_cast<const float*>(passing_logits + 2 * tile);
     float p[columns / 8][4];
     multiply_tiles<E, columns>(p, own_logits, passing_logits);
@@ -342,8 +354,9 @@ struct LaunchShape {
   int bytes;  // of shared memory
 };
 
-template <class Kernel>
-void launch(Gpu& gpu, Kernel kernel, const Arguments& a, const LaunchShape& shape, const char* name) {
+template <class T>
+void launch(Gpu& gpu, void (*kernel)(AttentionArguments<T>), const AttentionArguments<T>& a, const LaunchShape& shape,
+            const char* name) {
   const Size blocks = ceil_div(a.sequence, shape.rows) * shape.heads * a.batch;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.bytes), name);
   const auto bytes = static_cast<std::size_t>(shape.bytes);
@@ -351,41 +364,59 @@ void launch(Gpu& gpu, Kernel kernel, const Arguments& a, const LaunchShape& shap
   check_launch(name);
 }
 
-template <int E, Packing P>
-void forward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, forward_kernel<E, P>, a, {forward_rows, a.heads, forward_threads, forward_bytes<E>}, "attention");
+template <int E, Packing P, class T>
+void forward(Gpu& gpu, const AttentionArguments<T>& a) {
+  launch(gpu, forward_kernel<T, E, P>, a, {forward_rows, a.heads, forward_threads, forward_bytes<T, E>}, "attention");
 }
 
-template <int E, Packing P>
-void backward(Gpu& gpu, const Arguments& a) {
-  launch(gpu, backward_kernel<E, Side::keys, P>, a, {backward_rows, a.kv_heads, backward_threads, backward_bytes<E>},
+template <int E, Packing P, class T>
+void backward(Gpu& gpu, const AttentionArguments<T>& a) {
+  constexpr int bytes = backward_bytes<T, E>;
+  launch(gpu, backward_kernel<T, E, Side::keys, P>, a, {backward_rows, a.kv_heads, backward_threads, bytes},
          "attention, gradient of keys");
-  launch(gpu, backward_kernel<E, Side::queries, P>, a, {backward_rows, a.heads, backward_threads, backward_bytes<E>},
+  launch(gpu, backward_kernel<T, E, Side::queries, P>, a, {backward_rows, a.heads, backward_threads, bytes},
          "attention, gradient of queries");
 }
 
-template <Packing P>
-void forward_packed(Gpu& gpu, const Arguments& a) {
+template <Packing P, class T>
+void forward_packed(Gpu& gpu, const AttentionArguments<T>& a) {
   a.head_size <= 64 ? forward<64, P>(gpu, a) : forward<128, P>(gpu, a);
 }
 
-template <Packing P>
-void backward_packed(Gpu& gpu, const Arguments& a) {
+template <Packing P, class T>
+void backward_packed(Gpu& gpu, const AttentionArguments<T>& a) {
   a.head_size <= 64 ? backward<64, P>(gpu, a) : backward<128, P>(gpu, a);
 }
 
 }  // namespace
 
-bool tensor_cores_support(int head_size) { return head_size % 8 == 0 && head_size <= 128; }
+// Tiles of FP32 are larger than some GPUs' shared memory.
+template <class T>
+bool tensor_cores_support(const Gpu& gpu, int head_size) {
+  const int bytes = head_size <= 64 ? std::max(forward_bytes<T, 64>, backward_bytes<T, 64>)
+                                    : std::max(forward_bytes<T, 128>, backward_bytes<T, 128>);
+  return head_size % 8 == 0 && head_size <= 128 && bytes <= gpu.shared_memory();
+}
 
-void tensor_core_forward(Gpu& gpu, const Arguments& arguments) {
+template <class T>
+void tensor_core_forward(Gpu& gpu, const AttentionArguments<T>& arguments) {
   arguments.document_starts == nullptr ? forward_packed<Packing::none>(gpu, arguments)
                                        : forward_packed<Packing::documents>(gpu, arguments);
 }
 
-void tensor_core_backward(Gpu& gpu, const Arguments& arguments) {
+template <class T>
+void tensor_core_backward(Gpu& gpu, const AttentionArguments<T>& arguments) {
   arguments.document_starts == nullptr ? backward_packed<Packing::none>(gpu, arguments)
                                        : backward_packed<Packing::documents>(gpu, arguments);
 }
+
+#define QUAVER_FOR_ELEMENT(T)                                                          \
+  template bool tensor_cores_support<T>(const Gpu& gpu, int head_size);                \
+  template void tensor_core_forward(Gpu& gpu, const AttentionArguments<T>& arguments); \
+  template void tensor_core_backward(Gpu& gpu, const AttentionArguments<T>& arguments);
+QUAVER_FOR_ELEMENT(__nv_bfloat16)
+QUAVER_FOR_ELEMENT(__half)
+QUAVER_FOR_ELEMENT(float)
+#undef QUAVER_FOR_ELEMENT
 
 }  // namespace quaver::cuda

@@ -26,8 +26,8 @@ inline Source source_of(const View& x, float factor) {
     throw Error("a matrix in " + std::string(info(x.format).name) + " cannot be cast",
                 "this is a defect: casts start from FP32, BF16 or FP16");
   }
-  const bool aligned = x.format != Format::f16 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
-                       x.row_stride() * info(x.format).storage_bits / 8 % 16 == 0;
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.row_stride() * info(x.format).storage_bits / 8 % 16 == 0;
   return {x.data, x.format, x.rows, x.cols, factor, aligned, x.row_stride()};
 }
 

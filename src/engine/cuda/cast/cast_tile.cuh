@@ -87,11 +87,33 @@ __device__ inline T source_element(const Source& x, Size at) {
   return static_cast<const T*>(x.data)[at];
 }
 
+// The tile of an aligned matrix in FP16.
+__device__ inline void load_half_tile(const Source& x, const TilePlace& place, float* tile) {
+  constexpr int width = 8;
+  constexpr int chunks = tile_size / width;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < tile_size * chunks; i += tile_threads) {
+    const int row = i / chunks;
+    const int col = i % chunks * width;
+    alignas(16) __half part[width] = {};
+    if (place.row + row < x.rows && place.col + col < x.cols) {
+      const __half* from = static_cast<const __half*>(x.data) + (place.row + row) * x.stride + place.col + col;
+      *reinterpret_cast<uint4*>(part) = *reinterpret_cast<const uint4*>(from);
+    }
+    auto* to = reinterpret_cast<float4*>(tile + tile_offset<float>(row, col));
+    to[0] = {half_value(part[0]), half_value(part[1]), half_value(part[2]), half_value(part[3])};
+    to[1] = {half_value(part[4]), half_value(part[5]), half_value(part[6]), half_value(part[7])};
+  }
+}
+
 // Zeros beyond the matrix. A barrier must follow.
 template <class T>
 __device__ void load_tile(const Source& x, const TilePlace& place, T* tile) {
   const int thread = static_cast<int>(threadIdx.x);
   if (x.aligned) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (x.format == Format::f16) return load_half_tile(x, place, tile);
+    }
     constexpr int width = 16 / sizeof(T);
     constexpr int chunks = tile_size / width;
 #pragma unroll

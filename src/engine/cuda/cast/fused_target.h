@@ -1,7 +1,7 @@
-// Where a fused kernel writes its result: a high-precision matrix, FP8 codes with a scale that is known before the
-// kernel starts, or, in norms, E4M3 codes in blocks of a row. What needs an amax of more elements than a row has is
-// cast by whole_tiles.h; everything else (other formats, full statistics) is staged in high precision and cast by
-// cast.h.
+// Where a fused kernel writes its result: a high-precision matrix, in FP32 or rounded to TF32 as well, FP8 codes with a
+// scale that is known before the kernel starts, or, in norms, E4M3 codes in blocks of a row. What needs an amax of more
+// elements than a row has is cast by whole_tiles.h; everything else (other formats, full statistics) is staged in high
+// precision and cast by cast.h.
 #pragma once
 
 #include "engine/cuda/runtime/site_table.h"
@@ -18,7 +18,7 @@ struct RowBlocks {
 };
 
 struct FusedTarget {
-  Format format = Format::f32;   // high precision, e4m3 or e5m2
+  Format format = Format::f32;   // high precision, tf32, e4m3 or e5m2
   std::byte* rows = nullptr;     // [rows × cols], or null
   std::byte* columns = nullptr;  // [cols × rows], FP8 only, or null
   int row_bytes = 0;             // of FP8 codes, from row to row

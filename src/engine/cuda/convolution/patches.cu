@@ -272,11 +272,11 @@ void patches_of(Gpu& gpu, const Patches& op, const FusedTarget& out) {
   const Size cols = op.out.cols_count();
   constexpr Size vector = 16 / sizeof(T);
   const bool in_vectors = window.channels % vector == 0 && cols % vector == 0 && aligned16(op.x.data);
-  if constexpr (!std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if (out.is_fp8() && patches_are_codes(op) && aligned16(op.x.data)) return cast_patches<X>(gpu, op, out);
   }
   if constexpr (std::is_same_v<T, X>) {
-    if (!out.is_fp8() && in_vectors && aligned16(out.rows)) {
+    if (out.format == op.x.format && in_vectors && aligned16(out.rows)) {
       return copy_patches<sizeof(T)>(gpu, {.from = static_cast<const std::byte*>(op.x.data),
                                            .window = WindowShape(window),
                                            .rows = to_int(rows),
@@ -375,8 +375,15 @@ __global__ void __launch_bounds__(threads)
 
 void patches(Gpu& gpu, const Patches& op, Format high, const FusedTarget& out) {
   if (op.out.rows_count() == 0) return;
-  if (high == Format::f32) return patches_of<float, float>(gpu, op, out);
-  with_high_precision(op.x.format, [&]<class X>(X) { patches_of<__nv_bfloat16, X>(gpu, op, out); });
+  if (op.x.format != Format::f32 && op.x.format != high) {
+    throw Error(
+        "pixels in " + std::string(info(op.x.format).name) + " become patches in " + std::string(info(high).name),
+        "this is a defect: pixels are stored in FP32 or in the engine's high precision");
+  }
+  with_high_precision(high, [&]<class T>(T) {
+    if (op.x.format == Format::f32) return patches_of<T, float>(gpu, op, out);
+    patches_of<T, T>(gpu, op, out);
+  });
 }
 
 void patches_backward(Gpu& gpu, const PatchesBackward& op) {

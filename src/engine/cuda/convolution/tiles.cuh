@@ -7,6 +7,7 @@
 
 #include "engine/cuda/cast/code_tile.cuh"
 #include "engine/cuda/cast/fp8_cast.cuh"
+#include "engine/cuda/device/packed.cuh"
 #include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/runtime/gpu.h"
 
@@ -56,7 +57,7 @@ __global__ __launch_bounds__(threads) void write_tiles(const Extent extent, cons
           if (out.columns != nullptr) tile.put(tile.offset(r, across * group_size), codes);
         });
       } else {
-        store8(reinterpret_cast<T*>(out.rows) + at, valid, extent.aligned, v);
+        store_packed(pack_as<T>(out.format, v), reinterpret_cast<T*>(out.rows) + at, valid, extent.aligned);
       }
     }
     if constexpr (kFp8) {

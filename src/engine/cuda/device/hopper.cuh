@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <cuda.h>
+#include <cuda_fp16.h>
+#include <type_traits>
 
 namespace quaver::cuda::hopper {
 
@@ -182,9 +184,9 @@ inline __device__ void take_registers() {
 
 // ---- wgmma --------------------------------------------------------------------------------------------------------
 
-// A tile of BF16 in shared memory whose rows have 64 elements, 16-byte pieces swizzled over groups of 8 rows as copies
-// of boxes do, from an address that is a multiple of 1024. An operand is named by the descriptor of its start; `on`
-// advances it.
+// A tile of BF16 or FP16 in shared memory whose rows have 64 elements, 16-byte pieces swizzled over groups of 8 rows as
+// copies of boxes do, from an address that is a multiple of 1024. An operand is named by the descriptor of its start;
+// `on` advances it.
 struct Tile {
   static constexpr int row_bytes = 128;
 
@@ -237,13 +239,25 @@ inline __device__ void pin(Sums<Blocks>& sums) {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// sums (+)= a[64 × 16] · b[128 × 16]ᵀ, both from tiles whose rows are theirs.
+// The instruction for an operand type: `with` is a macro of its name.
+#define QUAVER_OF_TYPE(Value, with)              \
+  if constexpr (std::is_same_v<Value, __half>) { \
+    with("f16.f16");                             \
+  } else {                                       \
+    with("bf16.bf16");                           \
+  }
+
+// sums (+)= a[64 × 16] · b[128 × 16]ᵀ, both from tiles whose rows are theirs. Value: BF16 or FP16.
+template <class Value>
 inline __device__ void multiply_rows(Sums<16>& sums, std::uint64_t a, std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" QUAVER_NAMES_64 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
-      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4), QUAVER_SUMS_4(sums, 8), QUAVER_SUMS_4(sums, 12)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+#define QUAVER_MULTIPLY(types)                                                                                       \
+  asm volatile(                                                                                                      \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                                               \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" QUAVER_NAMES_64 "}, %64, %65, add, 1, 1, 0, 0;\n}\n" \
+      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4), QUAVER_SUMS_4(sums, 8), QUAVER_SUMS_4(sums, 12)              \
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+  QUAVER_OF_TYPE(Value, QUAVER_MULTIPLY)
+#undef QUAVER_MULTIPLY
 }
 
 // The same of E4M3: sums (+)= a[64 × 32] · b[128 × 32]ᵀ
@@ -256,35 +270,46 @@ inline __device__ void multiply_rows_e4m3(Sums<16>& sums, std::uint64_t a, std::
 }
 
 // Two operands of 64 columns from tiles; where `Transposed`, the sum runs over the rows of both.
-template <bool Transposed>
+template <class Value, bool Transposed>
 inline __device__ void multiply(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32 "}, %32, %33, add, 1, 1, %35, %35;\n}\n"
-      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Transposed)));
+#define QUAVER_MULTIPLY(types)                                                 \
+  asm volatile(                                                                \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                         \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" QUAVER_NAMES_32 \
+      "}, %32, %33, add, 1, 1, %35, %35;\n}\n"                                 \
+      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)                         \
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Transposed)))
+  QUAVER_OF_TYPE(Value, QUAVER_MULTIPLY)
+#undef QUAVER_MULTIPLY
 }
 
 // sums (+)= a[64 × 16] · b[64 × 16]ᵀ
+template <class Value>
 inline __device__ void multiply_rows(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
-  multiply<false>(sums, a, b, add);
+  multiply<Value, false>(sums, a, b, add);
 }
 
 // sums (+)= a[16 × 64]ᵀ · b[16 × 64]
+template <class Value>
 inline __device__ void multiply_columns(Sums<8>& sums, std::uint64_t a, std::uint64_t b, bool add) {
-  multiply<true>(sums, a, b, add);
+  multiply<Value, true>(sums, a, b, add);
 }
 
 // sums (+)= a[64 × 16] · b[16 × 64], a from registers, the rows of b's tile its own.
+template <class Value>
 inline __device__ void multiply_columns(Sums<8>& sums, const std::uint32_t* a, std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUAVER_NAMES_32
-      "}, {%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}\n"
-      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+#define QUAVER_MULTIPLY(types)                                                 \
+  asm volatile(                                                                \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"                         \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" QUAVER_NAMES_32 \
+      "}, {%32, %33, %34, %35}, %36, add, 1, 1, 1;\n}\n"                       \
+      : QUAVER_SUMS_4(sums, 0), QUAVER_SUMS_4(sums, 4)                         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)))
+  QUAVER_OF_TYPE(Value, QUAVER_MULTIPLY)
+#undef QUAVER_MULTIPLY
 }
 
+#undef QUAVER_OF_TYPE
 #undef QUAVER_SUMS_1
 #undef QUAVER_SUMS_4
 #undef QUAVER_NAMES_32

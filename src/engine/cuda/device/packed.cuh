@@ -1,39 +1,30 @@
-// Eight FP32 or BF16 elements as stored: what a thread holds of a row between two passes over it. BF16 needs four
-// registers, FP32 eight.
+// Eight FP32, BF16 or FP16 elements as stored: what a thread holds of a row between two passes over it. 16 bits need
+// four registers, FP32 eight.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include "engine/cuda/device/primitives.cuh"
+#include "quaver/format.h"
 
 namespace quaver::cuda {
 
-template <class T>
-struct Packed8;
-
-template <>
-struct Packed8<__nv_bfloat16> {
+template <class T>  // BF16 or FP16
+struct Packed8 {
   uint4 bits;
 
   __device__ void unpack(float (&v)[8]) const {
     const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      v[2 * i] = __uint_as_float(words[i] << 16);
-      v[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+      v[2 * i] = low_of<T>(words[i]);
+      v[2 * i + 1] = high_of<T>(words[i]);
     }
   }
   __device__ static Packed8 pack(const float (&v)[8]) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-      words[i] = *reinterpret_cast<const unsigned*>(&pair);
-    }
-    return {make_uint4(words[0], words[1], words[2], words[3])};
+    return {make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]), pack_pair<T>(v[4], v[5]),
+                       pack_pair<T>(v[6], v[7]))};
   }
-  __device__ static Packed8 load_whole(const __nv_bfloat16* p) { return {*reinterpret_cast<const uint4*>(p)}; }
-  __device__ void store_whole(__nv_bfloat16* p) const { *reinterpret_cast<uint4*>(p) = bits; }
+  __device__ static Packed8 load_whole(const T* p) { return {*reinterpret_cast<const uint4*>(p)}; }
+  __device__ void store_whole(T* p) const { *reinterpret_cast<uint4*>(p) = bits; }
 };
 
 template <>
@@ -63,7 +54,7 @@ __device__ Packed8<T> load_packed(const T* p, int valid, bool aligned) {
   if (aligned && valid >= 8) return Packed8<T>::load_whole(p);
   float v[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) v[i] = i < valid ? static_cast<float>(p[i]) : 0.0F;
+  for (int i = 0; i < 8; ++i) v[i] = i < valid ? to_float(p[i]) : 0.0F;
   return Packed8<T>::pack(v);
 }
 
@@ -74,7 +65,7 @@ __device__ void store_packed(const Packed8<T>& packed, T* p, int valid, bool ali
   packed.unpack(v);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    if (i < valid) p[i] = static_cast<T>(v[i]);
+    if (i < valid) p[i] = from_float<T>(v[i]);
   }
 }
 
@@ -90,6 +81,31 @@ __device__ void fetch_packed(const T* p, int valid, bool aligned, Packed8<T>& to
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&to) + i),
                  "l"(reinterpret_cast<const char*>(p) + i));
   }
+}
+
+// FP32 to TF32, to nearest even, what is too large to its maximum: bit for bit the formats module's.
+__device__ inline float round_to_tf32(float x) {
+  constexpr unsigned most = 0x7F7FE000U;
+  constexpr unsigned nan = 0x7FFFE000U;
+  if (!isfinite(x)) return isnan(x) ? __uint_as_float(nan) : x;
+  const unsigned bits = __float_as_uint(x);
+  const unsigned magnitude = min(bits & 0x7FFFFFFFU, most);
+  const unsigned rounded = (magnitude + 0xFFFU + ((magnitude >> 13U) & 1U)) & ~0x1FFFU;
+  return __uint_as_float(rounded | (bits & 0x80000000U));
+}
+
+// As they are to be stored where the format of FP32's matrix is TF32.
+template <class T>
+__device__ Packed8<T> pack_as(Format format, const float (&v)[8]) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (format == Format::tf32) {
+      float rounded[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) rounded[i] = round_to_tf32(v[i]);
+      return Packed8<T>::pack(rounded);
+    }
+  }
+  return Packed8<T>::pack(v);
 }
 
 // FP32 parameters beside a row: gains, shifts, biases.

@@ -1,4 +1,4 @@
-// What kernels share: FP32 or BF16 elements in groups of eight, read and written as 16-byte vectors where they
+// What kernels share: FP32, BF16 or FP16 elements in groups of eight, read and written as 16-byte vectors where they
 // are aligned and one by one where not, and sums and maxima over a warp or a block. All arithmetic is in float.
 #pragma once
 
@@ -21,33 +21,26 @@ inline bool rows_aligned(const View& x) {
   return aligned16(x.data) && x.cols * info(x.format).storage_bits / 8 % 16 == 0;
 }
 
-// Calls work with a value of the element type that the format names.
+// Calls work with a value of the element type that the format names: of weights, which are not stored in FP16.
 template <class Work>
-void with_high_precision(Format format, Work work) {
+void with_f32_or_bf16(Format format, Work work) {
   switch (format) {
     case Format::f32:
       return work(float{});
     case Format::bf16:
       return work(__nv_bfloat16{});
     default:
-      throw Error("a matrix in " + std::string(info(format).name) + " where FP32 or BF16 is needed",
-                  "this is a defect: high-precision matrices and weights are stored in FP32 or BF16");
+      throw Error("a matrix in " + std::string(info(format).name) + " where high precision is needed",
+                  "this is a defect: weights are stored in FP32 or BF16, other high-precision matrices in FP16 too");
   }
 }
 
-template <class T>
-__device__ T from_float(float x);  // rounds to nearest even
-template <>
-__device__ inline float from_float<float>(float x) {
-  return x;
+// The same of all other high-precision matrices.
+template <class Work>
+void with_high_precision(Format format, Work work) {
+  if (format == Format::f16) return work(__half{});
+  with_f32_or_bf16(format, work);
 }
-template <>
-__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
-}
-
-__device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 // Eight elements as stored: loads can be in flight before anything is computed from them.
 template <class T>
@@ -80,28 +73,28 @@ __device__ inline void unpack(const Group<float>& group, float (&v)[group_size])
   }
 }
 
-__device__ inline void unpack(const Group<__nv_bfloat16>& group, float (&v)[group_size]) {
+template <class T>
+__device__ inline void unpack(const Group<T>& group, float (&v)[group_size]) {
   const unsigned words[4] = {group.part[0].x, group.part[0].y, group.part[0].z, group.part[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    v[2 * i] = low_of(words[i]);
-    v[2 * i + 1] = high_of(words[i]);
+    v[2 * i] = low_of<T>(words[i]);
+    v[2 * i + 1] = high_of<T>(words[i]);
   }
 }
 
 template <class T>
-__device__ Group<T> pack(const float (&v)[group_size]);
-template <>
-__device__ inline Group<float> pack<float>(const float (&v)[group_size]) {
-  const auto part = [&](int i) {
-    return make_uint4(__float_as_uint(v[i]), __float_as_uint(v[i + 1]), __float_as_uint(v[i + 2]),
-                      __float_as_uint(v[i + 3]));
-  };
-  return {{part(0), part(4)}};
-}
-template <>
-__device__ inline Group<__nv_bfloat16> pack<__nv_bfloat16>(const float (&v)[group_size]) {
-  return {{make_uint4(pack_pair(v[0], v[1]), pack_pair(v[2], v[3]), pack_pair(v[4], v[5]), pack_pair(v[6], v[7]))}};
+__device__ inline Group<T> pack(const float (&v)[group_size]) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const auto part = [&](int i) {
+      return make_uint4(__float_as_uint(v[i]), __float_as_uint(v[i + 1]), __float_as_uint(v[i + 2]),
+                        __float_as_uint(v[i + 3]));
+    };
+    return {{part(0), part(4)}};
+  } else {
+    return {{make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]), pack_pair<T>(v[4], v[5]),
+                        pack_pair<T>(v[6], v[7]))}};
+  }
 }
 
 // The first `valid` elements from p, the rest zero.

@@ -5,6 +5,7 @@
 #include "engine/cuda/cast/column_sums.h"
 #include "engine/cuda/cast/fp8_cast.cuh"
 #include "engine/cuda/device/packed.cuh"
+#include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/elementwise/activation.h"
 #include "engine/cuda/elementwise/activation_device.cuh"
 
@@ -180,7 +181,7 @@ __device__ void put(const TileTarget& target, const Strip& strip, int r, Size at
       if (out.columns != nullptr) tile.put(tile.offset(r, strip.across * 8), codes);
     });
   } else if (out.rows != nullptr) {
-    store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(out.rows) + at, valid, aligned);
+    store_packed(pack_as<T>(out.format, v), reinterpret_cast<T*>(out.rows) + at, valid, aligned);
   }
 }
 
@@ -422,19 +423,16 @@ void backward_of(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_g
 }  // namespace
 
 void cast_fused(Gpu& gpu, View x, float factor, const FusedTarget& out) {
-  if (x.format == Format::f32) return forward<float, Function::identity>(gpu, x, x.cols, factor, 0, out);
-  forward<__nv_bfloat16, Function::identity>(gpu, x, x.cols, factor, 0, out);
+  with_high_precision(x.format, [&]<class T>(T) { forward<T, Function::identity>(gpu, x, x.cols, factor, 0, out); });
 }
 
 void activation(Gpu& gpu, const Activation& op, const FusedTarget& out) {
-  if (op.x.format == Format::f32) return forward_of<float>(gpu, op, out);
-  forward_of<__nv_bfloat16>(gpu, op, out);
+  with_high_precision(op.x.format, [&]<class T>(T) { forward_of<T>(gpu, op, out); });
 }
 
 void activation_backward(Gpu& gpu, const ActivationBackward& op, const FusedTarget& in_gradient,
                          const FusedTarget& out) {
-  if (op.x.format == Format::f32) return backward_of<float>(gpu, op, in_gradient, out);
-  backward_of<__nv_bfloat16>(gpu, op, in_gradient, out);
+  with_high_precision(op.x.format, [&]<class T>(T) { backward_of<T>(gpu, op, in_gradient, out); });
 }
 
 }  // namespace quaver::cuda

@@ -58,9 +58,10 @@ void check_operands(const Gemm& op) {
                     std::to_string(op.out.rows) + " × " + std::to_string(op.out.cols) + "]: the shapes do not meet",
                 "this is a defect of the layer that asked for it");
   }
-  const bool known_out = op.out.format == Format::f32 || op.out.format == Format::bf16;
+  const Format out = op.out.format;
+  const bool known_out = out == Format::f32 || out == Format::bf16 || out == Format::f16;
   if (!known_out || (!op.bias.empty() && op.bias.format != Format::f32)) {
-    throw Error(text_of(op) + ": results are f32 or bf16, and biases f32", "this is a defect of the layer");
+    throw Error(text_of(op) + ": results are f32, bf16 or f16, and biases f32", "this is a defect of the layer");
   }
   if (op.accumulator == Accumulator::fp16 || op.accumulator == Accumulator::fp8) {
     throw Error(text_of(op) + ": sums in " + (op.accumulator == Accumulator::fp16 ? "fp16" : "fp8") +
@@ -322,7 +323,7 @@ bool Gemms::multiply(const Gemm& op, const Sources& sources) {
   const bool biased = !op.bias.empty() && !rounds;
   const Store store = op.accumulate ? Store::add : Store::replace;
   Problem problem = problem_of(op, sources);
-  if (biased && op.out.format == Format::bf16 && !op.accumulate) problem.bias = BiasBy::library;
+  if (biased && op.out.format != Format::f32 && !op.accumulate) problem.bias = BiasBy::library;
   if (problem.bias == BiasBy::library && !cache_.supports(problem)) {
     gpu_.notice("biases are added in a pass of its own: cuBLASLt has no such GEMM for these scales");
     problem.bias = BiasBy::nobody;
@@ -357,7 +358,7 @@ Arguments Gemms::arguments(const Gemm& op, const Sources& sources, const Problem
     write_scalars(gpu_, op.alpha, op.a.matrix.tensor_scale, op.b.matrix.tensor_scale,
                   problem.store == Store::add ? 1.0F : 0.0F, space.scalars);
   }
-  if (problem.bias == BiasBy::library) round_bias(gpu_, op.bias, space.bias);
+  if (problem.bias == BiasBy::library) round_bias(gpu_, op.bias, op.out.format, space.bias);
   return {.left = sources.b.data,
           .right = sources.a.data,
           .out = op.out.data,

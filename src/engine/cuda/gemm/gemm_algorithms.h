@@ -65,7 +65,7 @@ struct Arguments {
   void* out = nullptr;
   const float* left_scales = nullptr;
   const float* right_scales = nullptr;
-  const void* bias = nullptr;      // [m], bf16
+  const void* bias = nullptr;      // [m], of the type of the result
   float alpha = 1;                 // with Scalars::host
   const float* scalars = nullptr;  // alpha and beta, with Scalars::device
 };

@@ -1,5 +1,4 @@
-#include <cuda_bf16.h>
-
+#include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/gemm/gemm_kernels.h"
 
 namespace quaver::cuda {
@@ -11,11 +10,6 @@ constexpr int tile = 32;
 unsigned blocks_for(Size count) { return static_cast<unsigned>(ceil_div(count, threads)); }
 
 __device__ Size element() { return static_cast<Size>(blockIdx.x) * threads + threadIdx.x; }
-
-__device__ float get(float x) { return x; }
-__device__ float get(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void put(float x, float& out) { out = x; }
-__device__ void put(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
 
 __global__ void scalars_kernel(float alpha, const float* a_scale, const float* b_scale, float beta, float* out) {
   out[0] = alpha * ((a_scale == nullptr ? 1.0F : *a_scale) * (b_scale == nullptr ? 1.0F : *b_scale));
@@ -48,10 +42,11 @@ __global__ void __launch_bounds__(threads)
   out[index] = col < cols ? in[row * cols + col] : 0.0F;
 }
 
+template <class Out>
 __global__ void __launch_bounds__(threads)
-    bias_kernel(const float* __restrict__ bias, Size count, __nv_bfloat16* __restrict__ out) {
+    bias_kernel(const float* __restrict__ bias, Size count, Out* __restrict__ out) {
   const Size index = element();
-  if (index < count) out[index] = __float2bfloat16_rn(bias[index]);
+  if (index < count) out[index] = from_float<Out>(bias[index]);
 }
 
 struct RowShape {
@@ -84,9 +79,9 @@ __global__ void __launch_bounds__(threads) sum_kernel(const float* __restrict__ 
   Pack<Out, width> result;
   if constexpr (store == Store::add) {
     result = *place;
-    for (int i = 0; i < width; ++i) sum[i] += get(result.value[i]);
+    for (int i = 0; i < width; ++i) sum[i] += to_float(result.value[i]);
   }
-  for (int i = 0; i < width; ++i) put(sum[i], result.value[i]);
+  for (int i = 0; i < width; ++i) result.value[i] = from_float<Out>(sum[i]);
   *place = result;
 }
 
@@ -134,19 +129,20 @@ void pad_scales(Gpu& gpu, const float* in, Size rows, Size cols, Size pitch, flo
   check_launch("padding scales");
 }
 
-void round_bias(Gpu& gpu, View bias, void* bf16_out) {
-  bias_kernel<<<blocks_for(bias.cols), threads, 0, gpu.stream()>>>(bias.f32(), bias.cols,
-                                                                   static_cast<__nv_bfloat16*>(bf16_out));
+void round_bias(Gpu& gpu, View bias, Format format, void* out) {
+  with_high_precision(format, [&]<class Out>(Out) {
+    bias_kernel<<<blocks_for(bias.cols), threads, 0, gpu.stream()>>>(bias.f32(), bias.cols, static_cast<Out*>(out));
+  });
   check_launch("rounding a bias");
 }
 
 void fill_with_bias(Gpu& gpu, View bias, View out, Store store) {
-  if (out.format == Format::bf16) return sum_into<__nv_bfloat16>(gpu, nullptr, bias.f32(), out, store);
-  sum_into<float>(gpu, nullptr, bias.f32(), out, store);
+  with_high_precision(out.format, [&]<class Out>(Out) { sum_into<Out>(gpu, nullptr, bias.f32(), out, store); });
 }
 
 void round_result(Gpu& gpu, const float* product, View bias, View out, Store store) {
-  sum_into<__nv_bfloat16>(gpu, product, bias.empty() ? nullptr : bias.f32(), out, store);
+  const float* added = bias.empty() ? nullptr : bias.f32();
+  with_high_precision(out.format, [&]<class Out>(Out) { sum_into<Out>(gpu, product, added, out, store); });
 }
 
 }  // namespace quaver::cuda

@@ -18,12 +18,12 @@ void transpose_scales(Gpu& gpu, const float* in, Size rows, Size cols, float* ou
 // Rows `pitch` apart instead of `cols`, zeros between.
 void pad_scales(Gpu& gpu, const float* in, Size rows, Size cols, Size pitch, float* out);
 
-void round_bias(Gpu& gpu, View bias, void* bf16_out);
+void round_bias(Gpu& gpu, View bias, Format format, void* out);
 
-// Every row of out = bias (+ out), out f32 or bf16: which the GEMM then adds to.
+// Every row of out = bias (+ out): which the GEMM then adds to.
 void fill_with_bias(Gpu& gpu, View bias, View out, Store store);
 
-// out = result (+ bias) (+ out), summed in FP32 and rounded once; out is bf16, bias may be empty.
+// out = result (+ bias) (+ out), summed in FP32 and rounded once; bias may be empty.
 void round_result(Gpu& gpu, const float* product, View bias, View out, Store store);
 
 }  // namespace quaver::cuda

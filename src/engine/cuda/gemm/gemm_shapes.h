@@ -20,13 +20,13 @@ inline bool rows_are_aligned(const Gemm& op) {
   return rows_are_aligned(op.a.matrix) && rows_are_aligned(op.b.matrix) && rows_are_aligned(op.out);
 }
 
-// Whether our blockwise kernel multiplies operands that tensor cores support as stored. It takes any number of rows
-// and, without a bias, of columns.
+// Whether our blockwise kernel multiplies operands that tensor cores support as stored, into FP32 or BF16. It takes any
+// number of rows and, without a bias, of columns.
 inline bool block_gemm_supports(int architecture, const Gemm& op) {
   const QuantSpec& a = op.a.matrix.spec;
   const QuantSpec& b = op.b.matrix.spec;
   const bool blockwise = scaling_of(a) == Scaling::vector128 && scaling_of(b) == Scaling::block128;
-  const bool writes = op.out.format == Format::f32 || !op.accumulate;
+  const bool writes = op.out.format == Format::f32 || (op.out.format == Format::bf16 && !op.accumulate);
   const bool fits = rows_are_aligned(op) && (op.bias.empty() || op.out.cols % size_multiple == 0);
   return architecture == 90 && a.format == Format::e4m3 && b.format == Format::e4m3 && blockwise && writes && fits;
 }

@@ -1,5 +1,6 @@
 #include "engine/cuda/cast/column_sums.h"
 #include "engine/cuda/cast/row_block.cuh"
+#include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/norm/norm_device.cuh"
 #include "engine/cuda/norm/norm_launch.h"
@@ -200,7 +201,8 @@ __global__ __launch_bounds__(norm_threads<W>, V == 1 ? 2 : 1) void add_norm_back
                 [&](const auto& to_format) { requantized_tile.put(place, to_format.cast(v)); });
           }
         } else if (op.branch) {
-          store_packed(rounded, reinterpret_cast<T*>(op.branch.rows) + first + col, valid, kEven);
+          store_packed(pack_as<T>(op.branch.format, d), reinterpret_cast<T*>(op.branch.rows) + first + col, valid,
+                       kEven);
         }
       });
     }
@@ -295,8 +297,7 @@ bool norm_can_write_columns(const Gpu& gpu, Size width, int targets) {
 
 void add_norm_backward(Gpu& gpu, const AddNormBackward& op, const FusedTarget& branch_gradient,
                        const FusedTarget& out) {
-  if (op.sum.format == Format::f32) return launch_backward<float>(gpu, op, branch_gradient, out);
-  launch_backward<__nv_bfloat16>(gpu, op, branch_gradient, out);
+  with_high_precision(op.sum.format, [&]<class T>(T) { launch_backward<T>(gpu, op, branch_gradient, out); });
 }
 
 }  // namespace quaver::cuda

@@ -1,7 +1,8 @@
-// AddNorm as one persistent kernel: residual add, layer or RMS norm, and the cast to FP8 (or a BF16/FP32 store). A
-// block takes tiles of norm_tile_rows rows; a team of warps holds a row in registers, so that the row is read once.
-// Rowwise codes go straight to memory; columnwise codes are transposed through a tile in shared memory.
+// AddNorm as one persistent kernel: residual add, layer or RMS norm, and the cast to FP8 (or a store in high
+// precision). A block takes tiles of norm_tile_rows rows; a team of warps holds a row in registers, so that the row is
+// read once. Rowwise codes go straight to memory; columnwise codes are transposed through a tile in shared memory.
 #include "engine/cuda/cast/row_block.cuh"
+#include "engine/cuda/device/vectors.cuh"
 #include "engine/cuda/norm/norm.h"
 #include "engine/cuda/norm/norm_device.cuh"
 #include "engine/cuda/norm/norm_launch.h"
@@ -162,7 +163,7 @@ __global__ __launch_bounds__(norm_threads<W>, blocks_at_once<V, kOut>) void add_
             if (op.out.columns != nullptr) tile.put(tile.offset(r, col), codes);
           });
         } else {
-          store_packed(Packed8<T>::pack(v), reinterpret_cast<T*>(op.out.rows) + first + col, valid, kEven);
+          store_packed(pack_as<T>(op.out.format, v), reinterpret_cast<T*>(op.out.rows) + first + col, valid, kEven);
         }
       });
     }
@@ -223,8 +224,7 @@ void launch_forward(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
 }  // namespace
 
 void add_norm(Gpu& gpu, const AddNorm& op, const FusedTarget& out) {
-  if (op.residual.format == Format::f32) return launch_forward<float>(gpu, op, out);
-  launch_forward<__nv_bfloat16>(gpu, op, out);
+  with_high_precision(op.residual.format, [&]<class T>(T) { launch_forward<T>(gpu, op, out); });
 }
 
 }  // namespace quaver::cuda

@@ -87,7 +87,7 @@ void blend(Gpu& gpu, float a, const View& x, float b, const View& y, const View&
   const Blend of{a,         static_cast<const __nv_bfloat16*>(x.data),
                  b,         y.f32(),
                  x.count(), aligned16(x.data) && aligned16(y.data) && aligned16(out.data)};
-  with_high_precision(out.format, [&]<class T>(T) {
+  with_f32_or_bf16(out.format, [&]<class T>(T) {
     blend_kernel<T><<<blocks_of(of.count), threads, 0, gpu.stream()>>>(of, static_cast<T*>(out.data));
   });
   check_launch("orthogonalize, sum");

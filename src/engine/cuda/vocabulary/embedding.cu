@@ -314,8 +314,8 @@ void launch_embed(Gpu& gpu, const Embed& op) {
 void embed(Gpu& gpu, const Embed& op) {
   if (op.tokens.empty()) return;
   const Format position_format = op.positions.empty() ? op.table.format : op.positions.format;
-  with_high_precision(op.table.format, [&]<class Table>(Table) {
-    with_high_precision(position_format, [&]<class Position>(Position) {
+  with_f32_or_bf16(op.table.format, [&]<class Table>(Table) {
+    with_f32_or_bf16(position_format, [&]<class Position>(Position) {
       with_high_precision(op.out.format, [&]<class Out>(Out) { launch_embed<Table, Position, Out>(gpu, op); });
     });
   });
