@@ -1,5 +1,6 @@
 // Checks the blockwise GEMM for Hopper against a plain kernel, and times it against cuBLASLt's blockwise modes at GPT
-// 350M's shapes. `check` only checks, `small` only small shapes; `time` only times, `roles` no other shapes.
+// 350M's shapes. `check` only checks, `small` only small shapes; `time` only times, `roles` no other shapes, `wgrad`
+// only wgrad's.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -80,6 +81,8 @@ struct Problem {
   Memory<float> bias;
   Memory<std::byte> out;
   int multiprocessors;
+  BlockGemmSchedule schedule;
+  Memory<float> partials;
 
   static Size slices(const Shape& s) { return ceil_div(s.k, 128); }
   static Size out_bytes(const Shape& s) { return s.m * s.n * (s.out == Format::f32 ? 4 : 2); }
@@ -92,7 +95,9 @@ struct Problem {
         b_scales(slices(s) * ceil_div(s.n, 128)),
         bias(s.n),
         out(out_bytes(s)),
-        multiprocessors(processors) {
+        multiprocessors(processors),
+        schedule(block_gemm_schedule({s.m, s.n, s.k}, s.out, processors)),
+        partials(block_gemm_partial_bytes(schedule) / 4) {
     fill_codes<<<blocks(a.count()), 256>>>(a.get(), a.count(), 1ULL << 40);
     fill_codes<<<blocks(b.count()), 256>>>(b.get(), b.count(), 2ULL << 40);
     fill_scales<<<blocks(a_scales.count()), 256>>>(a_scales.get(), a_scales.count(), 3ULL << 40);
@@ -114,7 +119,8 @@ struct Problem {
             .out_stride = shape.n,
             .bias = shape.bias ? bias.get() : nullptr,
             .alpha = 0.75F,
-            .store = shape.store};
+            .store = shape.store,
+            .partials = partials.get()};
   }
 };
 
@@ -171,6 +177,15 @@ void reset(const Problem& p) {
   } else {
     check(cudaMemset(p.out.get(), 0xFF, static_cast<std::size_t>(p.out.count())), "poisoning");
   }
+  check(cudaMemset(p.partials.get(), 0xFF, static_cast<std::size_t>(p.partials.count()) * 4), "poisoning");
+}
+
+std::string text_of(const BlockGemmSchedule& s) {
+  if (s.split() == 0) return "";
+  char text[96];
+  std::snprintf(text, sizeof(text), ", %d of %d tiles split into %d x %d + %d slices", s.split(), s.tiles(),
+                s.long_parts, s.long_slices, s.short_slices);
+  return text;
 }
 
 std::string text_of(const Shape& s) {
@@ -210,8 +225,9 @@ bool check_shape(const Shape& shape, int multiprocessors) {
   const double relative = std::sqrt(d.error / d.reference);
   const double limit = shape.out == Format::f32 ? 1e-3 : 3e-3;
   const bool ok = d.unwritten == 0 && relative < limit && d.largest / typical < 12 * limit && same;
-  std::printf("%s %s: error %.1e, largest %.1e, unwritten %u%s\n", ok ? "ok  " : "FAIL", text_of(shape).c_str(),
-              relative, d.largest / typical, d.unwritten, same ? "" : ", another result each time");
+  std::printf("%s %s: error %.1e, largest %.1e, unwritten %u%s%s\n", ok ? "ok  " : "FAIL", text_of(shape).c_str(),
+              relative, d.largest / typical, d.unwritten, text_of(p.schedule).c_str(),
+              same ? "" : ", another result each time");
   std::fflush(stdout);
   return ok;
 }
@@ -225,14 +241,15 @@ void check_library(cublasStatus_t status) {
 // Its scales lie otherwise; any will do to be timed.
 class Library {
  public:
-  explicit Library(const Problem& p) : problem_(p), workspace_(Size{64} << 20), scales_(Size{1} << 24) {
+  Library(const Problem& p, cublasLtMatmulMatrixScale_t b_scales)
+      : problem_(p), workspace_(Size{64} << 20), scales_(Size{1} << 24) {
     const Shape& s = p.shape;
     fill_scales<<<blocks(scales_.count()), 256>>>(scales_.get(), scales_.count(), 7ULL << 40);
     check_library(cublasLtCreate(&handle_));
     check_library(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(b_scales));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F));
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const float*>(scales_.get()));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const float*>(scales_.get()));
@@ -316,16 +333,19 @@ float time_of(const std::function<void()>& work, int runs) {
   return 1000 * times[static_cast<std::size_t>(runs) / 2];
 }
 
+// In microseconds.
 struct Times {
   double ours = 0;
   double library = 0;
+  double vectors = 0;  // cuBLASLt's with scales of 1 x 128 blocks on both sides: wgrad without 128 x 128 blocks of x
   double operations = 0;
 };
 
-Times time_shape(const Shape& shape, int multiprocessors) {
-  constexpr int runs = 40;
-  const Problem p(shape, multiprocessors);
-  const Library library(p);
+constexpr int runs = 40;
+
+// The best of cuBLASLt's candidates; infinite where it has none.
+float time_library(const Problem& p, cublasLtMatmulMatrixScale_t b_scales) {
+  const Library library(p, b_scales);
   float best = INFINITY;
   int choice = 0;
   for (int i = 0; i < library.count; ++i) {
@@ -333,19 +353,28 @@ Times time_shape(const Shape& shape, int multiprocessors) {
     if (time < best) choice = i;
     best = std::min(best, time);
   }
+  if (library.count == 0) return INFINITY;
+  return time_of([&] { library.run(library.candidates[choice]); }, runs);
+}
+
+bool is_wgrad(const Shape& shape) { return shape.store == Store::add; }
+
+Times time_shape(const Shape& shape, int multiprocessors) {
+  const Problem p(shape, multiprocessors);
   const BlockGemm op = p.gemm();
   const auto ours = [&] { return time_of([&] { run_block_gemm(op, p.multiprocessors, nullptr); }, runs); };
-  const auto theirs = [&] {
-    if (library.count == 0) return INFINITY;
-    return time_of([&] { library.run(library.candidates[choice]); }, runs);
-  };
-  const float ours_first = ours();
-  const float theirs_first = theirs();
-  const Times times{(ours_first + ours()) / 2, (theirs_first + theirs()) / 2,
-                    2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k)};
-  std::printf("%s: %7.1f us %5.0f TFLOP/s; cuBLASLt %7.1f us %5.0f (candidate %d of %d)\n", text_of(shape).c_str(),
-              times.ours, times.operations / times.ours * 1e-6, times.library, times.operations / times.library * 1e-6,
-              choice, library.count);
+  const float first = ours();
+  Times times;
+  times.library = time_library(p, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+  if (is_wgrad(shape)) times.vectors = time_library(p, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+  times.ours = (first + ours()) / 2;
+  times.operations = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+  const auto speed = [&](double time) { return times.operations / time * 1e-6; };
+  std::printf("%s: %7.1f us %5.0f TFLOP/s; cuBLASLt %7.1f us %5.0f", text_of(shape).c_str(), times.ours,
+              speed(times.ours), times.library, speed(times.library));
+  if (is_wgrad(shape)) std::printf(", 1 x 128 on both sides %7.1f us %5.0f", times.vectors, speed(times.vectors));
+  const bool chosen = block_gemm_is_faster({shape.m, shape.n, shape.k}, shape.out, multiprocessors);
+  std::printf("%s%s\n", text_of(p.schedule).c_str(), chosen ? "" : " (cuBLASLt by rule)");
   std::fflush(stdout);
   return times;
 }
@@ -356,10 +385,30 @@ void time_role(const char* role, const std::vector<Shape>& shapes, int multiproc
     const Times times = time_shape(shape, multiprocessors);
     sum.ours += times.ours;
     sum.library += times.library;
+    sum.vectors += times.vectors;
     sum.operations += times.operations;
   }
-  std::printf("%-6s %6.0f TFLOP/s, cuBLASLt %6.0f: %.2f times as fast\n", role, sum.operations / sum.ours * 1e-6,
+  std::printf("%-6s %6.0f TFLOP/s, cuBLASLt %6.0f: %.2f times as fast", role, sum.operations / sum.ours * 1e-6,
               sum.operations / sum.library * 1e-6, sum.library / sum.ours);
+  if (sum.vectors > 0) {
+    std::printf("; 1 x 128 on both sides %6.0f: %.2f", sum.operations / sum.vectors * 1e-6, sum.vectors / sum.ours);
+  }
+  std::printf("\n");
+}
+
+Shape wgrad(Size m, Size n, Size k) { return {m, n, k, Format::f32, Store::add}; }
+
+void time_wgrad(int multiprocessors) {
+  constexpr Size tokens = 65536;
+  time_role("others",
+            {wgrad(768, 768, 16384), wgrad(2304, 768, 16384), wgrad(3072, 768, 16384), wgrad(896, 896, 32768),
+             wgrad(4864, 896, 32768), wgrad(896, 4864, 32768), wgrad(1536, 1536, 16384), wgrad(8960, 1536, 16384),
+             wgrad(3584, 3584, 8192), wgrad(18944, 3584, 8192), wgrad(1024, 1024, 8192), wgrad(3072, 1024, 8192)},
+            multiprocessors);
+  time_role(
+      "wgrad",
+      {wgrad(3072, 1024, tokens), wgrad(1024, 1024, tokens), wgrad(4096, 1024, tokens), wgrad(1024, 4096, tokens)},
+      multiprocessors);
 }
 
 void time_all(int multiprocessors, bool others) {
@@ -387,7 +436,7 @@ void time_all(int multiprocessors, bool others) {
 
 // One run of each kernel, for a profiler.
 void profile(int multiprocessors) {
-  for (const Shape& shape : {Shape{65536, 1024, 1024}, Shape{65536, 1024, 4096}}) {
+  for (const Shape& shape : {Shape{65536, 1024, 1024}, Shape{65536, 1024, 4096}, wgrad(1024, 1024, 65536)}) {
     const Problem p(shape, multiprocessors);
     run_block_gemm(p.gemm(), multiprocessors, nullptr);
     check(cudaDeviceSynchronize(), "profiling");
@@ -397,14 +446,17 @@ void profile(int multiprocessors) {
 // Every shape in every form; the small ones first.
 bool check_all(int multiprocessors, bool small) {
   bool ok = true;
-  std::vector<Shape> extents{{16, 16, 16},    {1, 8, 16},      {128, 256, 128},  {130, 264, 144}, {257, 512, 1024},
-                             {512, 136, 400}, {300, 1000, 96}, {1024, 768, 640}, {64, 64, 8192}};
+  std::vector<Shape> extents{{16, 16, 16},     {1, 8, 16},        {128, 256, 128},    {130, 264, 144},
+                             {257, 512, 1024}, {512, 136, 400},   {300, 1000, 96},    {1024, 768, 640},
+                             {64, 64, 8192},   {264, 1000, 2064}, {3000, 1000, 8208}, {4900, 904, 4112}};
   if (!small) {
     extents.insert(extents.end(), {{4096, 1024, 1024},
                                    {2064, 3088, 912},
                                    {1024, 1024, 16384},
                                    {3072, 1024, 8208},
                                    {65536, 1024, 1024},
+                                   {4096, 1024, 65536},
+                                   {3072, 1024, 65536},
                                    {1024, 1024, 65536}});
   }
   for (Shape shape : extents) {
@@ -431,9 +483,11 @@ int main(int count, char** arguments) {
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "asking the GPU");
     bool ok = true;
     if (what == "profile") return profile(multiprocessors), 0;
-    if (what != "time" && what != "roles") ok = check_all(multiprocessors, what == "small");
-    std::printf("%s\n", ok ? "all results agree" : "RESULTS DIFFER");
-    if (what != "check" && what != "small") time_all(multiprocessors, what != "roles");
+    const bool checks = what != "time" && what != "roles" && what != "wgrad";
+    if (checks) ok = check_all(multiprocessors, what == "small");
+    if (checks) std::printf("%s\n", ok ? "all results agree" : "RESULTS DIFFER");
+    if (what != "check" && what != "small" && what != "wgrad") time_all(multiprocessors, what != "roles");
+    if (what != "check" && what != "small") time_wgrad(multiprocessors);
     return ok ? 0 : 1;
   } catch (const quaver::Error& error) {
     std::printf("error: %s\n", error.what());

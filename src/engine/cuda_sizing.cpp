@@ -137,6 +137,10 @@ void CudaSizing::part_workspace(const Gemm& op) {
   }
   using Scales = cuda::GemmWorkspace::Scales;
   take(Slot::gemm, cuda::GemmWorkspace(op, operand, native ? Scales::operands : Scales::none).total);
+  constexpr auto multiprocessors = static_cast<int>(cuda::hopper_multiprocessors);
+  if (!cuda::block_gemm_supports(architecture_, op)) return;
+  const bool own = cuda::block_gemm_is_faster(cuda::block_gemm_shape(op), op.out.format, multiprocessors);
+  if (own) take(Slot::gemm, cuda::block_gemm_workspace(op, multiprocessors));
 }
 
 void CudaSizing::workspace(const CrossEntropy& op) {

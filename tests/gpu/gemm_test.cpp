@@ -203,16 +203,19 @@ class BlockwiseMatmulTest : public MatmulTest {
   Pair own_;
 };
 
-// Whole tiles and parts of them; reductions that end within a slice of 128.
+// Whole tiles and parts of them; reductions that end within a slice of 128; wgrad whose reduction is split: all tiles
+// into parts of one length, into long and short ones, and only those that are left over.
 TEST_P(BlockwiseMatmulTest, TheThreeProductsOfALayer) {
-  const std::vector<LayerSize> sizes{{16, 16, 16},     {128, 128, 256},  {256, 512, 256},   {272, 400, 144},
-                                     {528, 1040, 304}, {2064, 256, 272}, {4096, 512, 1536}, {272, 1000, 40},
-                                     {77, 40, 1000},   {130, 1001, 504}};
+  const std::vector<LayerSize> sizes{{16, 16, 16},      {128, 128, 256},  {256, 512, 256},   {272, 400, 144},
+                                     {528, 1040, 304},  {2064, 256, 272}, {4096, 512, 1536}, {272, 1000, 40},
+                                     {77, 40, 1000},    {130, 1001, 504}, {2064, 136, 1000}, {8208, 1040, 264},
+                                     {2064, 136, 16912}};
   PrecisionConfig powers;
   powers.power_of_two_scales = true;
   for (const LayerSize& size : some_of(sizes)) {
     compare_layer({"fp8-block", make_recipe("fp8-block", {})}, size);
     compare_layer({"fp8-block with powers of two", make_recipe("fp8-block", powers)}, size);
+    compare_layer({"fp8-block-2d", block_2d_recipe()}, size);
   }
 }
 
@@ -233,6 +236,37 @@ TEST_P(BlockwiseMatmulTest, TheSameInputGivesTheSameBits) {
   };
   const std::vector<std::byte> first = product();
   for (int again = 0; again < 5; ++again) EXPECT_EQ(first, product());
+}
+
+// wgrad of few tiles, whose parts are added in one order, also from a CUDA graph.
+TEST_P(BlockwiseMatmulTest, SplitSumsHaveTheSameBits) {
+  const Recipe recipe = block_2d_recipe();
+  const Size tokens = is_brief() ? 1040 : 16400;
+  const Size in = 528;
+  const Size out = 272;
+  Twin x(pair(), normal_matrix(tokens, in, 1));
+  Twin dy(pair(), normal_matrix(tokens, out, 2));
+  TwinTensor tx(pair(), recipe.x, tokens, in, Copies::both, {8, "layer/x"});
+  TwinTensor tdy(pair(), recipe.dy, tokens, out, Copies::both, {8, "layer/dy"});
+  store(pair(), x, tx, casting);
+  store(pair(), dy, tdy, casting);
+  Twin dw(pair(), out, in, 0, Kept::f32);
+  const auto product = [&](const auto& run) {
+    pair().gpu->run(FillZero{dw.gpu()});
+    run();
+    return dw.gpu_bytes();
+  };
+  const std::function<void()> wgrad = [&] {
+    for (int micro_step = 0; micro_step < 2; ++micro_step) {
+      pair().gpu->run(Gemm{.a = tdy.gpu().columns(), .b = tx.gpu().columns(), .out = dw.gpu(), .accumulate = true});
+    }
+  };
+  const std::vector<std::byte> first = product(wgrad);
+  for (int again = 0; again < 5; ++again) {
+    EXPECT_EQ(first, product(wgrad));
+    EXPECT_EQ(first, product([&] { pair().gpu->device().replay(0x7000, wgrad); }));
+  }
+  EXPECT_TRUE(dw.margins_are_intact());
 }
 
 QUAVER_HIGH_PRECISION_FORMATS(BlockwiseMatmulTest);

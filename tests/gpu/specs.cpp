@@ -35,6 +35,12 @@ void add_new(std::vector<NamedSpec>& all, NamedSpec candidate) {
 
 }  // namespace
 
+Recipe block_2d_recipe(const PrecisionConfig& options) {
+  Recipe recipe = make_recipe("fp8-block", options);
+  recipe.x.columns.block = block::b128x128;
+  return recipe;
+}
+
 std::vector<NamedSpec> every_spec() {
   std::vector<NamedSpec> all;
   for (const auto& [suffix, options] : option_sets()) {
@@ -42,6 +48,7 @@ std::vector<NamedSpec> every_spec() {
       const Recipe recipe = make_recipe(known.name, options);
       for (const auto& [role, text] : roles) add_new(all, {std::string(known.name) + suffix + text, recipe.of(role)});
     }
+    add_new(all, {"fp8-block-2d" + suffix + "/x", block_2d_recipe(options).x});
   }
   return all;
 }
@@ -63,6 +70,7 @@ std::vector<NamedRecipe> every_recipe() {
   PrecisionConfig e4m3;
   e4m3.gradient_format = GradientFormat::e4m3;
   all.push_back({"fp8-delayed e4m3-gradients", make_recipe("fp8-delayed", e4m3)});
+  all.push_back({"fp8-block-2d", block_2d_recipe()});
   return all;
 }
 

@@ -19,11 +19,13 @@ struct NamedSpec {
 std::vector<NamedSpec> every_spec();
 std::vector<NamedSpec> every_spec_of(Role role);  // with default options
 
-// The 13 recipes with default options, and those whose options change a GEMM.
+// The 13 recipes with default options, those whose options change a GEMM, and fp8-block whose wgrad reads x in 128 ×
+// 128 blocks, as examples/recipes/fp8-block-2d.toml has it.
 struct NamedRecipe {
   std::string name;
   Recipe recipe;
 };
+Recipe block_2d_recipe(const PrecisionConfig& options = {});
 std::vector<NamedRecipe> every_recipe();
 
 // plain: normal numbers. special: zeros of both signs, subnormals, infinities and NaN among them. huge: from the

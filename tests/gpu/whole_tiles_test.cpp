@@ -24,6 +24,8 @@ class WholeTilesTest : public GpuTest {
     return {{"fp8-block", make_recipe("fp8-block", {}).dy},
             {"fp8-block power-of-two", make_recipe("fp8-block", powers).dy},
             {"fp8-block margin", make_recipe("fp8-block", margin).dy},
+            {"fp8-block-2d x", block_2d_recipe().x},
+            {"fp8-block-2d power-of-two x", block_2d_recipe(powers).x},
             {"fp8-current x", make_recipe("fp8-current", {}).x},
             {"fp8-current dy", make_recipe("fp8-current", {}).dy}};
   }

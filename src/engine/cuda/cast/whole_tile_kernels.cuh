@@ -1,7 +1,7 @@
 // Casts inside the kernel that computes the tensor. A thread block owns a tile of 128 × 128: it computes the tile's
 // values from operands in shared memory, writes them back there in BF16, and casts them to FP8 along rows and along
-// columns, with one scale per 128 elements, or one per tensor, whose amax a pass over the same tiles finds first. Tiles
-// are whole, so that nothing is compared with the matrix's end.
+// columns, with one scale per 128 elements, along columns also one per tile, or one per tensor, whose amax a pass over
+// the same tiles finds first. Tiles are whole, so that nothing is compared with the matrix's end.
 #pragma once
 
 #include "engine/cuda/cast/cast_kernels.cuh"
@@ -11,7 +11,17 @@ namespace quaver::cuda::casts {
 
 using Eight = Packed8<__nv_bfloat16>;
 
-// One code matrix of a result. A line of a tile, a row here, is one block.
+// What is a block: a line of a tile, or, along columns, the whole tile.
+enum class Extent : std::uint8_t { line, tile };
+
+// The blocks along columns of a job's results: known to the kernel, for which each further case costs registers.
+enum class ColumnBlocks : std::uint8_t { lines, tiles, mixed };
+template <ColumnBlocks B>
+__device__ bool is_tile(Extent extent) {
+  return B == ColumnBlocks::mixed ? extent == Extent::tile : B == ColumnBlocks::tiles;
+}
+
+// One code matrix of a result.
 struct TileSide {
   std::byte* codes = nullptr;  // null: not wanted
   float* scales = nullptr;     // of the blocks
@@ -21,6 +31,7 @@ struct TileSide {
   int scale_cols = 0;
   float limit = 1;                   // what an amax is scaled to
   Bits kept = lane::magnitude_mask;  // bits of a scale that stay
+  Extent extent = Extent::line;      // where there are blocks
 
   __device__ BlockScale of_tensor() const { return block_scale(limit, kept, *amax); }
 };
@@ -295,11 +306,18 @@ __device__ inline ScaledLines scaled_by_tensor(const TileSide& side) {
   return {{*side.amax, *side.amax}, {factor, factor}};
 }
 
+// All lines by their tile's amax. One thread stores the scale.
+__device__ inline ScaledLines scaled_by_tile(const TileSide& side, Bits amax, float* scale) {
+  const BlockScale found = block_scale(side.limit, side.kept, amax);
+  if (threadIdx.x == 0) *scale = found.stored;
+  return {{amax, amax}, {found.factor, found.factor}};
+}
+
 enum class Contents : std::uint8_t { finite, any };  // of a tile
 
 // Casts a tile along rows, which is counted, or along columns, which are summed. A thread reads its lines anew rather
 // than hold them: registers are what limits how many blocks run side by side.
-template <Format F, Side S>
+template <Format F, Side S, ColumnBlocks B>
 __device__ void cast_whole_lines(const TileResult& result, const TileThread& at, const __nv_bfloat16* tile,
                                  LineAmaxes& largest, Contents contents, GroupCounts& counts) {
   constexpr Bits beyond = lane::layout(F).max + 4;  // as count_rare has it
@@ -311,6 +329,9 @@ __device__ void cast_whole_lines(const TileResult& result, const TileThread& at,
   ScaledLines lines;
   if (side.amax != nullptr) {
     lines = scaled_by_tensor(side);
+  } else if (S == Side::columns && is_tile<B>(side.extent)) {
+    float* const scale = side.scales + offset_of(first_line / tile_size, side.scale_cols) + along / tile_size;
+    lines = scaled_by_tile(side, largest[0], scale);
   } else {
     if constexpr (S == Side::columns) find_largest(at, tile, largest);
     float* const scales = side.scales + offset_of(first_line, side.scale_cols) + along / tile_size;
@@ -372,17 +393,49 @@ __device__ void finish_tensors(const TileJob<Producer>& job) {
   if (job.statistics != nullptr) atomicAdd(&job.statistics->count, job.elements);
 }
 
+inline constexpr int tile_warps = tile_threads / 32;
+
+// Leaves the amax of a warp's elements, for those results whose columns have one scale for the tile.
+template <ColumnBlocks B, class Producer>
+__device__ void leave_amaxes(const TileJob<Producer>& job, const TileThread& at, const __nv_bfloat16* tiles,
+                             const LineAmaxes (&largest)[Producer::results],
+                             Bits (&amaxes)[Producer::results][tile_warps]) {
+#pragma unroll
+  for (int i = 0; i < Producer::results; ++i) {
+    if (!is_tile<B>(job.results[i].columns.extent)) continue;
+    Bits amax = lane::larger(largest[i][0], largest[i][1]);
+    if (__builtin_expect(__any_sync(~0U, !is_finite(amax)), 0)) {
+      const __nv_bfloat16* const tile = tiles + i * tile_elements;
+      amax =
+          lane::larger(finite_line_amax<Side::rows>(tile, at.line(0)), finite_line_amax<Side::rows>(tile, at.line(1)));
+    }
+    amax = warp_largest(amax);
+    if (threadIdx.x % 32 == 0) amaxes[i][threadIdx.x / 32] = amax;
+  }
+}
+
+// The tile's amax, from those of its warps.
+__device__ inline Bits tile_amax(const Bits (&amaxes)[tile_warps]) {
+  Bits amax = 0;
+#pragma unroll
+  for (const Bits of_warp : amaxes) amax = lane::larger(amax, of_warp);
+  return amax;
+}
+
 template <class Producer>
 inline constexpr int whole_tile_bytes = Producer::operands* tile_bytes<__nv_bfloat16>;
 
-template <class Producer, Format F>
+template <class Producer, Format F, ColumnBlocks B>
 __global__ void __launch_bounds__(tile_threads, Producer::blocks_at_once)
     whole_tiles_kernel(const __grid_constant__ TileJob<Producer> job) {
   extern __shared__ uint4 memory[];
+  __shared__ Bits amaxes[Producer::results][tile_warps];
   auto* tiles = reinterpret_cast<__nv_bfloat16*>(memory);
   const TileThread at;
   LineAmaxes largest[Producer::results];
   keep_tile(job.producer, at, tiles, largest);
+  constexpr bool has_tiles = B != ColumnBlocks::lines;
+  if constexpr (has_tiles) leave_amaxes<B>(job, at, tiles, largest, amaxes);
   Contents contents = Contents::any;
   if constexpr (F == Format::e5m2) {
     Bits any = 0;
@@ -393,12 +446,13 @@ __global__ void __launch_bounds__(tile_threads, Producer::blocks_at_once)
   GroupCounts counts;
 #pragma unroll
   for (int i = 0; i < Producer::results; ++i) {
-    cast_whole_lines<F, Side::rows>(job.results[i], at, tiles + i * tile_elements, largest[i], contents, counts);
+    cast_whole_lines<F, Side::rows, B>(job.results[i], at, tiles + i * tile_elements, largest[i], contents, counts);
   }
-  if constexpr (Producer::computes && F != Format::e5m2) __syncthreads();
+  if constexpr (has_tiles || (Producer::computes && F != Format::e5m2)) __syncthreads();
 #pragma unroll
   for (int i = 0; i < Producer::results; ++i) {
-    cast_whole_lines<F, Side::columns>(job.results[i], at, tiles + i * tile_elements, largest[i], contents, counts);
+    if (has_tiles && is_tile<B>(job.results[i].columns.extent)) largest[i][0] = tile_amax(amaxes[i]);
+    cast_whole_lines<F, Side::columns, B>(job.results[i], at, tiles + i * tile_elements, largest[i], contents, counts);
   }
   if (job.statistics != nullptr) add_warp_counts(counts, job.statistics);
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) finish_tensors(job);

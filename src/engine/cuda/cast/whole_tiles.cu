@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "engine/cuda/cast/cast_launch.cuh"
 #include "engine/cuda/cast/column_sums.h"
 #include "engine/cuda/cast/tile_producers.cuh"
@@ -25,6 +28,12 @@ TileScales scales_of(const QuantSpec& spec) {
   return plain && spec.block == block::b1x128 && spec.format == Format::e4m3 ? TileScales::blocks : TileScales::none;
 }
 
+// Along columns whole tiles may be blocks: else as along rows.
+QuantSpec in_lines(QuantSpec spec) {
+  if (spec.block == block::b128x128) spec.block = block::b1x128;
+  return spec;
+}
+
 TileSide tile_side(const CodeMatrix& matrix, const unsigned* amax) {
   if (matrix.codes == nullptr) return {};
   return {.codes = matrix.codes,
@@ -34,11 +43,13 @@ TileSide tile_side(const CodeMatrix& matrix, const unsigned* amax) {
           .row_bytes = to_int(matrix.row_bytes()),
           .scale_cols = to_int(matrix.scale_cols()),
           .limit = tensor_limit(matrix.spec),
-          .kept = kept_scale_bits(matrix.spec.scale)};
+          .kept = kept_scale_bits(matrix.spec.scale),
+          .extent = matrix.spec.block == block::b128x128 ? Extent::tile : Extent::line};
 }
 
-const QuantSpec& spec_of(const CastTarget& target) {
-  return target.rows.codes != nullptr ? target.rows.spec : target.columns.spec;
+// Of both sides, but for what is a block along columns.
+QuantSpec spec_of(const CastTarget& target) {
+  return target.rows.codes != nullptr ? target.rows.spec : in_lines(target.columns.spec);
 }
 
 // What a cast is given beside its target.
@@ -56,7 +67,7 @@ class TileCast {
 
   void run(const CastTarget& target, const TileOptions& options) {
     const Size width = Producer::own_results * cols_;
-    const QuantSpec& spec = spec_of(target);
+    const QuantSpec spec = spec_of(target);
     const bool needs_amax = scales_of(spec) == TileScales::tensor && options.amax == nullptr;
     const unsigned* amax = needs_amax ? find_amax() : options.amax;
     for (int i = 0; i < Producer::own_results; ++i) {
@@ -70,12 +81,23 @@ class TileCast {
     }
     if (target.rows.codes != nullptr) job_.statistics = target.slot.statistics;
     job_.elements = static_cast<unsigned long long>(rows_ * width);
-    with_fp8(spec.format, [&](auto format) { launch(whole_tiles_kernel<Producer, decltype(format)::value>, job_); });
+    launch_for(spec.format);
     if (target.column_sums == nullptr) return;
     add_partial_sums(gpu_, {job_.results[0].partial_sums, rows_ / tile_size, width, width}, 1.0F, target.column_sums);
   }
 
  private:
+  // Blocks are E4M3 only.
+  void launch_for(Format format) {
+    constexpr ColumnBlocks some = Producer::results == 1 ? ColumnBlocks::tiles : ColumnBlocks::mixed;
+    const bool in_tiles = std::any_of(std::begin(job_.results), std::end(job_.results),
+                                      [](const TileResult& result) { return result.columns.extent == Extent::tile; });
+    if (in_tiles) return launch(whole_tiles_kernel<Producer, Format::e4m3, some>, job_);
+    with_fp8(format, [&](auto constant) {
+      launch(whole_tiles_kernel<Producer, decltype(constant)::value, ColumnBlocks::lines>, job_);
+    });
+  }
+
   template <class... Arguments>
   void launch(void (*kernel)(Arguments...), const std::type_identity_t<Arguments>&... arguments) {
     constexpr int bytes = whole_tile_bytes<Producer>;
@@ -126,7 +148,7 @@ TileScales whole_tile_scales(const View& x, const CastTarget& target) {
   const bool vectors = x.format == Format::bf16 && x.row_stride() % 8 == 0 && x.cols % tile_size == 0 &&
                        reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
   const bool summed = target.column_sums == nullptr || columns;
-  const bool alike = !rows || !columns || target.rows.spec == target.columns.spec;
+  const bool alike = !rows || !columns || target.rows.spec == in_lines(target.columns.spec);
   if (!(rows || columns) || !vectors || !summed || !alike) return TileScales::none;
   if (x.rows == 0 || x.rows > most_tiles_down * tile_size) return TileScales::none;
   if ((rows && !is_whole(target.rows)) || (columns && !is_whole(target.columns))) return TileScales::none;

@@ -1,6 +1,6 @@
 // Casts inside the kernels that compute the tensor: FP8 with one scale per 128 elements of a row, of a column, or both,
-// in one pass over memory; or with the tensor's own amax, which a first pass finds. Bit for bit what staging the tensor
-// in BF16 and the general cast give.
+// columnwise codes also with one per 128 × 128 elements, in one pass over memory; or with the tensor's own amax, which
+// a first pass finds. Bit for bit what staging the tensor in BF16 and the general cast give.
 #pragma once
 
 #include "engine/cuda/cast/cast.h"

@@ -1,9 +1,9 @@
-// The kernel of block_gemm.h. Clusters of two blocks run through tiles. The blocks own 128 rows each of the same 256
-// columns: each copies its rows of a, and half of b for both (multicast).
+// The kernel of block_gemm.h. Clusters of two blocks run through units, tiles or parts of their reduction. The blocks
+// own 128 rows each of the same 256 columns: each copies its rows of a, and half of b for both (multicast).
 //
 // In a block a producer copies slices of 128 ahead (TMA, four stages), a warp beside it their scales. Two consumer
 // warpgroups own 64 rows each, in two halves of 128 columns. While tensor cores sum one half of a slice, a warpgroup
-// waits for the next slice or stores a half that is done, so that a tile's stores hide under the wgmma of the next.
+// waits for the next slice or stores a half that is done, so that a unit's stores hide under the wgmma of the next.
 #pragma once
 
 #include "engine/cuda/device/hopper.cuh"
@@ -20,9 +20,10 @@ constexpr int half_cols = 128;
 constexpr int group_rows = 64;
 
 struct BlockGemmMaps {
-  CUtensorMap a;    // boxes of 128 rows and a slice
-  CUtensorMap b;    // the same
-  CUtensorMap out;  // boxes of 64 rows and 128 bytes
+  CUtensorMap a;         // boxes of 128 rows and a slice
+  CUtensorMap b;         // the same
+  CUtensorMap out;       // boxes of 64 rows and 128 bytes
+  CUtensorMap partials;  // the same, of all tiles of 256 × 256 one below the other
 };
 
 struct BlockGemmWork {
@@ -68,6 +69,13 @@ struct TilePlace {
   int col;
 };
 
+// Of this cluster. Only FP32 results are split.
+template <class Out>
+__device__ __forceinline__ BlockGemmUnit unit_at(const BlockGemmSchedule& schedule, int round) {
+  if constexpr (sizeof(Out) == 2) return schedule.whole_unit(cluster_index(), round);
+  return schedule.unit(cluster_index(), round);
+}
+
 __device__ __forceinline__ TilePlace place_of(const BlockGemmSchedule& schedule, int tile) {
   const int pair = tile / schedule.column_tiles;
   return {pair * static_cast<int>(BlockGemmSchedule::cluster_rows) +
@@ -96,9 +104,12 @@ __device__ __forceinline__ void produce(const BlockGemmMaps& maps, const BlockGe
   constexpr std::uint16_t both = 3;
   const int rank = block_in_cluster();
   Ring<L::stages> at;
-  for (int tile = cluster_index(); tile < work.schedule.tiles(); tile += cluster_count()) {
-    const TilePlace place = place_of(work.schedule, tile);
-    for (int slice = 0; slice < work.schedule.slices; ++slice, at.advance()) {
+  int round = 0;
+  for (BlockGemmUnit unit = unit_at<Out>(work.schedule, 0); unit.slices > 0;
+       unit = unit_at<Out>(work.schedule, ++round)) {
+    const TilePlace place = place_of(work.schedule, unit.tile);
+    const int end = unit.first + unit.slices;
+    for (int slice = unit.first; slice < end; ++slice, at.advance()) {
       const Address full = shared + L::full + at.stage * barrier_bytes;
       const int x = slice * static_cast<int>(BlockGemmSchedule::slice);
       wait(shared + L::empty + at.stage * barrier_bytes, at.parity ^ 1);
@@ -117,16 +128,18 @@ __device__ __forceinline__ void produce_scales(const BlockGemmWork& work, Addres
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int slices = work.schedule.slices;
   Ring<L::stages> at;
-  for (int tile = cluster_index(); tile < work.schedule.tiles(); tile += cluster_count()) {
-    const TilePlace place = place_of(work.schedule, tile);
+  int round = 0;
+  for (BlockGemmUnit unit = unit_at<Out>(work.schedule, 0); unit.slices > 0;
+       unit = unit_at<Out>(work.schedule, ++round)) {
+    const TilePlace place = place_of(work.schedule, unit.tile);
     const float* rows[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      rows[i] = work.a_scales + offset_of(min(place.row + lane + 32 * i, work.m - 1), slices);
+      rows[i] = work.a_scales + offset_of(min(place.row + lane + 32 * i, work.m - 1), slices) + unit.first;
     }
     const int block = min(place.col / half_cols + lane % 2, (work.n - 1) / half_cols);
-    const float* blocks = work.b_scales + offset_of(block, slices);
-    for (int slice = 0; slice < slices; ++slice, at.advance()) {
+    const float* blocks = work.b_scales + offset_of(block, slices) + unit.first;
+    for (int slice = 0; slice < unit.slices; ++slice, at.advance()) {
       const Address to = shared + L::scales + at.stage * L::scales_bytes + lane * 4;
       wait(shared + L::empty + at.stage * barrier_bytes, at.parity ^ 1);
 #pragma unroll
@@ -187,16 +200,16 @@ struct Finish {
   }
 };
 
-// Boxes [round · boxes, …) of a half: of 64 columns in BF16, 32 in FP32.
+// Boxes [pass · boxes, …) of a half: of 64 columns in BF16, 32 in FP32.
 template <int boxes, Bias kind>
-__device__ __forceinline__ void write_bf16(const Sums<16>& sums, const Finish& finish, Address to, int round) {
+__device__ __forceinline__ void write_bf16(const Sums<16>& sums, const Finish& finish, Address to, int pass) {
   int thread = static_cast<int>(threadIdx.x);
   asm volatile("" : "+r"(thread));  // no addresses are kept in registers between tiles
   const int lane = thread % 32;
   const int row = thread % warpgroup_threads / 32 * 16 + (lane & 15);
 #pragma unroll
   for (int j = 0; j < 16; j += 2) {
-    if (j / (8 * boxes) != round) continue;
+    if (j / (8 * boxes) != pass) continue;
     std::uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -211,13 +224,13 @@ __device__ __forceinline__ void write_bf16(const Sums<16>& sums, const Finish& f
 }
 
 template <int boxes, Bias kind>
-__device__ __forceinline__ void write_f32(const Sums<16>& sums, const Finish& finish, Address to, int round) {
+__device__ __forceinline__ void write_f32(const Sums<16>& sums, const Finish& finish, Address to, int pass) {
   int thread = static_cast<int>(threadIdx.x);
   asm volatile("" : "+r"(thread));
   const int lane = thread % 32;
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
-    if (j / (4 * boxes) != round) continue;
+    if (j / (4 * boxes) != pass) continue;
     float x[4];
     finish.apply<kind>(sums[j], j * 8 + lane % 4 * 2, x);
     const Address box = to + j / 4 % boxes * (group_rows * Tile::row_bytes);
@@ -251,10 +264,9 @@ class Consumer {
     Sums<16> sums{};  // of a half of a slice
     Sums<16> left{};
     Sums<16> right{};
-    const int tiles = work_.schedule.tiles();
-    int tile = cluster_index();
-    int slices = work_.schedule.slices;
-    int stored = -1;  // but for its right half
+    int round = 0;
+    int slices = unit_at<Out>(work_.schedule, 0).slices;
+    int stored = -1;  // the round's unit but for its right half
     Scales by = wait_for_slice();
     while (true) {
       const Address a = shared_ + L::a + at_.stage * L::box_bytes + group_ * group_rows * Tile::row_bytes;
@@ -271,18 +283,17 @@ class Consumer {
       const float upper = by.upper * by.right;
       const float lower = by.lower * by.right;
       if (--slices == 0) {
-        store(tile, 0, left);
-        stored = tile;
-        tile += cluster_count();
-        slices = work_.schedule.slices;
+        store(round, 0, left);
+        stored = round++;
+        slices = unit_at<Out>(work_.schedule, round).slices;
       }
       at_.advance();
-      if (tile < tiles) by = wait_for_slice();
+      if (slices > 0) by = wait_for_slice();
       wgmma_wait<0>();
       pin(sums);
       release(empty);
       promote(right, sums, upper, lower);
-      if (tile >= tiles) break;
+      if (slices == 0) break;
     }
     store(stored, 1, right);
     if (is_storer()) wait_stores();
@@ -311,14 +322,33 @@ class Consumer {
     if (lane_ < 2) arrive_at_block(empty, lane_);
   }
 
-  __device__ __forceinline__ void store(int tile, int half, Sums<16>& sums) const {
-    asm volatile("" : "+r"(tile));  // nothing of this is kept in registers between tiles
-    TilePlace place = place_of(work_.schedule, tile);
-    place.row += group_ * group_rows;
-    place.col += half * half_cols;
-    constexpr int rounds = half_cols / (L::out_boxes * L::out_box_cols);
+  // Where a half goes: into the result, or its part's sums to where they are kept.
+  struct Destination {
+    TilePlace place;    // of the half in the result
+    TilePlace partial;  // and in the partial sums
+    int part;
+  };
+
+  __device__ __forceinline__ Destination destination_of(int round, int half) const {
+    constexpr int rows = BlockGemmSchedule::cluster_rows;
+    const BlockGemmSchedule& schedule = work_.schedule;
+    const BlockGemmUnit unit = unit_at<Out>(schedule, round);
+    Destination to{place_of(schedule, unit.tile), {}, unit.part};
+    const int tile = (unit.part - 1) * schedule.split() + unit.tile - schedule.whole;
+    to.place.row += group_ * group_rows;
+    to.place.col += half * half_cols;
+    to.partial.row =
+        tile * rows + block_in_cluster() * static_cast<int>(BlockGemmSchedule::tile_rows) + group_ * group_rows;
+    to.partial.col = half * half_cols;
+    return to;
+  }
+
+  __device__ __forceinline__ void store(int round, int half, Sums<16>& sums) const {
+    asm volatile("" : "+r"(round));  // nothing of this is kept in registers between units
+    const Destination to = destination_of(round, half);
+    constexpr int passes = half_cols / (L::out_boxes * L::out_box_cols);
 #pragma unroll
-    for (int round = 0; round < rounds; ++round) store_round(place, round, sums);
+    for (int pass = 0; pass < passes; ++pass) store_boxes(to, pass, sums);
 #pragma unroll
     for (auto& block : sums) {
 #pragma unroll
@@ -327,35 +357,38 @@ class Consumer {
   }
 
   template <Bias kind>
-  __device__ __forceinline__ void write(const Sums<16>& sums, int col, Address boxes, int round) const {
+  __device__ __forceinline__ void write(const Sums<16>& sums, int col, Address boxes, int pass) const {
     const Finish finish{work_.alpha, work_.bias + col, work_.n - col};
     if constexpr (sizeof(Out) == 2) {
-      write_bf16<L::out_boxes, kind>(sums, finish, boxes, round);
+      write_bf16<L::out_boxes, kind>(sums, finish, boxes, pass);
     } else {
-      write_f32<L::out_boxes, kind>(sums, finish, boxes, round);
+      write_f32<L::out_boxes, kind>(sums, finish, boxes, pass);
     }
   }
 
-  __device__ __forceinline__ void store_round(const TilePlace& place, int round, const Sums<16>& sums) const {
+  __device__ __forceinline__ void store_boxes(const Destination& to, int pass, const Sums<16>& sums) const {
     const Address boxes = shared_ + L::out + group_ * L::out_boxes * L::out_box_bytes;
     if (is_storer()) wait_stores_read();
     sync_group(group_);
-    if (work_.bias != nullptr) {
-      write<Bias::added>(sums, place.col, boxes, round);
+    if (work_.bias != nullptr && to.part == 0) {
+      write<Bias::added>(sums, to.place.col, boxes, pass);
     } else {
-      write<Bias::none>(sums, place.col, boxes, round);
+      write<Bias::none>(sums, to.place.col, boxes, pass);
     }
     fence_async_proxy();
     sync_group(group_);
     if (!is_storer()) return;
 #pragma unroll
     for (int i = 0; i < L::out_boxes; ++i) {
-      const int x = place.col + (round * L::out_boxes + i) * L::out_box_cols;
-      if (x >= work_.n || place.row >= work_.m) continue;
-      if (sizeof(Out) == 4 && work_.store == Store::add) {
-        add_box(maps_.out, x, place.row, boxes + i * L::out_box_bytes);
+      const int right = (pass * L::out_boxes + i) * L::out_box_cols;
+      const Address box = boxes + i * L::out_box_bytes;
+      if (to.place.col + right >= work_.n || to.place.row >= work_.m) continue;
+      if (sizeof(Out) == 4 && to.part > 0) {
+        store_box(maps_.partials, to.partial.col + right, to.partial.row, box);
+      } else if (sizeof(Out) == 4 && work_.store == Store::add) {
+        add_box(maps_.out, to.place.col + right, to.place.row, box);
       } else {
-        store_box(maps_.out, x, place.row, boxes + i * L::out_box_bytes);
+        store_box(maps_.out, to.place.col + right, to.place.row, box);
       }
     }
     commit_stores();

@@ -1,6 +1,7 @@
 // A blockwise FP8 GEMM for Hopper: out[M × N] (+)= alpha · a[M × K] · b[N × K]ᵀ (+ bias), E4M3 by E4M3, a with scales
-// of 1 × 128 blocks and b of 128 × 128: fprop and dgrad. Each slice of 128 products is summed by tensor cores and
-// promoted to FP32 with its scales. The order of every sum is fixed, so the same input gives the same bits.
+// of 1 × 128 blocks and b of 128 × 128: fprop and dgrad, and wgrad where x's columnwise codes have such scales. Each
+// slice of 128 products is summed by tensor cores and promoted to FP32 with its scales. The order of every sum is
+// fixed, so the same input gives the same bits.
 #pragma once
 
 #include "engine/cuda/gemm/block_gemm_schedule.h"
@@ -22,6 +23,7 @@ struct BlockGemm {
   const float* bias = nullptr;       // [N], or null
   float alpha = 1;
   Store store = Store::replace;  // add: to f32 only
+  float* partials = nullptr;     // block_gemm_partial_bytes(schedule) bytes, where there are any
 };
 
 // a, b and out begin at multiples of 16 bytes.

@@ -256,12 +256,13 @@ bool Gemms::multiply_native(const Gemm& op) {
 
 bool Gemms::is_own(const Gemm& op) const {
   if (block_gemm_ == BlockGemmBy::library || !block_gemm_supports(gpu_.architecture(), op)) return false;
-  const BlockGemmShape shape{op.out.rows, op.out.cols, op.a.reduction()};
-  return block_gemm_ == BlockGemmBy::own || block_gemm_is_faster(shape, gpu_.multiprocessors());
+  if (block_gemm_ == BlockGemmBy::own) return true;
+  return block_gemm_is_faster(block_gemm_shape(op), op.out.format, gpu_.multiprocessors());
 }
 
 void Gemms::multiply_blockwise(const Gemm& op) {
-  run_block_gemm({.shape = {op.out.rows, op.out.cols, op.a.reduction()},
+  const Size partials = block_gemm_workspace(op, gpu_.multiprocessors()) / static_cast<Size>(sizeof(float));
+  run_block_gemm({.shape = block_gemm_shape(op),
                   .a = op.a.matrix.codes,
                   .b = op.b.matrix.codes,
                   .a_stride = op.a.matrix.row_bytes(),
@@ -273,7 +274,8 @@ void Gemms::multiply_blockwise(const Gemm& op) {
                   .out_stride = op.out.row_stride(),
                   .bias = op.bias.empty() ? nullptr : op.bias.f32(),
                   .alpha = block_alpha(op),
-                  .store = op.accumulate ? Store::add : Store::replace},
+                  .store = op.accumulate ? Store::add : Store::replace,
+                  .partials = partials > 0 ? gpu_.workspace<float>(Slot::gemm, partials) : nullptr},
                  gpu_.multiprocessors(), gpu_.stream());
 }
 

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "engine/cuda/gemm/block_gemm_schedule.h"
 #include "engine/tensor_cores.h"
 
 namespace quaver::cuda {
@@ -29,6 +30,13 @@ inline bool block_gemm_supports(int architecture, const Gemm& op) {
   const bool writes = op.out.format == Format::f32 || (op.out.format == Format::bf16 && !op.accumulate);
   const bool fits = rows_are_aligned(op) && (op.bias.empty() || op.out.cols % size_multiple == 0);
   return architecture == 90 && a.format == Format::e4m3 && b.format == Format::e4m3 && blockwise && writes && fits;
+}
+
+inline BlockGemmShape block_gemm_shape(const Gemm& op) { return {op.out.rows, op.out.cols, op.a.reduction()}; }
+
+// What our blockwise kernel needs beside the result.
+inline Size block_gemm_workspace(const Gemm& op, int multiprocessors) {
+  return block_gemm_partial_bytes(block_gemm_schedule(block_gemm_shape(op), op.out.format, multiprocessors));
 }
 
 // Whether FP8 tensor cores take these sizes. The reduction may have any: rows of codes are padded with zeros.
