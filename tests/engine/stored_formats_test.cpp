@@ -12,12 +12,12 @@ using cuda::logits_are_cast;
 using cuda::rounds_result;
 
 // A tensor of a site with one format, in memory that nobody reads.
-struct Stored {
+struct TensorOf {
   Site site;
   std::byte nowhere{};
   QuantizedTensor tensor;
 
-  explicit Stored(const QuantSpec& spec) {
+  explicit TensorOf(const QuantSpec& spec) {
     site.spec = {spec, spec};
     tensor =
         QuantizedTensor(site, 16, 16, Copies::both, Sharing::where_exact, [this](std::size_t) { return &nowhere; });
@@ -25,7 +25,7 @@ struct Stored {
 };
 
 bool is_fused(const QuantSpec& spec, Format high, Detail detail = Detail::counts) {
-  const Stored stored(spec);
+  const TensorOf stored(spec);
   Casting casting;
   casting.detail = detail;
   return can_fuse(stored.tensor, casting, high);
