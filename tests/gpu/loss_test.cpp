@@ -216,7 +216,8 @@ TEST_P(LossTest, CountsTheRowsWhoseTargetHasTheLargestLogit) {
 
 TEST_P(LossTest, HugeLogitsStayFinite) {
   const Recipe recipe = own_recipe();
-  const Factors huge{.logit = 3000};
+  // Logits beyond exp's range; what FP16 cannot hold is another matter, and becomes infinite.
+  const Factors huge{.logit = GetParam() == Format::f16 ? 1000.0F : 3000.0F};
   Twin x(pair(), normal_matrix(32, 16, 1));
   TwinTensor tx(pair(), recipe.x, 32, 16, Copies::both, {0, "head/x"});
   TwinTensor tdy(pair(), recipe.dy, 1, 1, Copies::both, {0, "head/dy"});

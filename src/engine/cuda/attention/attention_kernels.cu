@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/cuda/attention/attention_kernels.h"
+#include "engine/cuda/attention/attention_mma.cuh"
 #include "engine/cuda/attention/attention_sizes.h"
 #include "engine/cuda/device/vectors.cuh"
 #include "quaver/error.h"
@@ -13,8 +14,16 @@ namespace {
 
 constexpr int threads = 256;
 
+// A gradient as tensor cores multiply it: what these sums are subtracted from is made of it, and where one key has all
+// of the weight the difference is zero.
+template <class T, Format float_as>
+__device__ float as_multiplied(T x) {
+  if constexpr (sizeof(T) == sizeof(float) && float_as == Format::tf32) return __uint_as_float(mma::tf32_of(x));
+  return to_float(x);
+}
+
 // One warp for each row of each head.
-template <class T>
+template <class T, Format float_as>
 __global__ void __launch_bounds__(threads) row_dots_kernel(AttentionArguments<T> a, const T* result, float* dots) {
   const Size index = (Size{blockIdx.x} * threads + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -25,7 +34,7 @@ __global__ void __launch_bounds__(threads) row_dots_kernel(AttentionArguments<T>
   const Size base = index * a.head_size;
   float sum = 0;
   for (int e = lane; e < a.head_size; e += 32) {
-    sum = fmaf(to_float(result[base + e]), to_float(a.result_gradient[base + e]), sum);
+    sum = fmaf(to_float(result[base + e]), as_multiplied<T, float_as>(a.result_gradient[base + e]), sum);
   }
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
   const Size sequence_index = token / a.sequence;
@@ -94,10 +103,12 @@ void run_backward(Gpu& gpu, const AttentionBackward& op, Format float_as) {
   auto* dots =
       reinterpret_cast<float*>(gpu.workspace(Slot::large, static_cast<std::size_t>(row_dots_bytes(op.layout))));
   a.row_dots = dots;
-  row_dots_kernel<T><<<static_cast<unsigned int>(ceil_div(rows, threads / 32)), threads, 0, gpu.stream()>>>(
+  const bool tensor_cores = takes_tensor_cores<T>(gpu, a.head_size, float_as);
+  const auto kernel = tensor_cores ? row_dots_kernel<T, Format::tf32> : row_dots_kernel<T, Format::f32>;
+  kernel<<<static_cast<unsigned int>(ceil_div(rows, threads / 32)), threads, 0, gpu.stream()>>>(
       a, static_cast<const T*>(op.result.data), dots);
   check_launch("attention, sums of rows");
-  if (takes_tensor_cores<T>(gpu, a.head_size, float_as)) return tensor_core_backward(gpu, a);
+  if (tensor_cores) return tensor_core_backward(gpu, a);
   plain_backward(gpu, a);
 }
 
