@@ -333,9 +333,8 @@ float time_of(const std::function<void()>& work, int runs) {
   return 1000 * times[static_cast<std::size_t>(runs) / 2];
 }
 
-// In microseconds.
 struct Times {
-  double ours = 0;
+  double ours = 0;  // microseconds
   double library = 0;
   double vectors = 0;  // cuBLASLt's with scales of 1 x 128 blocks on both sides: wgrad without 128 x 128 blocks of x
   double operations = 0;
@@ -398,13 +397,14 @@ void time_role(const char* role, const std::vector<Shape>& shapes, int multiproc
 
 Shape wgrad(Size m, Size n, Size k) { return {m, n, k, Format::f32, Store::add}; }
 
-void time_wgrad(int multiprocessors) {
+void time_wgrad(int multiprocessors, bool others) {
   constexpr Size tokens = 65536;
-  time_role("others",
-            {wgrad(768, 768, 16384), wgrad(2304, 768, 16384), wgrad(3072, 768, 16384), wgrad(896, 896, 32768),
-             wgrad(4864, 896, 32768), wgrad(896, 4864, 32768), wgrad(1536, 1536, 16384), wgrad(8960, 1536, 16384),
-             wgrad(3584, 3584, 8192), wgrad(18944, 3584, 8192), wgrad(1024, 1024, 8192), wgrad(3072, 1024, 8192)},
-            multiprocessors);
+  if (others)
+    time_role("others",
+              {wgrad(768, 768, 16384), wgrad(2304, 768, 16384), wgrad(3072, 768, 16384), wgrad(896, 896, 32768),
+               wgrad(4864, 896, 32768), wgrad(896, 4864, 32768), wgrad(1536, 1536, 16384), wgrad(8960, 1536, 16384),
+               wgrad(3584, 3584, 8192), wgrad(18944, 3584, 8192), wgrad(1024, 1024, 8192), wgrad(3072, 1024, 8192)},
+              multiprocessors);
   time_role(
       "wgrad",
       {wgrad(3072, 1024, tokens), wgrad(1024, 1024, tokens), wgrad(4096, 1024, tokens), wgrad(1024, 4096, tokens)},
@@ -428,8 +428,11 @@ void time_all(int multiprocessors, bool others) {
                {8192, 8192, 8192}},
               multiprocessors);
   }
-  time_role("fprop", {{tokens, 3072, 1024}, {tokens, 1024, 1024}, {tokens, 4096, 1024}, {tokens, 1024, 4096}},
-            multiprocessors);
+  for (const bool bias : {false, true}) {  // cuBLASLt's without
+    const auto fprop = [&](Size n, Size k) { return Shape{tokens, n, k, Format::bf16, Store::replace, bias}; };
+    time_role(bias ? "biased" : "fprop", {fprop(3072, 1024), fprop(1024, 1024), fprop(4096, 1024), fprop(1024, 4096)},
+              multiprocessors);
+  }
   time_role("dgrad", {{tokens, 1024, 3072}, {tokens, 1024, 1024}, {tokens, 1024, 4096}, {tokens, 4096, 1024}},
             multiprocessors);
 }
@@ -487,7 +490,7 @@ int main(int count, char** arguments) {
     if (checks) ok = check_all(multiprocessors, what == "small");
     if (checks) std::printf("%s\n", ok ? "all results agree" : "RESULTS DIFFER");
     if (what != "check" && what != "small" && what != "wgrad") time_all(multiprocessors, what != "roles");
-    if (what != "check" && what != "small") time_wgrad(multiprocessors);
+    if (what != "check" && what != "small") time_wgrad(multiprocessors, what != "roles");
     return ok ? 0 : 1;
   } catch (const quaver::Error& error) {
     std::printf("error: %s\n", error.what());
