@@ -78,7 +78,7 @@ int bench_diff_verb(const BenchDiffArguments& arguments) {
   }
   const BenchDifference difference = compare_benches(before, after);
   fmt::print("{}", bench_difference_text(difference));
-  return difference.changes.empty() && difference.verdicts.empty() ? 0 : 1;
+  return difference.is_same() ? 0 : 1;
 }
 
 }  // namespace quaver

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "study/bench.h"
+#include "study/bench_diff.h"
 
 namespace quaver {
 

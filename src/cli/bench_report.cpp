@@ -3,6 +3,7 @@
 #include <map>
 
 #include "cli/bench.h"
+#include "cli/bench_roofline.h"
 #include "cli/bench_rows.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -53,7 +54,8 @@ report::HeatGrid speedup_grid(const Bench& bench, const std::vector<LayerVerdict
       report::Cell cell;
       for (const LayerVerdict& v : verdicts) {
         if (v.recipe != recipe || v.layer.text() != layer.text()) continue;
-        cell.category = v.pays() ? faster : v.speedup() * (1 + std::max(v.noise, 0.05)) < 1 ? slower : alike;
+        const Payoff payoff = v.payoff();
+        cell.category = payoff == Payoff::pays ? faster : payoff == Payoff::does_not_pay ? slower : alike;
         cell.text = fmt::format("{:.2f}", v.speedup());
         cell.note = v.break_even ? fmt::format("faster from {} {}", *v.break_even, bench.unit) : "not faster";
       }
@@ -73,10 +75,6 @@ report::BarChart speed_chart(const Bench& bench) {
     chart.bars.push_back({step.recipe, {m->rate(m->units)}, fmt::format("{:.2f}× bf16", step.speedup)});
   }
   return chart;
-}
-
-bool has_few_bits(const std::string& recipe) {
-  return recipe.starts_with("fp8") || recipe.starts_with("mx") || recipe.starts_with("nv");
 }
 
 // Whether some recipe of 8 bits or fewer is multiplied as it is stored.
@@ -170,6 +168,16 @@ void add_steps(report::Page& page, const Bench& bench) {
   }
 }
 
+void add_roofline(report::Page& page, const Bench& bench) {
+  const report::ScatterChart chart = roofline_of(bench);
+  if (chart.groups.empty() || chart.bounds.empty()) return;
+  page.figure(to_svg(chart),
+              "Lines: the copy's speed up to the square GEMM of each format that is multiplied natively. Below the "
+              "slope memory is the limit, below the level arithmetic. Points: what was measured, in every recipe; of "
+              "casts one operation per element. Bytes are the least that have to be moved: what stays in caches "
+              "between two runs may lie above the slope.");
+}
+
 void add_layers(report::Page& page, const Bench& bench) {
   const std::vector<LayerVerdict> verdicts = layer_verdicts(bench);
   page.heading("Layers").figure(to_svg(speedup_grid(bench, verdicts)),
@@ -216,6 +224,7 @@ std::string bench_page(const Bench& bench) {
         "without drawing the token from the logits.");
   }
   page.heading("The machine").table(report_table(peak_rows(bench)));
+  add_roofline(page, bench);
   add_table(page, cast_rows(bench));
   page.paragraph(
       "Casts with nothing else in the same pass, of a tensor as large as the largest input of a layer; beside "
@@ -236,8 +245,12 @@ std::string bench_difference_text(const BenchDifference& difference) {
     text += aligned(rows);
   }
   for (const std::string& verdict : difference.verdicts) text += "verdict: " + verdict + "\n";
-  if (difference.changes.empty() && difference.verdicts.empty()) text += "no change beyond noise\n";
-  text += fmt::format("{} measurements compared", difference.compared);
+  for (const MachineChange& change : difference.machine) {
+    text += fmt::format("the machine: {:.2f} times as fast at {}\n", change.speed, change.yardstick);
+  }
+  if (difference.is_same()) text += "no change beyond noise\n";
+  text += fmt::format("{} measurements compared; of half of them a change by {:.0f} % would not have been seen",
+                      difference.compared, 100 * difference.limit);
   if (difference.missing > 0) text += fmt::format(", {} are in one of the two alone", difference.missing);
   return text + "\n";
 }

@@ -22,6 +22,10 @@ std::string as_gigabytes(double per_second) { return as_number(per_second / 1e9)
 
 namespace {
 
+std::string as_us(double seconds) {
+  const double us = seconds * 1e6;
+  return fmt::format("{:.{}f}", us, us < 100 ? 2 : 1);
+}
 std::string as_noise(double relative) { return fmt::format("±{:.1f} %", 100 * relative); }
 std::string as_times(double ratio) { return fmt::format("{:.2f}×", ratio); }
 std::string as_tflops(const Measurement& m) { return as_number(m.rate(m.flops) / 1e12); }
@@ -60,25 +64,8 @@ double copy_speed(const Bench& bench) {
   return copy == nullptr ? 0 : copy->rate(copy->bytes);
 }
 
-// What a GEMM could reach here: the square one of its format, or the memory's speed.
-double roofline_seconds(const Bench& bench, const Measurement& m) {
-  const bool eight_bits = m.recipe.starts_with("fp8") && m.support == "native";
-  const Measurement* peak = found(bench, Workload::peak, "GEMM", eight_bits ? "fp8-current" : m.recipe);
-  if (peak == nullptr) peak = found(bench, Workload::peak, "GEMM", "bf16");
-  const double compute = peak != nullptr && peak->flops > 0 ? m.flops / peak->rate(peak->flops) : 0;
-  const double memory = copy_speed(bench) > 0 ? m.bytes / copy_speed(bench) : 0;
-  return std::max(compute, memory);
-}
-
 std::string level_of(const std::string& support) {
   return support.empty() || support == "native" ? support : "emulated";
-}
-
-// Of a layer at the tokens at which it is judged.
-bool is_judged(const Bench& bench, const Measurement& m) {
-  return m.workload == Workload::layer && std::ranges::any_of(bench.layers, [&](const BenchLayer& layer) {
-           return m.subject == layer.subject(layer.tokens);
-         });
 }
 
 // A micro-batch in all layers.
@@ -105,6 +92,25 @@ LayerTotals totals_of(const Bench& bench, const std::string& recipe) {
 
 }  // namespace
 
+double roofline_seconds(const Bench& bench, const Measurement& m) {
+  const bool eight_bits = m.recipe.starts_with("fp8") && m.support == "native";
+  const Measurement* peak = found(bench, Workload::peak, "GEMM", eight_bits ? "fp8-current" : m.recipe);
+  if (peak == nullptr) peak = found(bench, Workload::peak, "GEMM", "bf16");
+  const double compute = peak != nullptr && peak->flops > 0 ? m.flops / peak->rate(peak->flops) : 0;
+  const double memory = copy_speed(bench) > 0 ? m.bytes / copy_speed(bench) : 0;
+  return std::max(compute, memory);
+}
+
+bool is_judged(const Bench& bench, const Measurement& m) {
+  return m.workload == Workload::layer && std::ranges::any_of(bench.layers, [&](const BenchLayer& layer) {
+           return m.subject == layer.subject(layer.tokens);
+         });
+}
+
+bool has_few_bits(const std::string& recipe) {
+  return recipe.starts_with("fp8") || recipe.starts_with("mx") || recipe.starts_with("nv");
+}
+
 const Measurement* copy_of(const Bench& bench) {
   const auto at = std::ranges::find_if(
       bench.measurements, [](const Measurement& m) { return m.workload == Workload::peak && m.part == "copy"; });
@@ -129,11 +135,11 @@ std::string emulation_text(const Bench& bench) {
 }
 
 BenchRows peak_rows(const Bench& bench) {
-  BenchRows rows{{"peak, measured here", "ms", "TFLOP/s", "GB/s", "how"}};
+  BenchRows rows{{"peak, measured here", "ms", "p95", "TFLOP/s", "GB/s", "how"}};
   for (const Measurement& m : bench.measurements) {
     if (m.workload != Workload::peak) continue;
     const bool gemm = m.part == "GEMM";
-    rows.push_back({gemm ? m.part + " " + m.recipe + ", " + m.subject : "copy", as_ms(m.time.median),
+    rows.push_back({gemm ? m.part + " " + m.recipe + ", " + m.subject : "copy", as_ms(m.time.median), as_ms(m.time.p95),
                     gemm ? as_tflops(m) : "", gemm ? "" : as_gigabytes(m.rate(m.bytes)), level_of(m.support)});
   }
   return rows;
@@ -167,33 +173,39 @@ BenchRows speedup_rows(const Bench& bench, const std::vector<LayerVerdict>& verd
   return rows;
 }
 
+std::string payoff_text(Payoff payoff) {
+  return payoff == Payoff::pays ? "pays" : payoff == Payoff::uncertain ? "uncertain" : "does not pay";
+}
+
 BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts) {
   BenchRows rows{{"layer", "recipe", "ms", "bf16 ms", "over bf16", "noise", "faster from", "verdict"}};
   for (const LayerVerdict& v : verdicts) {
     if (!v.recipe.starts_with("fp8")) continue;
     rows.push_back({v.layer.text(), v.recipe, as_ms(v.seconds), as_ms(v.bf16_seconds), as_times(v.speedup()),
                     as_noise(v.noise), v.break_even ? fmt::format("{} {}", *v.break_even, v.layer.unit) : "never",
-                    v.pays() ? "pays" : "stay in bf16"});
+                    payoff_text(v.payoff())});
   }
   return rows;
 }
 
 std::string as_memory(Size bytes) { return format_bytes(static_cast<std::uint64_t>(std::max<Size>(0, bytes))); }
 
-// Joules where the machine tells them: of a step, and of one floating-point operation.
+constexpr const char* not_available = "not available";
+
+// Joules of a step, and of one floating-point operation, where the machine tells them.
 BenchRows step_rows(const Bench& bench) {
   const bool joules =
       std::ranges::any_of(bench.measurements, [](const Measurement& m) { return m.joules.has_value(); });
-  BenchRows rows{{"whole steps", "ms", "p95", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns"}};
-  if (joules) rows.front().insert(rows.front().end(), {"J/step", "pJ/FLOP"});
+  BenchRows rows{
+      {"whole steps", "ms", "p95", bench.unit + "/s", "TFLOP/s", "over bf16", "noise", "memory", "learns", "J/step"}};
+  if (joules) rows.front().emplace_back("pJ/FLOP");
   for (const StepVerdict& step : bench.steps) {
     const Measurement* m = bench.find(Workload::step, bench.model, "step", step.recipe);
     if (m == nullptr) continue;
     rows.push_back({step.recipe, as_ms(m->time.median), as_ms(m->time.p95), format_count(m->rate(m->units)),
                     as_tflops(*m), as_times(step.speedup), as_noise(step.noise), as_memory(step.peak_memory),
-                    fmt::format("{:.2f}", step.loss_share)});
+                    fmt::format("{:.2f}", step.loss_share), m->joules ? as_number(*m->joules) : not_available});
     if (!joules) continue;
-    rows.back().push_back(m->joules ? as_number(*m->joules) : "–");
     rows.back().push_back(m->joules && m->flops > 0 ? fmt::format("{:.2f}", *m->joules / m->flops * 1e12) : "–");
   }
   return rows;
@@ -201,6 +213,8 @@ BenchRows step_rows(const Bench& bench) {
 
 BenchRows memory_rows(const Bench& bench) {
   BenchRows rows{{"memory"}};
+  const bool known = std::ranges::any_of(bench.steps, [](const StepVerdict& step) { return !step.memory.empty(); });
+  if (!known && !bench.steps.empty()) return {{"memory", "by purpose"}, {"all recipes", not_available}};
   for (const StepVerdict& step : bench.steps) {
     if (step.memory.empty()) continue;
     std::vector<std::string> titles{"memory"};
@@ -216,11 +230,11 @@ BenchRows memory_rows(const Bench& bench) {
 }
 
 BenchRows block_rows(const Bench& bench) {
-  BenchRows rows{{"one block", "ms", "TFLOP/s", "over bf16", "MB at least", "noise"}};
+  BenchRows rows{{"one block", "ms", "p95", "TFLOP/s", "over bf16", "MB at least", "noise"}};
   const Measurement* bf16 = found(bench, Workload::block, "block", "bf16");
   for (const Measurement& m : bench.measurements) {
     if (m.workload != Workload::block) continue;
-    rows.push_back({m.recipe, as_ms(m.time.median), as_tflops(m),
+    rows.push_back({m.recipe, as_ms(m.time.median), as_ms(m.time.p95), as_tflops(m),
                     bf16 == nullptr ? "" : as_times(bf16->time.median / m.time.median), as_megabytes(m.bytes),
                     as_noise(m.time.noise)});
   }
@@ -230,14 +244,14 @@ BenchRows block_rows(const Bench& bench) {
 BenchRows decode_rows(const Bench& bench) {
   const std::vector<std::string> parts = parts_of(bench, Workload::decode);
   std::vector<std::string> titles{"decoding"};
-  for (const std::string& part : parts) titles.insert(titles.end(), {part + ", tokens/s", "ms/token"});
+  for (const std::string& part : parts) titles.insert(titles.end(), {part + ", tokens/s", "ms/token", "p95"});
   BenchRows rows{titles};
   for (const std::string& recipe : recipes_of(bench, Workload::decode)) {
     std::vector<std::string> row{recipe};
     for (const std::string& part : parts) {
       const Measurement* m = found(bench, Workload::decode, part, recipe);
       if (m == nullptr) continue;
-      row.insert(row.end(), {format_count(m->rate(m->units)), as_ms(m->time.median)});
+      row.insert(row.end(), {format_count(m->rate(m->units)), as_ms(m->time.median), as_ms(m->time.p95)});
     }
     if (row.size() == titles.size()) rows.push_back(row);
   }
@@ -263,10 +277,10 @@ BenchRows cast_rows(const Bench& bench) {
 }
 
 BenchRows cast_detail_rows(const Bench& bench) {
-  BenchRows rows{{"cast", "recipe", "tensor", "µs", "MB", "GB/s", "noise", "how"}};
+  BenchRows rows{{"cast", "recipe", "tensor", "µs", "p95", "MB", "GB/s", "noise", "how"}};
   for (const Measurement& m : bench.measurements) {
     if (m.workload != Workload::cast) continue;
-    rows.push_back({m.part, m.recipe, m.subject, fmt::format("{:.1f}", m.time.median * 1e6), as_megabytes(m.bytes),
+    rows.push_back({m.part, m.recipe, m.subject, as_us(m.time.median), as_us(m.time.p95), as_megabytes(m.bytes),
                     as_gigabytes(m.rate(m.bytes)), as_noise(m.time.noise), m.support});
   }
   return rows;
@@ -300,35 +314,35 @@ BenchRows phase_rows(const Bench& bench) {
 }
 
 BenchRows product_rows(const Bench& bench) {
-  BenchRows rows{{"GEMM", "recipe", "part", "ms", "TFLOP/s", "of the roofline", "how"}};
+  BenchRows rows{{"GEMM", "recipe", "part", "ms", "p95", "TFLOP/s", "of the roofline", "how"}};
   for (const Measurement& m : bench.measurements) {
     if (m.flops == 0 || !is_judged(bench, m)) continue;
-    rows.push_back({m.subject, m.recipe, m.part, as_ms(m.time.median), as_tflops(m),
+    rows.push_back({m.subject, m.recipe, m.part, as_ms(m.time.median), as_ms(m.time.p95), as_tflops(m),
                     as_share(roofline_seconds(bench, m) / m.time.median), level_of(m.support)});
   }
   return rows;
 }
 
 BenchRows producer_rows(const Bench& bench) {
-  BenchRows rows{{"operand", "recipe", "written by", "µs", "GB/s", "of a copy's speed"}};
+  BenchRows rows{{"operand", "recipe", "written by", "µs", "p95", "GB/s", "of a copy's speed"}};
   for (const Measurement& m : bench.measurements) {
     if (m.flops != 0 || !is_judged(bench, m)) continue;
     const bool of_pixels = m.part == "x" && m.subject.find(" px, ") != std::string::npos;
     const double rate = m.rate(m.bytes);
     rows.push_back({m.subject, m.recipe,
                     m.part == "w" ? "cast of w" : (of_pixels ? "patches or norm, into " : "norm, into ") + m.part,
-                    fmt::format("{:.1f}", m.time.median * 1e6), as_gigabytes(rate),
+                    as_us(m.time.median), as_us(m.time.p95), as_gigabytes(rate),
                     copy_speed(bench) > 0 ? as_share(rate / copy_speed(bench)) : ""});
   }
   return rows;
 }
 
 BenchRows vector_rows(const Bench& bench) {
-  BenchRows rows{{"matrix times vector", "recipe", "µs", "GB/s", "how"}};
+  BenchRows rows{{"matrix times vector", "recipe", "µs", "p95", "GB/s", "how"}};
   for (const Measurement& m : bench.measurements) {
     if (m.workload != Workload::vector) continue;
     rows.push_back(
-        {m.subject, m.recipe, fmt::format("{:.2f}", m.time.median * 1e6), as_gigabytes(m.rate(m.bytes)), m.support});
+        {m.subject, m.recipe, as_us(m.time.median), as_us(m.time.p95), as_gigabytes(m.rate(m.bytes)), m.support});
   }
   return rows;
 }

@@ -29,6 +29,12 @@ BenchRows vector_rows(const Bench& bench);
 
 std::string emulation_text(const Bench& bench);  // how what is not native is multiplied; empty where all is
 
+// What a run could take here: as the square GEMM of its format, or the memory's speed.
+double roofline_seconds(const Bench& bench, const Measurement& m);
+// Of a layer at the tokens at which it is judged.
+bool is_judged(const Bench& bench, const Measurement& m);
+bool has_few_bits(const std::string& recipe);  // 8 or fewer
+
 const Measurement* copy_of(const Bench& bench);  // the peak of memory; null where it was not measured
 std::vector<std::string> recipes_of(const std::vector<LayerVerdict>& verdicts);
 std::string as_number(double value);  // three digits, or all of those before the point

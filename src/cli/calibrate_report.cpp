@@ -255,7 +255,7 @@ std::string calibration_report(const Calibration& calibration, const std::option
                                const std::string& against) {
   report::Page page("Calibration", summary_of(calibration));
   const bool warmed_up = calibration.last_step > calibration.first_step;
-  page.key_values(std::vector<report::KeyValue>{
+  std::vector<report::KeyValue> facts{
       {"weights", calibration.source},
       {"steps", warmed_up ? fmt::format("{} to {}, trained in between", calibration.first_step, calibration.last_step)
                           : std::to_string(calibration.first_step)},
@@ -263,7 +263,14 @@ std::string calibration_report(const Calibration& calibration, const std::option
       {"loss", fmt::format("{:.4f} first, {:.4f} last batch", calibration.losses.front(), calibration.losses.back())},
       {"scales", fmt::format("for {}: percentile {:g}, 2^{} of headroom", calibration.recipe, calibration.percentile,
                              calibration.margin)},
-      {"config", calibration.hash}});
+      {"config", calibration.hash}};
+  if (!calibration.accuracies.empty()) {
+    const auto after_loss = facts.begin() + 4;
+    facts.insert(after_loss,
+                 {"accuracy", fmt::format("{:.1f} % first, {:.1f} % last batch", 100 * calibration.accuracies.front(),
+                                          100 * calibration.accuracies.back())});
+  }
+  page.key_values(facts);
   page.heading("What each percentile would do")
       .table(report_table(effect_rows(calibration)))
       .paragraph(

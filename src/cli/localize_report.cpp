@@ -34,26 +34,39 @@ std::vector<std::size_t> groups_by_harm(const Localization& localization) {
   return first;
 }
 
-std::vector<std::string> row_of(const std::string& name, const SiteSensitivity& site, double own_cosine,
-                                double sqnr_db) {
-  return {name,
-          percent(site.harm),
-          shown(site.effect.loss_change, "{:+.2e}"),
-          shown(site.effect.loss_error, "{:.1e}"),
-          shown(site.effect.gradient_cosine, "{:.6f}"),
-          shown(site.effect.gradient_error, "{:.4f}"),
-          shown(own_cosine, "{:.6f}"),
-          shown(sqnr_db, "{:.1f}"),
-          site.kept_high_precision ? "high precision" : site.recipe};
+// In percentage points, of a classifier.
+std::string accuracy_change(const Effect& effect) { return fmt::format("{:+.2f}", 100 * *effect.accuracy_change); }
+
+void add_loss_titles(const Localization& localization, std::vector<std::string>& titles) {
+  titles.insert(titles.end(), {"loss change", "±"});
+  if (localization.baseline_accuracy) titles.emplace_back("accuracy, points");
 }
 
-Rows titled(std::string_view first) {
-  return {{std::string(first), "harm %", "loss change", "±", "cosine", "error", "own cosine", "SQNR dB", "plan"}};
+void add_loss(const Effect& effect, std::vector<std::string>& row) {
+  row.insert(row.end(), {shown(effect.loss_change, "{:+.2e}"), shown(effect.loss_error, "{:.1e}")});
+  if (effect.accuracy_change) row.push_back(accuracy_change(effect));
+}
+
+std::vector<std::string> row_of(const std::string& name, const SiteSensitivity& site, double own_cosine,
+                                double sqnr_db) {
+  std::vector<std::string> row{name, percent(site.harm)};
+  add_loss(site.effect, row);
+  row.insert(row.end(), {shown(site.effect.gradient_cosine, "{:.6f}"), shown(site.effect.gradient_error, "{:.4f}"),
+                         shown(own_cosine, "{:.6f}"), shown(sqnr_db, "{:.1f}"),
+                         site.kept_high_precision ? "high precision" : site.recipe});
+  return row;
+}
+
+Rows titled(std::string_view first, const Localization& localization) {
+  std::vector<std::string> titles{std::string(first), "harm %"};
+  add_loss_titles(localization, titles);
+  titles.insert(titles.end(), {"cosine", "error", "own cosine", "SQNR dB", "plan"});
+  return {titles};
 }
 
 // The most harmful groups; own cosine and SQNR are those of the worst operand.
 Rows ranking_rows(const Localization& localization, std::size_t most) {
-  Rows rows = titled(name_of(localization.grouping));
+  Rows rows = titled(name_of(localization.grouping), localization);
   const std::vector<std::size_t> groups = groups_by_harm(localization);
   for (std::size_t i = 0; i < std::min(most, groups.size()); ++i) {
     const SiteSensitivity& one = localization.sites[groups[i]];
@@ -70,7 +83,7 @@ Rows ranking_rows(const Localization& localization, std::size_t most) {
 }
 
 Rows operand_rows(const Localization& localization) {
-  Rows rows = titled("site");
+  Rows rows = titled("site", localization);
   for (const std::size_t index : localization.ranking) {
     const SiteSensitivity& site = localization.sites[index];
     rows.push_back(row_of(site.site, site, site.own.cosine, site.sqnr_db));
@@ -79,12 +92,16 @@ Rows operand_rows(const Localization& localization) {
 }
 
 Rows trial_rows(const Localization& localization) {
-  Rows rows{{"plan", "≤8 bit %", "loss change", "±", "cosine", "harm at most %", "budget"}};
+  Rows rows{{"plan", "≤8 bit %"}};
+  add_loss_titles(localization, rows.front());
+  rows.front().insert(rows.front().end(), {"cosine", "harm at most %", "budget"});
   for (const PlanTrial& trial : localization.trials) {
-    rows.push_back({fmt::format("{} sites in low precision", trial.low_precision_sites),
-                    shown(100 * trial.low_precision_share, "{:.1f}"), shown(trial.effect.loss_change, "{:+.2e}"),
-                    shown(trial.effect.loss_error, "{:.1e}"), shown(trial.effect.gradient_cosine, "{:.6f}"),
-                    percent(trial.harm), trial.holds ? "holds" : "exceeded"});
+    std::vector<std::string> row{fmt::format("{} sites in low precision", trial.low_precision_sites),
+                                 shown(100 * trial.low_precision_share, "{:.1f}")};
+    add_loss(trial.effect, row);
+    row.insert(row.end(), {shown(trial.effect.gradient_cosine, "{:.6f}"), percent(trial.harm),
+                           trial.holds ? "holds" : "exceeded"});
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -120,9 +137,11 @@ report::HeatGrid empty_grid(const Localization& localization, const std::string&
 
 std::string note_for(const SiteSensitivity& site) {
   if (!site.tried) return site.site + ": high precision in the recipe's own plan";
-  return fmt::format("{}: harm {} %, loss {} ± {}, gradient cosine {}, of its own weight {}, SQNR {} dB, {}", site.site,
-                     percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
-                     shown(site.effect.loss_error, "{:.1e}"), shown(site.effect.gradient_cosine, "{:.6f}"),
+  const std::string accuracy =
+      site.effect.accuracy_change ? fmt::format("accuracy {} points, ", accuracy_change(site.effect)) : "";
+  return fmt::format("{}: harm {} %, loss {} ± {}, {}gradient cosine {}, of its own weight {}, SQNR {} dB, {}",
+                     site.site, percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
+                     shown(site.effect.loss_error, "{:.1e}"), accuracy, shown(site.effect.gradient_cosine, "{:.6f}"),
                      shown(site.own.cosine, "{:.6f}"), shown(site.sqnr_db, "{:.1f}"),
                      site.kept_high_precision ? "kept in high precision" : site.recipe);
 }
@@ -173,8 +192,10 @@ report::BarChart ranking_chart(const Localization& localization) {
 
 std::string localization_table(const Localization& localization) {
   constexpr std::size_t most = 12;
-  std::string text = fmt::format("loss in high precision {:.4f} ± {:.4f}; each {} alone, most harmful first:\n{}",
-                                 localization.baseline_loss, localization.baseline_error,
+  const std::string accuracy =
+      localization.baseline_accuracy ? fmt::format(", accuracy {:.1f} %", 100 * *localization.baseline_accuracy) : "";
+  std::string text = fmt::format("loss in high precision {:.4f} ± {:.4f}{}; each {} alone, most harmful first:\n{}",
+                                 localization.baseline_loss, localization.baseline_error, accuracy,
                                  tried_together(localization.grouping), aligned(ranking_rows(localization, most)));
   const std::size_t groups = groups_by_harm(localization).size();
   if (groups > most) text += fmt::format("… and {} that harm less\n", groups - most);
@@ -188,7 +209,7 @@ std::string localization_report(const Localization& localization, const std::str
       fmt::format("{} · {} · {} batches, {} {}", localization.source, localization.recipe, localization.batches,
                   format_count(static_cast<double>(localization.tokens)), localization.unit));
   const PlanTrial& chosen = localization.chosen;
-  page.headlines(std::vector<report::Headline>{
+  std::vector<report::Headline> headlines{
       {"in low precision", fmt::format("{:.1f} %", 100 * chosen.low_precision_share),
        "of the matrix products' operations"},
       {"harm at most", percent(chosen.harm) + " %",
@@ -196,7 +217,12 @@ std::string localization_report(const Localization& localization, const std::str
       {"kept in high precision",
        fmt::format("{} of {}", kept_high_precision(localization), localization.ranking.size()), "operands"},
       {"loss", fmt::format("{:.4f}", localization.baseline_loss),
-       fmt::format("± {:.4f}, in high precision at step {}", localization.baseline_error, localization.step)}});
+       fmt::format("± {:.4f}, in high precision at step {}", localization.baseline_error, localization.step)}};
+  if (localization.baseline_accuracy) {
+    headlines.push_back(
+        {"accuracy", fmt::format("{:.1f} %", 100 * *localization.baseline_accuracy), "of the same batches"});
+  }
+  page.headlines(headlines);
   page.paragraph(verdict(localization) + ".");
   page.heading("Map")
       .paragraph(

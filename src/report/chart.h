@@ -1,5 +1,5 @@
-// Charts as inline SVG: lines, horizontal bars, and a grid of colored cells. They need no script; colors and type
-// come from the page's style sheet (or from standalone_svg), follow the light or dark preference and are safe for
+// Charts as inline SVG: lines, horizontal bars, points, and a grid of colored cells. They need no script; colors and
+// type come from the page's style sheet (or from standalone_svg), follow the light or dark preference and are safe for
 // color-blind readers, and lines differ by dash as well. Every text may be hostile: it is escaped.
 #pragma once
 
@@ -63,6 +63,35 @@ struct BarChart {
   double width = 760;
 };
 
+// Points on two logarithmic scales below lines that bound them, each with a shape and color of its group.
+struct Mark {
+  double x = 0;
+  double y = 0;
+  std::string note;  // shown on hovering
+};
+
+struct MarkGroup {
+  std::string name;
+  std::vector<Mark> marks;
+};
+
+struct Bound {
+  std::string name;  // written before its last bend
+  std::vector<double> x;
+  std::vector<double> y;
+};
+
+struct ScatterChart {
+  std::string title;
+  std::string description;
+  std::string x_label;
+  std::string y_label;
+  std::vector<MarkGroup> groups;
+  std::vector<Bound> bounds;
+  double width = 760;
+  double height = 420;
+};
+
 // A cell is colored by its category, or by its value where it has one and no category; neither leaves it blank.
 struct Cell {
   std::string category;
@@ -84,6 +113,7 @@ struct HeatGrid {
 };
 
 // Throw Error where sizes disagree (x against y, cells against rows × columns, values against parts).
+std::string to_svg(const ScatterChart& chart);
 std::string to_svg(const LineChart& chart);
 std::string to_svg(const BarChart& chart);
 std::string to_svg(const HeatGrid& grid);

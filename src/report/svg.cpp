@@ -77,8 +77,10 @@ void SvgWriter::fitted_text(const TextPlace& place, std::string_view text, std::
                       shown == text ? "" : tooltip_element(text));
 }
 
-void SvgWriter::path(std::string_view data, std::string_view classes, std::string_view attributes) {
-  out_ += fmt::format("<path d=\"{}\"{}{}/>\n", data, class_attribute(classes), spaced(attributes));
+void SvgWriter::path(std::string_view data, std::string_view classes, std::string_view attributes,
+                     std::string_view tooltip) {
+  out_ += fmt::format("<path d=\"{}\"{}{}", data, class_attribute(classes), spaced(attributes));
+  out_ += tooltip.empty() ? "/>\n" : fmt::format(">{}</path>\n", tooltip_element(tooltip));
 }
 
 void SvgWriter::dot(double x, double y, double radius, std::string_view classes) {

@@ -40,7 +40,8 @@ class SvgWriter {
   // Text cut to the room there is, with the whole of it as tooltip.
   void fitted_text(const TextPlace& place, std::string_view text, std::string_view classes = "",
                    Anchor anchor = Anchor::start, std::string_view attributes = "");
-  void path(std::string_view data, std::string_view classes, std::string_view attributes = "");
+  void path(std::string_view data, std::string_view classes, std::string_view attributes = "",
+            std::string_view tooltip = "");
   void dot(double x, double y, double radius, std::string_view classes);
 
   // A nested drawing with its own origin that cuts off what leaves it; closes with end_clip().

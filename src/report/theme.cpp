@@ -41,6 +41,8 @@ font-variant-numeric:tabular-nums}
 .chart .cross{fill:none;stroke:var(--s);stroke-width:1.75;stroke-linecap:round}
 .chart .run{fill:none;stroke:var(--s);stroke-width:1.5;stroke-opacity:.6;stroke-dasharray:1 3}
 .chart .fill{fill:var(--s)}
+.chart .mark{fill:var(--s);fill-opacity:.55;stroke:var(--s);stroke-width:1}
+.chart .bound{fill:none;stroke:var(--muted);stroke-width:1.25}
 .chart .bar{fill:var(--s);stroke:var(--bg);stroke-width:1}
 .chart .cell{fill:var(--s);fill-opacity:.32;stroke:var(--bg);stroke-width:1.5}
 .chart .heat{fill:var(--c0);stroke:var(--bg);stroke-width:1.5}

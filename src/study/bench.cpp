@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <map>
 
 #include "config/dump.h"
 #include "engine/energy.h"
@@ -13,6 +14,8 @@
 #include "study/bench_casts.h"
 #include "study/bench_layers.h"
 #include "study/bench_steps.h"
+#include "study/bench_sweeps.h"
+#include "study/bench_yardsticks.h"
 #include "train/environment.h"
 #include "train/resolved_config.h"
 #include "train/run_folder.h"
@@ -29,6 +32,7 @@ constexpr double peak_share = 0.05;
 constexpr double layer_share = 0.45;
 constexpr double vector_share = 0.05;
 constexpr double cast_share = 0.03;
+constexpr double step_share = 0.1;  // of the timed steps; models are made, warmed up and decode besides
 
 std::vector<std::string> with_bf16(std::vector<std::string> recipes) {
   if (std::ranges::find(recipes, "bf16") == recipes.end()) recipes.insert(recipes.begin(), "bf16");
@@ -76,15 +80,18 @@ class Session {
   }
 
   Bench run() {
-    {
-      BenchEngines engines(config_);
-      Engine& engine = engines.of("bf16");
-      bench_.machine = {engine.name(), cpu_model(), EnergyMeter(engine.device().hardware().kind).source()};
-      peaks(engines);
-      layers(engines);
-      casts(engines);
+    yardsticks_.emplace(config_);
+    BenchEngines engines(config_);  // of all sweeps: a GPU measures algorithms of GEMMs once
+    Engine& engine = engines.of("bf16");
+    bench_.machine = {engine.name(), cpu_model(), EnergyMeter(engine.device().hardware().kind).source()};
+    for (int sweep = 0; sweep < std::max(plan_.sweeps, plan_.step_sweeps) && has_time_for(sweep); ++sweep) {
+      if (sweep < plan_.sweeps) sweep_over_machine(engines);
+      if (sweep < plan_.step_sweeps) sweep_over_steps();
+      sweeps_.add(yardsticks_->sweep());
     }
-    steps();
+    bench_.measurements = sweeps_.together();
+    judge_steps();
+    pool_noise(bench_.measurements);
     bench_.seconds = elapsed();
     return std::move(bench_);
   }
@@ -92,13 +99,31 @@ class Session {
  private:
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   void tell(const std::string& what) const { progress_(std::min(0.99, elapsed() / plan_.seconds), what); }
+  // A busy machine takes longer, and has fewer sweeps.
+  bool has_time_for(int sweep) const {
+    constexpr int fewest = 2;
+    constexpr double patience = 1.4;
+    return sweep < fewest || elapsed() * (sweep + 1) / sweep < patience * plan_.seconds;
+  }
+
+  // Seconds of one sweep for a share of all.
+  double seconds_for(double share) const { return share * plan_.seconds / plan_.sweeps; }
+
+  // Every time beside the yardsticks.
   void add(const std::vector<Measurement>& measured) {
-    bench_.measurements.insert(bench_.measurements.end(), measured.begin(), measured.end());
+    sweeps_.add(measured);
+    yardsticks_->measure();
+  }
+
+  void sweep_over_machine(BenchEngines& engines) {
+    peaks(engines);
+    layers(engines);
+    casts(engines);
   }
 
   void peaks(BenchEngines& engines) {
     tell("peaks of the machine");
-    add(measure_peaks(engines, peak_share * plan_.seconds));
+    add(measure_peaks(engines, seconds_for(peak_share)));
   }
 
   void layers(BenchEngines& engines) {
@@ -108,11 +133,11 @@ class Session {
       const double share = layer_share / static_cast<double>(bench_.layers.size() * counts.size());
       for (const Size tokens : counts) {
         tell(layer.subject(tokens));
-        add(measure_layer(engines, {layer, tokens, with_bf16(plan_.recipes), share * plan_.seconds}));
+        add(measure_layer(engines, {layer, tokens, with_bf16(plan_.recipes), seconds_for(share)}));
       }
       if (layer.rows(1) > 1) continue;
       tell(layer.subject(1));
-      add(measure_layer(engines, {layer, 1, with_bf16(plan_.recipes), vectors * plan_.seconds}));
+      add(measure_layer(engines, {layer, 1, with_bf16(plan_.recipes), seconds_for(vectors)}));
     }
   }
 
@@ -120,40 +145,38 @@ class Session {
     tell("casts");
     CastRace race = cast_race_of(bench_.layers);
     race.recipes = plan_.recipes;
-    race.seconds = cast_share * plan_.seconds;
+    race.seconds = seconds_for(cast_share);
     add(measure_casts(engines, race));
   }
 
-  void steps() {
+  void sweep_over_steps() {
     const std::vector<std::string> recipes = with_bf16(plan_.step_recipes);
-    std::vector<std::vector<StepBench>> rounds(recipes.size());
-    const auto all = static_cast<std::size_t>(plan_.step_rounds) * recipes.size();
-    for (std::size_t done = 0; done < all; ++done) {
-      const std::string& recipe = recipes[done % recipes.size()];
+    const double share = step_share / static_cast<double>(plan_.step_sweeps) / static_cast<double>(recipes.size());
+    for (const std::string& recipe : recipes) {
       tell(fmt::format("whole steps of {} in {}", bench_.model, recipe));
-      const double left = std::max(0.0, plan_.seconds - elapsed()) / static_cast<double>(all - done);
-      rounds[done % recipes.size()].push_back(measure_steps(config_, recipe, left / 4));
+      steps_[recipe].push_back(measure_steps(config_, recipe, share * plan_.seconds));
+      yardsticks_->measure();
     }
-    std::vector<double> reference;
-    double bf16_seconds = 0;
-    double bf16_noise = 0;
-    for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const StepBench made = middle_of(std::move(rounds[i]));
-      add(made.measurements);
-      const RunTiming& time = made.measurements.front().time;
-      if (recipes[i] == "bf16") {
-        reference = made.losses;
-        bf16_seconds = time.median;
-        bf16_noise = time.noise;
-      }
-      bench_.steps.push_back({recipes[i], bf16_seconds / time.median, std::hypot(time.noise, bf16_noise),
-                              made.peak_memory, share_of_fall(made.losses, reference), made.memory});
+  }
+
+  void judge_steps() {
+    const std::vector<RunTiming> bf16 = step_times(steps_.at("bf16"));
+    const StepBench reference = middle_of(steps_.at("bf16"));
+    for (const std::string& recipe : with_bf16(plan_.step_recipes)) {
+      const StepBench made = middle_of(steps_.at(recipe));
+      bench_.measurements.insert(bench_.measurements.end(), made.measurements.begin(), made.measurements.end());
+      const StepSpeed speed = speed_of(step_times(steps_.at(recipe)), bf16);
+      bench_.steps.push_back({recipe, speed.times, speed.noise, made.peak_memory,
+                              share_of_fall(made.losses, reference.losses), made.memory});
     }
   }
 
   const BenchPlan& plan_;
   const BenchProgress& progress_;
   Config config_;
+  std::optional<Yardsticks> yardsticks_;
+  Sweeps sweeps_;
+  std::map<std::string, std::vector<StepBench>> steps_;  // by recipe
   Clock::time_point start_ = Clock::now();
   Bench bench_;
 };
@@ -164,7 +187,8 @@ BenchPlan default_bench_plan(const Config& config, HardwareKind hardware) {
   BenchPlan plan{.config = config};
   const bool gpu = hardware == HardwareKind::gpu;
   plan.seconds = gpu ? 40 : 80;
-  plan.step_rounds = gpu ? 1 : 3;  // other programs' bursts are longer than a recipe's steps on a CPU
+  plan.sweeps = gpu ? 3 : 5;
+  plan.step_sweeps = gpu ? 1 : 5;  // models take long to be made on a GPU, which nobody else uses
   plan.layer_flops = gpu ? 0 : 2e9;
   for (const RecipeInfo& recipe : recipes()) {
     if (recipe.name == "fp8-unit") continue;  // the casts of fp8-static

@@ -2,7 +2,6 @@
 // from it. Tables, verdicts, reports and comparisons are made from the list of its measurements.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -16,17 +15,20 @@ namespace quaver {
 
 RunTiming timing_of(std::vector<double> seconds);
 
+// Whether a recipe makes a layer faster than bf16, as far as the measurement tells.
+enum class Payoff : std::uint8_t { pays, uncertain, does_not_pay };
+
 // What a recipe does to a layer: seconds of its GEMMs and of producing their operands, beside bf16's.
 struct LayerVerdict {
   BenchLayer layer = {};
   std::string recipe = {};
   double seconds = 0;
   double bf16_seconds = 0;
-  double noise = 0;                     // of the ratio
+  double noise = 0;                     // of the ratio, from turns in the same sweeps
   std::optional<Size> break_even = {};  // tokens from which on it is faster; none: never, of those measured
   double speedup() const { return seconds > 0 ? bf16_seconds / seconds : 0; }
-  // By more than noise and than what changes from run to run.
-  bool pays() const { return speedup() > 1 + std::max(noise, 0.05); }
+  // By more than noise and than what changes from run to run, to either side.
+  Payoff payoff() const;
 };
 
 struct BenchPlan {
@@ -34,7 +36,8 @@ struct BenchPlan {
   std::vector<std::string> recipes = {};  // of layers; bf16 is added
   std::vector<std::string> step_recipes = {};
   double seconds = 45;     // to spend, about
-  int step_rounds = 1;     // in which recipes take turns with their whole steps
+  int sweeps = 1;          // over all layers and casts, one after the other
+  int step_sweeps = 1;     // of them with whole steps, in which recipes take turns
   double layer_flops = 0;  // most of a layer's GEMM, which is judged at a part of the micro-batch beyond it; 0: any
 };
 
@@ -50,19 +53,5 @@ std::vector<LayerVerdict> layer_verdicts(const Bench& bench);
 
 // Whether a share of 0.8 of bf16's fall is reached, as `bench step` asks: others are not recommended.
 std::optional<StepVerdict> recommended(const Bench& bench);
-
-// What differs between two benchmarks by more than both their noises.
-struct BenchChange {
-  Measurement before = {};
-  Measurement after = {};
-  double ratio() const { return after.time.median / before.time.median; }
-};
-struct BenchDifference {
-  std::vector<BenchChange> changes = {};  // the largest first
-  std::vector<std::string> verdicts = {};
-  Size compared = 0;
-  Size missing = 0;  // in one of the two
-};
-BenchDifference compare_benches(const Bench& before, const Bench& after);
 
 }  // namespace quaver

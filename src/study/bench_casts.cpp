@@ -102,6 +102,7 @@ std::vector<Measurement> measure_casts(BenchEngines& engines, const CastRace& ra
                           .recipe = recipes[i],
                           .support = shared ? "one copy is both" : "",
                           .time = turns.timing(i),
+                          .flops = static_cast<double>(race.rows * race.cols),  // each times its scale
                           .bytes = benches[i]->bytes(),
                           .units = race.units});
     }

@@ -15,33 +15,48 @@ namespace {
 
 constexpr Size widest_norm = 8192;  // producers of wider operands are casts
 
+// What the recipes of a layer have in common on one engine: the values that are cast, and where results go.
+struct LayerMatrices {
+  LayerMatrices(Engine& on, const BenchLayer& layer, Size tokens) : engine(on), memory(on) {
+    const Size rows = layer.rows(tokens);
+    const Size wider = std::max(layer.in, layer.out);
+    const Format high = on.high_precision();
+    weight = memory.normal(layer.out, layer.in, Format::f32, 1);
+    input = memory.normal(rows, wider, high, 2);
+    y = memory.make(rows, wider, high);
+    stats = memory.make(rows, 2, Format::f32);
+    gain = memory.normal(1, wider, Format::f32, 3);
+    gradient = memory.make(layer.out, layer.in, Format::f32);
+    window = layer.window;
+    window.batch = tokens;
+    if (window.channels > 0) pixels = memory.normal(window.pixels(), window.channels, high, 4);
+  }
+
+  Engine& engine;
+  BenchMatrices memory;
+  PatchWindow window;
+  View weight, input, pixels, y, stats, gain, gradient;
+};
+
 // The operands of a layer under a recipe, on its engine, and the runs over them.
 class LayerBench {
  public:
-  LayerBench(Engine& engine, const BenchLayer& layer, const Recipe& recipe, Size tokens)
-      : engine_(engine),
-        memory_(engine),
+  LayerBench(std::shared_ptr<LayerMatrices> matrices, const BenchLayer& layer, const Recipe& recipe, Size tokens)
+      : matrices_(std::move(matrices)),
+        engine_(matrices_->engine),
+        memory_(engine_),
         layer_(layer),
-        window_(layer.window),
         rows_(layer.rows(tokens)),
-        high_(engine.high_precision()),
-        accumulators_(accumulators_for({}, engine)) {
+        high_(engine_.high_precision()),
+        accumulators_(accumulators_for({}, engine_)) {
     x_ = add_site(Role::x, recipe.x, rows_, layer.in);
     w_ = add_site(Role::w, recipe.w, layer.out, layer.in);
     dy_ = add_site(Role::dy, recipe.dy, rows_, layer.out);
-    weight_ = memory_.normal(layer.out, layer.in, Format::f32, 1);
-    input_ = memory_.normal(rows_, std::max(layer.in, layer.out), high_, 2);
-    y_ = memory_.make(rows_, std::max(layer.in, layer.out), high_);
-    stats_ = memory_.make(rows_, 2, Format::f32);
-    gain_ = memory_.normal(1, std::max(layer.in, layer.out), Format::f32, 3);
-    gradient_ = memory_.make(layer.out, layer.in, Format::f32);
-    window_.batch = tokens;
-    if (has_patches()) pixels_ = memory_.normal(window_.pixels(), window_.channels, high_, 4);
-    cast(x_, first_columns(input_, layer.in));
-    cast(dy_, first_columns(input_, layer.out));
-    engine_.run(Quantize{weight_, w_, casting_});
+    cast(x_, first_columns(matrices_->input, layer.in));
+    cast(dy_, first_columns(matrices_->input, layer.out));
+    cast(w_, matrices_->weight);
     engine_.device().synchronize();
-    const Support support = engine.support(x_.site().spec.rows, w_.site().spec.rows);
+    const Support support = engine_.support(x_.site().spec.rows, w_.site().spec.rows);
     support_ = support.level == SupportLevel::native ? "native" : support.how;
   }
 
@@ -51,19 +66,21 @@ class LayerBench {
 
   void run(const std::string& part) {
     if (part == "fprop") {
-      engine_.run(Gemm{
-          .a = x_.rows(), .b = w_.rows(), .out = first_columns(y_, layer_.out), .accumulator = accumulators_.fprop});
+      engine_.run(Gemm{.a = x_.rows(),
+                       .b = w_.rows(),
+                       .out = first_columns(matrices_->y, layer_.out),
+                       .accumulator = accumulators_.fprop});
     } else if (part == "dgrad") {
       engine_.run(Gemm{.pass = GemmPass::dgrad,
                        .a = dy_.rows(),
                        .b = w_.columns(),
-                       .out = first_columns(y_, layer_.in),
+                       .out = first_columns(matrices_->y, layer_.in),
                        .accumulator = accumulators_.dgrad});
     } else if (part == "wgrad") {
       engine_.run(Gemm{.pass = GemmPass::wgrad,
                        .a = dy_.columns(),
                        .b = x_.columns(),
-                       .out = gradient_,
+                       .out = matrices_->gradient,
                        .accumulate = true,
                        .accumulator = accumulators_.wgrad});
     } else if (part == "x") {
@@ -71,7 +88,7 @@ class LayerBench {
     } else if (part == "dy") {
       produce(dy_, layer_.out);
     } else {
-      engine_.run(Quantize{weight_, w_, casting_});
+      cast(w_, matrices_->weight);
     }
   }
 
@@ -89,7 +106,8 @@ class LayerBench {
     if (part == "fprop") return side_bytes(x_) + side_bytes(w_) + element * out;
     if (part == "dgrad") return side_bytes(dy_) + side_bytes(w_) + element * in;
     if (part == "wgrad") return side_bytes(dy_) + side_bytes(x_) + 8 * layer_.in * layer_.out;
-    if (part == "x") return element * (has_patches() ? window_.pixels() * window_.channels : in) + x_.bytes();
+    const PatchWindow& window = matrices_->window;
+    if (part == "x") return element * (has_patches() ? window.pixels() * window.channels : in) + x_.bytes();
     if (part == "dy") return element * out + dy_.bytes();
     return 4 * layer_.in * layer_.out + w_.bytes();
   }
@@ -110,38 +128,51 @@ class LayerBench {
 
   void cast(QuantizedTensor& out, const View& values) { engine_.run(Quantize{values, out, casting_}); }
 
-  bool has_patches() const { return window_.channels > 0; }
+  bool has_patches() const { return matrices_->window.channels > 0; }
 
   void produce_x() {
     if (!has_patches()) return produce(x_, layer_.in);
-    engine_.run(Patches{.window = window_, .x = pixels_, .out = x_, .casting = casting_});
+    engine_.run(Patches{.window = matrices_->window, .x = matrices_->pixels, .out = x_, .casting = casting_});
   }
 
   // What a model does: the norm before the layer writes the operand.
   void produce(QuantizedTensor& out, Size width) {
-    const View values = first_columns(input_, width);
+    const View values = first_columns(matrices_->input, width);
     if (width > widest_norm) return cast(out, values);
-    engine_.run(AddNorm{.norm = {.kind = NormKind::rms, .gain = first_columns(gain_, width)},
+    engine_.run(AddNorm{.norm = {.kind = NormKind::rms, .gain = first_columns(matrices_->gain, width)},
                         .residual = values,
                         .sum = values,
-                        .stats = stats_,
+                        .stats = matrices_->stats,
                         .out = out,
                         .casting = casting_});
   }
 
+  std::shared_ptr<LayerMatrices> matrices_;
   Engine& engine_;
-  BenchMatrices memory_;
+  BenchMatrices memory_;  // of the operands
   BenchLayer layer_;
-  PatchWindow window_;
   Size rows_;
   Format high_;
   Accumulators accumulators_;
   Casting casting_;
   std::vector<std::unique_ptr<Site>> sites_;
   QuantizedTensor x_, w_, dy_;
-  View weight_, input_, pixels_, y_, stats_, gain_, gradient_;
   std::string support_;
 };
+
+// Under each of the recipes.
+std::vector<std::shared_ptr<LayerBench>> benches_of(BenchEngines& engines, const BenchLayer& layer, Size tokens,
+                                                    const std::vector<std::string>& recipes) {
+  std::map<Engine*, std::shared_ptr<LayerMatrices>> matrices;
+  std::vector<std::shared_ptr<LayerBench>> benches;
+  for (const std::string& recipe : recipes) {
+    Engine& engine = engines.of(recipe);
+    std::shared_ptr<LayerMatrices>& shared = matrices[&engine];
+    if (shared == nullptr) shared = std::make_shared<LayerMatrices>(engine, layer, tokens);
+    benches.push_back(std::make_shared<LayerBench>(shared, layer, engines.recipe(recipe), tokens));
+  }
+  return benches;
+}
 
 const std::vector<std::string>& parts_of(Size rows) {
   static const std::vector<std::string> all{"fprop", "dgrad", "wgrad", "x", "dy", "w"};
@@ -166,11 +197,7 @@ Recipe BenchEngines::recipe(const std::string& name) const {
 }
 
 std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& race) {
-  std::vector<std::unique_ptr<LayerBench>> benches;
-  for (const std::string& recipe : race.recipes) {
-    benches.push_back(
-        std::make_unique<LayerBench>(engines.of(recipe), race.layer, engines.recipe(recipe), race.tokens));
-  }
+  const auto benches = benches_of(engines, race.layer, race.tokens, race.recipes);
   std::vector<Measurement> measured;
   const bool one_row = race.layer.rows(race.tokens) == 1;
   const std::vector<std::string>& parts = parts_of(race.layer.rows(race.tokens));
@@ -196,17 +223,21 @@ std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& r
   return measured;
 }
 
+std::function<void()> square_product(BenchEngines& engines, const std::string& recipe, Size extent) {
+  const BenchLayer square{"square", extent, extent, 1, extent};
+  return [bench = benches_of(engines, square, extent, {recipe}).front()] { bench->run("fprop"); };
+}
+
 std::vector<Measurement> measure_peaks(BenchEngines& engines, double seconds) {
   const std::vector<std::string> recipes{"fp32", "tf32", "fp16", "bf16", "fp8-current"};
   Engine& engine = engines.of("bf16");
   const bool gpu = engine.device().hardware().kind == HardwareKind::gpu;
   const Size extent = gpu ? 8192 : 1024;
   const BenchLayer square{"square", extent, extent, 1, extent};
-  std::vector<std::unique_ptr<LayerBench>> benches;
+  const auto benches = benches_of(engines, square, extent, recipes);
   Race turns;
-  for (const std::string& recipe : recipes) {
-    benches.push_back(std::make_unique<LayerBench>(engines.of(recipe), square, engines.recipe(recipe), extent));
-    turns.add(engines.of(recipe), [bench = benches.back().get()] { bench->run("fprop"); });
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    turns.add(engines.of(recipes[i]), [bench = benches[i].get()] { bench->run("fprop"); });
   }
   BenchMatrices memory(engine);
   const Size rows = gpu ? 65536 : 4096;

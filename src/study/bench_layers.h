@@ -1,6 +1,7 @@
 // The linear layers of a model under each recipe: their GEMMs, and what producing the operands costs.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -30,6 +31,9 @@ struct LayerRace {
   double seconds = 1;
 };
 std::vector<Measurement> measure_layer(BenchEngines& engines, const LayerRace& race);
+
+// A square GEMM in a recipe. Its operands live as long as the function, and need the engines.
+std::function<void()> square_product(BenchEngines& engines, const std::string& recipe, Size extent);
 
 // The machine: copies, and square GEMMs in each format that it multiplies natively.
 std::vector<Measurement> measure_peaks(BenchEngines& engines, double seconds);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace quaver {
 
@@ -56,7 +57,12 @@ double Race::time(const Runner& runner) {
   return found / runner.repeats;
 }
 
-void Race::run(double seconds) {
+void Race::forget() {
+  for (Runner& runner : runners_) runner.seconds.clear();
+}
+
+void Race::warm_up() {
+  if (std::exchange(is_warm_, true)) return;
   // On a GPU: as they are, which may move the workspace for all of them; captured; replayed.
   for (int warmup = 0; warmup < 3; ++warmup) {
     for (Runner& runner : runners_) {
@@ -65,6 +71,10 @@ void Race::run(double seconds) {
       runner.repeats = static_cast<int>(std::clamp(shortest_sample / std::max(once, 1e-9), 1.0, 1000.0));
     }
   }
+}
+
+void Race::run(double seconds) {
+  warm_up();
   const auto start = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   for (int round = 0; round < most_rounds; ++round) {

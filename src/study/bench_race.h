@@ -17,10 +17,11 @@ class Race {
   // ones do not wait for the host. Returns the runner's index.
   std::size_t add(Engine& engine, std::function<void()> run);
 
-  // At least three rounds, then as many as fit into the seconds.
+  // At least three rounds, then as many as fit into the seconds. Rounds of several calls are taken together.
   void run(double seconds);
 
   RunTiming timing(std::size_t index) const { return timing_of(runners_[index].seconds); }
+  void forget();  // the rounds so far
 
  private:
   struct Runner {
@@ -30,8 +31,10 @@ class Race {
     int repeats = 1;  // within a round, so that a clock can tell
   };
   static double time(const Runner& runner);
+  void warm_up();
 
   std::vector<Runner> runners_;
+  bool is_warm_ = false;
 };
 
 }  // namespace quaver

@@ -9,6 +9,7 @@
 #include "engine/energy.h"
 #include "engine/timed_engine.h"
 #include "study/bench_decode.h"
+#include "study/bench_sweeps.h"
 #include "study/repeated_batch.h"
 #include "train/engine_choice.h"
 #include "train/run_folder.h"
@@ -196,6 +197,7 @@ class Steps {
       phase.time = timing_of(seconds);
       phase.time.median = middle[i].seconds;
       phase.bytes = static_cast<double>(middle[i].bytes);
+      if (phase.part == name_of(OperationKind::attention)) phase.flops = attention_flops();
       if (is_of_blocks(phase.part)) add_to(block, phase);
       const bool stated = phase.part == "allocation" || phase.part == "communication";  // also where there is none
       if (phase.time.median > 0 || stated) bench_.measurements.push_back(phase);
@@ -211,6 +213,16 @@ class Steps {
     sum.time.noise = sum.time.median > 0 ? std::sqrt(square) / sum.time.median : 0;
     sum.time.rounds = part.time.rounds;
     sum.bytes += part.bytes;
+  }
+
+  // What is not in the products of the layers.
+  double attention_flops() const {
+    double layers = 0;  // FLOPs of a token
+    for (const LayerShape& layer : trainer_.model().layers()) {
+      layers += 6 * static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);
+    }
+    const auto tokens = static_cast<double>(config_.train.batch * config_.train.context);
+    return std::max(0.0, trainer_.model().flops_per_token(config_.train.context) - layers) * tokens;
   }
 
   // The mean of all blocks: what the recorded step did in them, divided.
@@ -251,17 +263,42 @@ StepBench measure_steps(Config config, const std::string& recipe, double seconds
   return Steps(steps_of(std::move(config), recipe)).measure(seconds);
 }
 
-StepBench middle_of(std::vector<StepBench> rounds) {
-  const auto step_seconds = [](const StepBench& round) { return round.measurements.front().time.median; };
-  std::ranges::sort(rounds, {}, step_seconds);
-  StepBench middle = rounds[rounds.size() / 2];
-  for (std::size_t i = 0; i < middle.measurements.size(); ++i) {
-    const auto seconds = [i](const StepBench& round) { return round.measurements[i].time.median; };
-    const auto [least, most] = std::ranges::minmax_element(rounds, {}, seconds);
-    RunTiming& time = middle.measurements[i].time;
-    if (time.median > 0) time.noise = std::max(time.noise, (seconds(*most) - seconds(*least)) / 2 / time.median);
+StepBench middle_of(const std::vector<StepBench>& sweeps) {
+  const auto step_seconds = [](const StepBench& sweep) { return sweep.measurements.front().time.median; };
+  std::vector<StepBench> sorted = sweeps;
+  std::ranges::sort(sorted, {}, step_seconds);
+  StepBench middle = sorted[sorted.size() / 2];
+  for (Measurement& m : middle.measurements) {
+    std::vector<RunTiming> times;
+    for (const StepBench& sweep : sweeps) {
+      const auto same = std::ranges::find(sweep.measurements, key_of(m), key_of);
+      if (same != sweep.measurements.end() && same->time.median > 0) times.push_back(same->time);
+    }
+    if (times.size() < 2) continue;  // a phase that takes no time, in some sweeps
+    const double median = m.time.median;
+    m.time = timing_of_sweeps(times);
+    m.time.median = median;
   }
   return middle;
+}
+
+std::vector<RunTiming> step_times(const std::vector<StepBench>& sweeps) {
+  std::vector<RunTiming> times;
+  for (const StepBench& sweep : sweeps) times.push_back(sweep.measurements.front().time);
+  return times;
+}
+
+StepSpeed speed_of(const std::vector<RunTiming>& recipe, const std::vector<RunTiming>& bf16) {
+  const RunTiming ours = timing_of_sweeps(recipe);
+  const RunTiming reference = timing_of_sweeps(bf16);
+  std::vector<double> speeds;
+  for (std::size_t i = 0; i < std::min(recipe.size(), bf16.size()); ++i) {
+    speeds.push_back(bf16[i].median / recipe[i].median);
+  }
+  const bool paired = speeds.size() > 1;
+  std::ranges::sort(speeds);
+  return {paired ? speeds[speeds.size() / 2] : reference.median / ours.median,
+          paired ? noise_of_sweeps(speeds) : std::hypot(ours.noise, reference.noise)};
 }
 
 double share_of_fall(const std::vector<double>& losses, const std::vector<double>& reference) {

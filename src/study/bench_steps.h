@@ -19,8 +19,18 @@ struct StepBench {
 // seconds: for the timed steps. The engine ends with it, and its memory is free again.
 StepBench measure_steps(Config config, const std::string& recipe, double seconds);
 
-// The round whose step is the median, so that its phases add up; each noise is at least what rounds differ by.
-StepBench middle_of(std::vector<StepBench> rounds);
+// The sweep whose step is the median, so that its phases add up; its measurements have the noise of all sweeps.
+StepBench middle_of(const std::vector<StepBench>& sweeps);
+
+// Of the whole step, in each sweep.
+std::vector<RunTiming> step_times(const std::vector<StepBench>& sweeps);
+
+// Of a recipe's steps over bf16's, which took turns with them.
+struct StepSpeed {
+  double times = 0;
+  double noise = 0;
+};
+StepSpeed speed_of(const std::vector<RunTiming>& recipe, const std::vector<RunTiming>& bf16);
 
 // The losses' falls, where bf16's is clear of noise; else 0.
 double share_of_fall(const std::vector<double>& losses, const std::vector<double>& reference);

@@ -126,6 +126,7 @@ namespace {
 
 BatchFindings findings_of(Trainer& trainer, const ProbeResult& result, const std::vector<SiteRange>& sites) {
   BatchFindings findings{{result.loss}};
+  if (result.accuracy) findings.figures.push_back(*result.accuracy);
   for (std::size_t i = 0; i < sites.size(); ++i) {
     const bool weight = sites[i].role == Role::w;
     findings.seen.push_back(weight ? weight_statistics(trainer, sites[i].site, {}) : result.seen[i]);
@@ -135,6 +136,7 @@ BatchFindings findings_of(Trainer& trainer, const ProbeResult& result, const std
 
 void take_batch(const BatchFindings& findings, Calibration& calibration) {
   calibration.losses.push_back(findings.figures.front());
+  if (findings.figures.size() > 1) calibration.accuracies.push_back(findings.figures[1]);
   for (std::size_t i = 0; i < calibration.sites.size(); ++i) {
     SiteRange& range = calibration.sites[i];
     range.seen.merge(findings.seen[i]);

@@ -55,6 +55,7 @@ struct Calibration {
   std::string unit = "tokens";
   std::vector<Size> steps;  // at which each batch was measured
   std::vector<double> losses;
+  std::vector<double> accuracies;  // of a classifier; else none
   double percentile = 100;
   int margin = 0;
   std::vector<SiteRange> sites;  // in the plan's order

@@ -108,6 +108,7 @@ std::string to_scale_file(const Calibration& calibration) {
                          {"batch_steps", calibration.steps},   {"losses", losses},
                          {"tokens", calibration.tokens},       {"percentile", calibration.percentile},
                          {"margin", calibration.margin},       {"quaver", QUAVER_VERSION}};
+  if (!calibration.accuracies.empty()) file["calibration"]["accuracies"] = calibration.accuracies;
   return file.dump(1);
 }
 

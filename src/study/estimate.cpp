@@ -301,7 +301,11 @@ std::optional<TimeEstimate> benched_time(Estimate& estimate, const Target& targe
     const std::string difference = target.engine != nullptr ? difference_of_machine(bench, *target.engine)
                                    : of_cpu                 ? "it is of " + bench.machine.engine
                                                             : "";
-    if (difference.empty()) return time_from_bench(estimate.config, bench);
+    const bool can_be_measured = target.engine != nullptr && is_measured_whole(estimate.config, target.hardware.kind) &&
+                                 probe_fits(estimate, target);
+    if (difference.empty()) {
+      return time_from_bench(estimate.config, bench, can_be_measured ? StepScaling::refused : StepScaling::allowed);
+    }
     throw Error("the benchmark is of another machine: " + difference,
                 "measure this one, or name the GPU that it is of with --gpu");
   } catch (const Error& error) {

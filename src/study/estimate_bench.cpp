@@ -89,9 +89,13 @@ MeasuredStep measured_step(const Bench& bench, const std::string& wanted) {
   throw Error(fmt::format("the benchmark has no whole steps in {}, nor in bf16", wanted), measure_again);
 }
 
-double ratio(Size ours, Size theirs, const char* what) {
+double ratio(Size ours, Size theirs, const char* what, StepScaling scaling) {
   constexpr double farthest = 4;
   if (ours == theirs) return 1;
+  if (scaling == StepScaling::refused) {
+    throw Error(fmt::format("the benchmark measured {} {}, and the run has {}", theirs, what, ours),
+                "it is measured here instead");
+  }
   const double found = static_cast<double>(ours) / static_cast<double>(std::max<Size>(1, theirs));
   if (found <= farthest && found * farthest >= 1) return found;
   throw Error(fmt::format("the benchmark measured {} {}, and the run has {}: too far apart", theirs, what, ours),
@@ -138,14 +142,15 @@ std::string scaled_words(const Config& config, const Config& measured, const std
 
 }  // namespace
 
-TimeEstimate time_from_bench(const Config& config, const Bench& bench) {
+TimeEstimate time_from_bench(const Config& config, const Bench& bench, StepScaling scaling) {
   const Config measured = measured_config(config, bench);
   const auto ours = make_model(config.model);
   const auto theirs = make_model(measured.model);
   const MeasuredStep step = measured_step(bench, config.precision.recipe);
-  const double depth = ratio(config.model.layers, measured.model.layers, "layers");
-  const double tokens = ratio(config.train.batch * config.train.context, bench.tokens, "tokens in a micro-batch");
-  const double vocab = ratio(config.model.vocab, measured.model.vocab, "token ids");
+  const double depth = ratio(config.model.layers, measured.model.layers, "layers", scaling);
+  const std::string of_batch = bench.unit + " in a micro-batch";
+  const double tokens = ratio(config.train.batch * config.train.context, bench.tokens, of_batch.c_str(), scaling);
+  const double vocab = ratio(config.model.vocab, measured.model.vocab, "token ids", scaling);
   const double parameters =
       static_cast<double>(ours->parameters().count()) / static_cast<double>(theirs->parameters().count());
   const double micro_step = tokens * (depth * step.blocks + vocab * step.head + step.outside);

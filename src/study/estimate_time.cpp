@@ -49,6 +49,19 @@ bool enough_steps(int steps, double seconds) {
   return seconds > longest || (steps >= fewest && seconds > shortest);
 }
 
+struct TimedStep {
+  double seconds = 0;
+  double optimizer = 0;  // of them
+};
+
+// The median, as runs report it: what disturbs some steps here disturbs as many of the run. Without the first, where
+// there are others.
+TimedStep typical_of(std::vector<TimedStep> steps) {
+  if (steps.size() > 1) steps.erase(steps.begin());
+  std::ranges::sort(steps, {}, &TimedStep::seconds);
+  return steps[steps.size() / 2];
+}
+
 // On the CPU timing costs nothing. A GPU captures its micro-step as a CUDA graph in the first two steps, and is slower
 // while every operation is waited for.
 ShallowStep run_probe(const Config& config, Engine& engine) {
@@ -66,24 +79,25 @@ ShallowStep run_probe(const Config& config, Engine& engine) {
   };
   ShallowStep probe;
   probe.parameters = trainer.model().parameters().count();
-  double best = 0;
+  TimedStep typical;
   if (gpu) {
     for (int warmup = 0; warmup < 3; ++warmup) one_step();
-    best = std::min(one_step(), one_step());
+    typical.seconds = std::min(one_step(), one_step());
     timed.set_mode(TimedEngine::Mode::watching);
     one_step();
-    probe.optimizer = std::min(best, timed.time(OperationKind::optimizer).seconds);
+    typical.optimizer = std::min(typical.seconds, timed.time(OperationKind::optimizer).seconds);
   } else {
     timed.set_mode(TimedEngine::Mode::watching);
+    std::vector<TimedStep> steps;
     const auto start = Clock::now();
-    for (int steps = 0; !enough_steps(steps, seconds_since(start)); ++steps) {
+    while (!enough_steps(static_cast<int>(steps.size()), seconds_since(start))) {
       const double seconds = one_step();
-      if (best != 0 && seconds >= best) continue;
-      best = seconds;
-      probe.optimizer = timed.time(OperationKind::optimizer).seconds;
+      steps.push_back({seconds, timed.time(OperationKind::optimizer).seconds});
     }
+    typical = typical_of(std::move(steps));
   }
-  probe.micro_step = best - probe.optimizer;
+  probe.optimizer = typical.optimizer;
+  probe.micro_step = typical.seconds - typical.optimizer;
   return probe;
 }
 

@@ -127,6 +127,7 @@ class Search {
     result.budget = options_.budget;
     result.baseline_loss = baseline.loss();
     result.baseline_error = baseline.loss_error();
+    result.baseline_accuracy = baseline.accuracy();
     double all = 0;
     const auto flops_of = [](const LayerShape& layer) {
       return static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);

@@ -71,9 +71,10 @@ struct Localization {
   Grouping grouping = Grouping::site;
   double budget = 0;
   double baseline_loss = 0;
-  double baseline_error = 0;           // standard error over batches
-  std::vector<SiteSensitivity> sites;  // in the plan's order
-  std::vector<std::size_t> ranking;    // indices of `sites` that were tried, most harmful first
+  double baseline_error = 0;                     // standard error over batches
+  std::optional<double> baseline_accuracy = {};  // of a classifier
+  std::vector<SiteSensitivity> sites;            // in the plan's order
+  std::vector<std::size_t> ranking;              // indices of `sites` that were tried, most harmful first
   std::vector<PlanTrial> trials;  // in the order they were made; the first has all the recipe's sites in low precision
   PlanTrial chosen;
   std::map<std::string, std::string> layers;  // the plan proposed, as precision.layers: layer or site → recipe

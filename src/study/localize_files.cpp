@@ -61,33 +61,41 @@ std::string remark(const SiteSensitivity* site, Grouping grouping) {
                      site->effect.gradient_cosine, name_of(site->role), site->sqnr_db);
 }
 
+// Beside the loss, of a classifier.
+ordered_json with_accuracy(ordered_json object, const char* key, const std::optional<double>& accuracy) {
+  if (accuracy) object[key] = *accuracy;
+  return object;
+}
+
 ordered_json trial_json(const PlanTrial& trial) {
-  return {{"narrow_sites", trial.low_precision_sites},
-          {"narrow_share", trial.low_precision_share},
-          {"loss_change", finite_or_null(trial.effect.loss_change)},
-          {"loss_error", finite_or_null(trial.effect.loss_error)},
-          {"gradient_cosine", finite_or_null(trial.effect.gradient_cosine)},
-          {"gradient_error", finite_or_null(trial.effect.gradient_error)},
-          {"harm_at_most", finite_or_null(trial.harm)},
-          {"holds", trial.holds}};
+  ordered_json object{{"narrow_sites", trial.low_precision_sites},
+                      {"narrow_share", trial.low_precision_share},
+                      {"loss_change", finite_or_null(trial.effect.loss_change)},
+                      {"loss_error", finite_or_null(trial.effect.loss_error)},
+                      {"gradient_cosine", finite_or_null(trial.effect.gradient_cosine)},
+                      {"gradient_error", finite_or_null(trial.effect.gradient_error)},
+                      {"harm_at_most", finite_or_null(trial.harm)},
+                      {"holds", trial.holds}};
+  return with_accuracy(std::move(object), "accuracy_change", trial.effect.accuracy_change);
 }
 
 ordered_json site_json(const SiteSensitivity& site) {
-  return {{"site", site.site},
-          {"layer", site.layer},
-          {"role", name_of(site.role)},
-          {"recipe", site.recipe},
-          {"tried", site.tried},
-          {"loss_change", site.tried ? finite_or_null(site.effect.loss_change) : nullptr},
-          {"loss_error", site.tried ? finite_or_null(site.effect.loss_error) : nullptr},
-          {"gradient_cosine", site.tried ? finite_or_null(site.effect.gradient_cosine) : nullptr},
-          {"gradient_error", site.tried ? finite_or_null(site.effect.gradient_error) : nullptr},
-          {"own_gradient_cosine", site.tried ? finite_or_null(site.own.cosine) : nullptr},
-          {"own_gradient_error", site.tried ? finite_or_null(site.own.error) : nullptr},
-          {"sqnr_db", finite_or_null(site.sqnr_db)},
-          {"harm", site.tried ? finite_or_null(site.harm) : nullptr},
-          {"flops_share", site.flops_share},
-          {"kept_wide", site.kept_high_precision}};
+  ordered_json object{{"site", site.site},
+                      {"layer", site.layer},
+                      {"role", name_of(site.role)},
+                      {"recipe", site.recipe},
+                      {"tried", site.tried},
+                      {"loss_change", site.tried ? finite_or_null(site.effect.loss_change) : nullptr},
+                      {"loss_error", site.tried ? finite_or_null(site.effect.loss_error) : nullptr},
+                      {"gradient_cosine", site.tried ? finite_or_null(site.effect.gradient_cosine) : nullptr},
+                      {"gradient_error", site.tried ? finite_or_null(site.effect.gradient_error) : nullptr},
+                      {"own_gradient_cosine", site.tried ? finite_or_null(site.own.cosine) : nullptr},
+                      {"own_gradient_error", site.tried ? finite_or_null(site.own.error) : nullptr},
+                      {"sqnr_db", finite_or_null(site.sqnr_db)},
+                      {"harm", site.tried ? finite_or_null(site.harm) : nullptr},
+                      {"flops_share", site.flops_share},
+                      {"kept_wide", site.kept_high_precision}};
+  return with_accuracy(std::move(object), "accuracy_change", site.effect.accuracy_change);
 }
 
 }  // namespace
@@ -121,7 +129,7 @@ std::string to_json(const Localization& localization) {
   for (const std::size_t index : localization.ranking) ranking.push_back(localization.sites[index].site);
   ordered_json trials = ordered_json::array();
   for (const PlanTrial& trial : localization.trials) trials.push_back(trial_json(trial));
-  return ordered_json{{"baseline_loss", localization.baseline_loss},
+  ordered_json object{{"baseline_loss", localization.baseline_loss},
                       {"baseline_error", localization.baseline_error},
                       {"recipe", localization.recipe},
                       {"source", localization.source},
@@ -135,8 +143,8 @@ std::string to_json(const Localization& localization) {
                       {"trials", std::move(trials)},
                       {"ranking", std::move(ranking)},
                       {"layers", localization.layers},
-                      {"sites", std::move(sites)}}
-      .dump(1);
+                      {"sites", std::move(sites)}};
+  return with_accuracy(std::move(object), "baseline_accuracy", localization.baseline_accuracy).dump(1);
 }
 
 }  // namespace quaver

@@ -12,6 +12,9 @@ namespace quaver {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+std::optional<double> known(double value) { return std::isnan(value) ? std::nullopt : std::optional(value); }
 
 // Student's t, one-sided 95 %, by degrees of freedom.
 double t_quantile(Size degrees) {
@@ -88,9 +91,12 @@ Baseline::Baseline(Subject& subject, Size first, Size batches, const StudyProgre
     ProbeResult result = probe(high_precision_, batch);
     kept += bytes_of(result.gradients);
     if (kept <= most_kept_bytes) kept_.emplace(batch, std::move(result.gradients));
-    return BatchFindings{{result.loss}};
+    return BatchFindings{{result.loss, result.accuracy.value_or(not_a_number)}};
   };
-  const auto take = [&](Size, const BatchFindings& findings) { losses_.push_back(findings.figures.front()); };
+  const auto take = [&](Size, const BatchFindings& findings) {
+    losses_.push_back(findings.figures[0]);
+    accuracies_.push_back(findings.figures[1]);
+  };
   measure_batches(subject, progress, {batches, measure, take});
   if (std::isfinite(loss())) return;
   throw AgreedError(subject.source + ": the loss is not finite even in high precision",
@@ -104,6 +110,7 @@ ProbeResult Baseline::probe(const Plan& plan, Size batch) const {
 
 double Baseline::loss() const { return mean_of(losses_).value; }
 double Baseline::loss_error() const { return mean_of(losses_).error; }
+std::optional<double> Baseline::accuracy() const { return known(mean_of(accuracies_).value); }
 
 const Baseline::Gradients& Baseline::gradients(Size batch) {
   if (const auto kept = kept_.find(batch); kept != kept_.end()) return kept->second;
@@ -149,7 +156,7 @@ GradientMatch Baseline::take_matches(std::span<const double> figures, PlanEffect
 BatchFindings Baseline::compare(const Plan& plan, Size batch) {
   const Gradients& exact = gradients(batch);
   ProbeResult result = probe(plan, batch);
-  BatchFindings findings{{result.loss}, std::move(result.seen)};
+  BatchFindings findings{{result.loss, result.accuracy.value_or(not_a_number)}, std::move(result.seen)};
   for (std::size_t i = 0; i < exact.size(); ++i) add_match(exact[i], result.gradients[i], findings.figures);
   return findings;
 }
@@ -157,11 +164,13 @@ BatchFindings Baseline::compare(const Plan& plan, Size batch) {
 PlanEffect Baseline::effect_of(const Plan& plan) {
   PlanEffect effect;
   std::vector<double> changes;
+  std::vector<double> accuracy_changes;
   effect.whole.gradient_cosine = 0;
   const auto batches = static_cast<double>(losses_.size());
   const auto take = [&](Size batch, const BatchFindings& findings) {
-    const GradientMatch match = take_matches(std::span(findings.figures).subspan(1), effect);
-    changes.push_back(findings.figures.front() - losses_[static_cast<std::size_t>(batch)]);
+    const GradientMatch match = take_matches(std::span(findings.figures).subspan(2), effect);
+    changes.push_back(findings.figures[0] - losses_[static_cast<std::size_t>(batch)]);
+    accuracy_changes.push_back(findings.figures[1] - accuracies_[static_cast<std::size_t>(batch)]);
     effect.whole.gradient_cosine += match.cosine / batches;
     effect.whole.gradient_error += match.error / batches;
     std::size_t index = 0;
@@ -174,6 +183,7 @@ PlanEffect Baseline::effect_of(const Plan& plan) {
   const Mean change = mean_of(changes);
   effect.whole.loss_change = change.value;
   effect.whole.loss_error = change.error;
+  effect.whole.accuracy_change = known(mean_of(accuracy_changes).value);
   effect.whole.batches = static_cast<Size>(losses_.size());
   return effect;
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,10 +30,11 @@ namespace quaver {
 inline constexpr double descent_per_efold = 0.1;
 
 struct Effect {
-  double loss_change = 0;      // nats, mean over batches
-  double loss_error = 0;       // its standard error
-  double gradient_cosine = 1;  // mean over batches
-  double gradient_error = 0;   // ‖difference‖ / ‖gradient‖
+  double loss_change = 0;                      // nats, mean over batches
+  double loss_error = 0;                       // its standard error
+  std::optional<double> accuracy_change = {};  // of a classifier, mean over batches
+  double gradient_cosine = 1;                  // mean over batches
+  double gradient_error = 0;                   // ‖difference‖ / ‖gradient‖
   Size batches = 0;
 
   // The likeliest harm: a loss change that is not clear of its standard error counts in part, one below zero not at
@@ -66,8 +68,9 @@ class Baseline {
   // `first` counts from the batch that the trainer comes to next.
   Baseline(Subject& subject, Size first, Size batches, const StudyProgress& progress = {});
 
-  double loss() const;        // mean over batches
-  double loss_error() const;  // standard error of that mean
+  double loss() const;                     // mean over batches
+  double loss_error() const;               // standard error of that mean
+  std::optional<double> accuracy() const;  // of a classifier, mean over batches
   PlanEffect effect_of(const Plan& plan);
 
  private:
@@ -83,6 +86,7 @@ class Baseline {
   Plan high_precision_;
   Size first_batch_;
   std::vector<double> losses_;
+  std::vector<double> accuracies_;  // not numbers where the model is no classifier
   std::map<Size, Gradients> kept_;  // of this rank's first batches, as many as there is room for
   Gradients recomputed_;            // of the batch that was last recomputed
   Size recomputed_batch_ = -1;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <numeric>
 #include <set>
 
 #include "formats/quantize.h"
@@ -72,21 +73,54 @@ std::vector<BenchLayer> bench_layers(const std::vector<LayerShape>& layers, cons
   return groups;
 }
 
+double variance_of_logarithms(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::transform_reduce(values.begin(), values.end(), 0.0, std::plus{},
+                                            [](double value) { return std::log(value); }) /
+                      count;
+  return std::transform_reduce(values.begin(), values.end(), 0.0, std::plus{},
+                               [mean](double value) { return std::pow(std::log(value) - mean, 2); }) /
+         (count - 1);
+}
+
+double noise_of_sweeps(const std::vector<double>& sweeps, double usual) {
+  constexpr double weight_of_usual = 4;  // in sweeps
+  // Of Student's distribution, 95 % on both sides, by degrees of freedom.
+  constexpr std::array student{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18};
+  if (sweeps.size() < 2) return 0;
+  const auto own = static_cast<double>(sweeps.size() - 1);
+  const double other = usual < 0 ? 0 : weight_of_usual;
+  const double variance = (own * variance_of_logarithms(sweeps) + other * std::max(usual, 0.0)) / (own + other);
+  const auto degrees = static_cast<std::size_t>(own + other);
+  return student[std::min(degrees, student.size()) - 1] * std::sqrt(variance / static_cast<double>(sweeps.size()));
+}
+
 std::optional<LayerTime> layer_time(const Bench& bench, const std::string& subject, const std::string& recipe) {
   LayerTime sum;
   double variance = 0;
+  const Measurement* first = bench.find(Workload::layer, subject, "w", recipe);
+  sum.sweeps.assign(first == nullptr ? 0 : first->time.sweeps.size(), 0);
   const auto add = [&](const char* part, double& place) {
     const Measurement* found = bench.find(Workload::layer, subject, part, recipe);
     if (found == nullptr) return false;
     place += found->time.median;
     variance += std::pow(found->time.median * found->time.noise, 2);
+    sum.sweeps.resize(std::min(sum.sweeps.size(), found->time.sweeps.size()));
+    for (std::size_t i = 0; i < sum.sweeps.size(); ++i) sum.sweeps[i] += found->time.sweeps[i];
     return true;
   };
   for (const char* part : micro_step_parts) {
     if (!add(part, sum.micro_step)) return std::nullopt;
   }
   if (!add("w", sum.weight) || sum.seconds() <= 0) return std::nullopt;
+  // Parts that are measured at the same moments are slow at the same moments.
+  constexpr double of_95_percent = 1.96;
   sum.noise = std::sqrt(variance) / sum.seconds();
+  if (sum.sweeps.size() > 1) {
+    const double together = variance_of_logarithms(sum.sweeps) / static_cast<double>(sum.sweeps.size());
+    sum.noise = std::max(sum.noise, of_95_percent * std::sqrt(together));
+  }
   return sum;
 }
 
@@ -135,6 +169,8 @@ std::string_view name_of(Workload workload) {
       return "block";
     case Workload::decode:
       return "decode";
+    case Workload::yardstick:
+      return "yardstick";
   }
   return "";
 }

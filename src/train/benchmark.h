@@ -17,16 +17,17 @@ namespace quaver {
 // Seconds of one run, of as many as there were rounds.
 struct RunTiming {
   double median = 0;
-  double p95 = 0;
+  double p95 = 0;    // of several sweeps the largest
   double noise = 0;  // of the median, relative: half the width of its 95 % interval
   int rounds = 0;
+  std::vector<double> sweeps = {};  // the median of each sweep over all that is measured; empty where there was one
 };
 
 // What is measured. peak: the machine by itself. layer: the GEMMs of a linear layer, and its operands' producers.
 // vector: the same with one token or image. step: a whole optimizer step. phase: a part of one.
 // cast: an activation into the codes of a recipe, and nothing else. block: forward and backward pass of one block.
-// decode: a token more for each of some sequences.
-enum class Workload : std::uint8_t { peak, layer, vector, step, phase, cast, block, decode };
+// decode: a token more for each of some sequences. yardstick: what the machine did meanwhile, whatever was measured.
+enum class Workload : std::uint8_t { peak, layer, vector, step, phase, cast, block, decode, yardstick };
 
 struct Measurement {
   Workload workload = Workload::peak;
@@ -115,12 +116,20 @@ std::string group_name(const LayerShape& layer);
 struct LayerTime {
   double micro_step = 0;
   double weight = 0;
-  double noise = 0;  // of the sum, relative
+  double noise = 0;                 // of the sum, relative
+  std::vector<double> sweeps = {};  // of the sum with one micro-step
   double seconds(Size micro_steps = 1) const { return static_cast<double>(micro_steps) * micro_step + weight; }
 };
 
 // Nothing where a part was not measured.
 std::optional<LayerTime> layer_time(const Bench& bench, const std::string& subject, const std::string& recipe);
+
+// Half the width of the 95 % interval of what sweeps measured, relative. Repetitions that follow each other at once
+// agree with each other even while another program slows all of them; those of other sweeps do not. `usual`: the
+// variance that logarithms of such measurements have, because a few sweeps may agree by chance; negative: not known.
+double noise_of_sweeps(const std::vector<double>& sweeps, double usual = -1);
+// The variance of their logarithms; of fewer than two 0.
+double variance_of_logarithms(const std::vector<double>& values);
 
 // The numbers of tokens at which a layer was measured, ascending.
 std::vector<Size> measured_tokens(const Bench& bench, const BenchLayer& layer);

@@ -16,8 +16,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int layout_version = 1;
-constexpr std::array workloads{Workload::peak,  Workload::layer, Workload::vector, Workload::step,
-                               Workload::phase, Workload::cast,  Workload::block,  Workload::decode};
+constexpr std::array workloads{Workload::peak, Workload::layer, Workload::vector, Workload::step,     Workload::phase,
+                               Workload::cast, Workload::block, Workload::decode, Workload::yardstick};
 
 ordered_json json_of(const Measurement& m) {
   ordered_json object{{"workload", name_of(m.workload)},
@@ -33,6 +33,7 @@ ordered_json json_of(const Measurement& m) {
                       {"bytes", m.bytes},
                       {"units", m.units}};
   object["joules"] = m.joules ? ordered_json(*m.joules) : ordered_json(nullptr);
+  if (!m.time.sweeps.empty()) object["sweeps"] = m.time.sweeps;
   return object;
 }
 
@@ -55,9 +56,26 @@ std::string checked_text(const nlohmann::json& object, const char* key) {
 
 double measured_number(const nlohmann::json& object, const char* key) {
   constexpr double largest = 1e24;
-  const double value = object.at(key).get<double>();
-  if (object.at(key).is_number() && std::isfinite(value) && value >= 0 && value <= largest) return value;
+  const nlohmann::json& found = object.at(key);
+  if (found.is_number()) {
+    const double value = found.get<double>();
+    if (std::isfinite(value) && value >= 0 && value <= largest) return value;
+  }
   throw Error(std::string("a benchmark's ") + key + " is not a number that can be measured", "measure it again");
+}
+
+// Medians of the sweeps of a measurement; none in files of older versions.
+std::vector<double> sweeps_of(const nlohmann::json& measurement) {
+  constexpr std::size_t most = 1000;
+  if (!measurement.contains("sweeps")) return {};
+  const nlohmann::json& list = measurement.at("sweeps");
+  if (!list.is_array() || list.size() > most) throw Error("a benchmark's sweeps are no list", "measure it again");
+  std::vector<double> sweeps;
+  for (const nlohmann::json& seconds : list) {
+    sweeps.push_back(measured_number(nlohmann::json{{"sweeps", seconds}}, "sweeps"));
+    if (sweeps.back() == 0) throw Error("a benchmark's sweep took no time", "measure it again");
+  }
+  return sweeps;
 }
 
 Size whole_number(const nlohmann::json& object, const char* key, Size least) {
@@ -81,6 +99,7 @@ Measurement measurement_of(const nlohmann::json& object) {
       .flops = measured_number(object, "flops"),
       .bytes = measured_number(object, "bytes"),
       .units = measured_number(object, "units")};
+  m.time.sweeps = sweeps_of(object);
   if (m.units > most_units) throw Error("a benchmark's units are too many to be counted", "measure it again");
   if (!object.at("joules").is_null()) m.joules = measured_number(object, "joules");
   if (m.time.median <= 0 && m.workload != Workload::phase) throw Error("a benchmark took no time", "measure it again");

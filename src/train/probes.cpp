@@ -128,11 +128,15 @@ ProbeResult Probes::run_probe(Size batch, ProbeWhat what) {
   step.casting.detail = Detail::full;
   step.casting.observe = true;
   step.micro_step = static_cast<std::uint32_t>(batch);
+  const bool classifies = dynamic_cast<const LanguageModel*>(&model) == nullptr;
+  if (classifies) step.correct = tally_.device_correct();
   model.loss(step, probed, loss_scale_.value(), tally_.device_loss_sum());
   context_.sections.plan(0, nullptr);
   tally_.end_group();
   engine.wait_for_statistics(context_.sites);
-  result.loss = tally_.loss_sum() / static_cast<double>(std::max<Size>(1, rows_with_loss(probed)));
+  const auto rows = static_cast<double>(std::max<Size>(1, rows_with_loss(probed)));
+  result.loss = tally_.loss_sum() / rows;
+  if (classifies) result.accuracy = static_cast<double>(tally_.correct()) / rows;
   if (!gradients) return result;
   for (std::size_t i = 0; i < parameters.all().size(); ++i) {
     const Parameter& parameter = parameters.all()[i];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,7 @@ enum class ProbeWhat : std::uint8_t { loss, gradients };
 
 struct ProbeResult {
   double loss = 0;
+  std::optional<double> accuracy;             // of a classifier: the share of rows whose class was the likeliest
   std::vector<std::vector<float>> gradients;  // true ones, one per parameter in the model's order; on the host
   std::vector<CastStatistics> seen;           // full statistics, one per site
 };

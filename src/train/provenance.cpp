@@ -70,6 +70,16 @@ bool is_older_copy(const SettingChange& difference, const std::vector<SettingCha
   });
 }
 
+// How the edit is asked for instead. A table's flags are those of its entries.
+std::string flag_for(const SettingChange& edit) {
+  const Key* key = find_key(edit.key);
+  if (key == nullptr || !key->is_table()) {
+    return fmt::format("a flag, --{}={}, which is recorded", edit.key, edit.after);
+  }
+  return fmt::format("flags for its entries, '--{}.{}', which are recorded (--{}={{}} drops all of them)", edit.key,
+                     key->type == ValueType::recipe_table ? "NAME={ … }" : "\"PATTERN\"=VALUE", edit.key);
+}
+
 }  // namespace
 
 std::string to_json(const Provenance& provenance) {
@@ -122,8 +132,7 @@ void refuse_edited_config(const Config& file, const Provenance& trained, const C
     if (asked_for || is_older_copy(edit, trained.changes)) continue;
     throw Error(fmt::format("{} says {} = {}, but the checkpoint of step {} was trained with {}", path, edit.key,
                             edit.after, step, edit.before),
-                fmt::format("change a run with a flag, --{}={}, which is recorded; or put {} back into the file",
-                            edit.key, edit.after, edit.before));
+                fmt::format("change a run with {}; or put {} back into the file", flag_for(edit), edit.before));
   }
 }
 

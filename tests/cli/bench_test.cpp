@@ -77,6 +77,9 @@ TEST(BenchSuite, WritesTablesFilesAndAPage) {
   const std::string page = contents(folder / "a.html");
   EXPECT_NE(page.find("<svg"), std::string::npos);
   EXPECT_NE(page.find("norms, activations, casts"), std::string::npos);
+  for (const char* drawn : {"Roofline", "GEMMs, 8 bits and fewer", " of the roofline</title>", "fp32 GEMM, "}) {
+    EXPECT_NE(page.find(drawn), std::string::npos) << drawn;
+  }
   const Outcome same = quaver(folder, {"bench", "diff", "a.json", "a.json"});
   EXPECT_EQ(same.status, 0);
   EXPECT_THAT(same.out, HasSubstr("no change beyond noise"));
@@ -118,8 +121,22 @@ TEST(BenchSuite, ADifferenceIsToldByLayerAndRecipe) {
   Measurement after = before;
   after.time.median = 0.3;
   const std::string text = bench_difference_text({.changes = {{before, after}}, .compared = 7, .missing = 1});
-  EXPECT_THAT(text, AllOf(HasSubstr("tiny"), HasSubstr("200.0"), HasSubstr("1.50"),
-                          HasSubstr("7 measurements compared, 1 are in one of the two alone")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("tiny"), HasSubstr("200.0"), HasSubstr("1.50"), HasSubstr("7 measurements compared"),
+                    HasSubstr("1 are in one of the two alone"), Not(HasSubstr("no change"))));
+  EXPECT_THAT(bench_difference_text({.machine = {{"copies", 0.53}}}),
+              AllOf(HasSubstr("the machine: 0.53 times as fast at copies"), HasSubstr("no change beyond noise")));
+}
+
+TEST(BenchSuite, WhatIsNotMeasuredIsNotAvailable) {
+  Bench bench;
+  bench.model = "tiny";
+  bench.steps = {{.recipe = "bf16", .speedup = 1, .loss_share = 1}};
+  bench.measurements = {
+      {.workload = Workload::step, .subject = "tiny", .part = "step", .recipe = "bf16", .time = {.median = 0.1}}};
+  const std::string tables = bench_tables(bench);
+  EXPECT_THAT(tables, HasSubstr("J/step"));
+  EXPECT_THAT(tables, HasSubstr("all recipes  not available")) << "memory by purpose";
 }
 
 }  // namespace

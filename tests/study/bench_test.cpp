@@ -8,6 +8,7 @@
 
 #include "config/load.h"
 #include "quaver/error.h"
+#include "study/bench_diff.h"
 #include "study/bench_layers.h"
 #include "study/bench_steps.h"
 
@@ -65,15 +66,15 @@ TEST(BenchTest, ALayerPaysWhereAllOfItsPartsTogetherAreFaster) {
   const std::vector<LayerVerdict> verdicts = layer_verdicts(bench_of({{16, 1e-3, 2e-3}, {256, 2e-3, 1e-3}}));
   ASSERT_EQ(verdicts.size(), 1);
   EXPECT_NEAR(verdicts[0].speedup(), 2, 1e-9);
-  EXPECT_TRUE(verdicts[0].pays());
+  EXPECT_EQ(verdicts[0].payoff(), Payoff::pays);
   EXPECT_EQ(verdicts[0].break_even, 64);  // twice slower at 16, twice faster at 256
 }
 
 TEST(BenchTest, BreakEvenIsTheLastCrossing) {
   EXPECT_EQ(layer_verdicts(bench_of({{16, 2e-3, 1e-3}, {256, 2e-3, 1e-3}}))[0].break_even, 16);
   EXPECT_EQ(layer_verdicts(bench_of({{16, 1e-3, 2e-3}, {256, 1e-3, 2e-3}}))[0].break_even, std::nullopt);
-  EXPECT_FALSE(layer_verdicts(bench_of({{256, 1e-3, 2e-3}}))[0].pays());
-  EXPECT_FALSE(layer_verdicts(bench_of({{256, 1e-3, 0.9999e-3}}))[0].pays()) << "within the noise";
+  EXPECT_EQ(layer_verdicts(bench_of({{256, 1e-3, 2e-3}}))[0].payoff(), Payoff::does_not_pay);
+  EXPECT_EQ(layer_verdicts(bench_of({{256, 1e-3, 0.9999e-3}}))[0].payoff(), Payoff::uncertain) << "within the noise";
 }
 
 TEST(BenchTest, RecommendsTheFastestThatLearns) {
@@ -82,9 +83,12 @@ TEST(BenchTest, RecommendsTheFastestThatLearns) {
                  {.recipe = "fp8-delayed", .speedup = 1.3, .loss_share = 0.98},
                  {.recipe = "fp8-static", .speedup = 1.5, .loss_share = 0.1}};
   EXPECT_EQ(recommended(bench)->recipe, "fp8-delayed");
-  bench.steps[1].speedup = 1.01;
-  bench.steps[1].noise = 0.02;
+  bench.steps[1].speedup = 1.08;
+  bench.steps[1].noise = 0.1;
   EXPECT_EQ(recommended(bench)->recipe, "bf16") << "within the noise";
+  bench.steps[1].speedup = 1.04;
+  bench.steps[1].noise = 0.001;
+  EXPECT_EQ(recommended(bench)->recipe, "bf16") << "not worth it";
 }
 
 TEST(BenchTest, JsonIsReadBack) {
@@ -92,11 +96,14 @@ TEST(BenchTest, JsonIsReadBack) {
   bench.model = "tiny";
   bench.machine = {"cpu", "a \"processor\"", "RAPL"};
   bench.measurements[0].joules = 0.25;
+  bench.measurements[0].time.sweeps = {1e-3, 2e-3, 3e-3};
+  bench.measurements[1].workload = Workload::yardstick;
   bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.01, .peak_memory = 7, .loss_share = 1}};
   bench.steps[0].memory = {{"weights", 5}, {"workspace", 2}};
   const Bench read = bench_from_json(to_json(bench));
   EXPECT_EQ(to_json(read), to_json(bench));
   EXPECT_EQ(read.measurements[0].joules, 0.25);
+  EXPECT_EQ(read.measurements[0].time.sweeps, bench.measurements[0].time.sweeps);
   ASSERT_EQ(read.steps[0].memory.size(), 2U);
   EXPECT_EQ(read.steps[0].memory[1].purpose, "workspace");
   EXPECT_THAT(to_csv(bench), testing::HasSubstr("layer,\"blocks.*.mlp.up, 64 → 256, 256 tokens\",\"fprop\",\"bf16\""));
@@ -125,6 +132,7 @@ TEST(BenchTest, JsonWithHostileValuesIsRefused) {
   Bench bench = bench_of({{256, 2e-3, 1e-3}});
   bench.steps = {{.recipe = "bf16", .speedup = 1, .noise = 0.01, .peak_memory = 7, .loss_share = 1}};
   bench.steps[0].memory = {{"weights", 5}};
+  bench.measurements[0].time.sweeps = {1e-3, 2e-3};
   const nlohmann::json good = nlohmann::json::parse(to_json(bench));
   EXPECT_NO_THROW(bench_from_json(good.dump()));
   const auto expect_refused = [&](const char* pointer, const nlohmann::json& value) {
@@ -144,8 +152,9 @@ TEST(BenchTest, JsonWithHostileValuesIsRefused) {
       expect_refused(count, value);
     }
   }
-  for (const char* number : {"/measurements/0/seconds", "/measurements/0/noise", "/measurements/0/flops",
-                             "/measurements/0/units", "/measurements/0/joules", "/steps/0/speedup", "/seconds"}) {
+  for (const char* number :
+       {"/measurements/0/seconds", "/measurements/0/noise", "/measurements/0/flops", "/measurements/0/units",
+        "/measurements/0/joules", "/measurements/0/sweeps/1", "/steps/0/speedup", "/seconds"}) {
     for (const nlohmann::json& value : {nlohmann::json(-1e-9), nlohmann::json(1e300), nlohmann::json(true),
                                         nlohmann::json("1"), nlohmann::json::object()}) {
       expect_refused(number, value);
@@ -160,7 +169,10 @@ TEST(BenchTest, JsonWithHostileValuesIsRefused) {
       expect_refused(text, value);
     }
   }
-  for (const char* list : {"/layers", "/steps", "/measurements", "/machine"}) expect_refused(list, "none");
+  for (const char* list : {"/layers", "/steps", "/measurements", "/machine", "/measurements/0/sweeps"}) {
+    expect_refused(list, "none");
+  }
+  expect_refused("/measurements/0/sweeps", std::vector<double>(1001, 1));
 }
 
 TEST(BenchTest, JsonOfAnOlderVersionHasNoSettings) {
@@ -175,10 +187,10 @@ TEST(BenchTest, ADifferenceIsWhatExceedsTheNoise) {
   Bench after = before;
   for (Measurement& m : after.measurements) m.time.median *= 1.05;
   EXPECT_TRUE(compare_benches(before, after).changes.empty()) << "clocks do that";
-  after.measurements[1].time.median *= 4;  // of six parts
+  after.measurements[1].time.median *= 5;  // of six parts
   const BenchDifference difference = compare_benches(before, after);
   ASSERT_EQ(difference.changes.size(), 1);
-  EXPECT_NEAR(difference.changes[0].ratio(), 1.05 * 1.5, 1e-9);
+  EXPECT_NEAR(difference.changes[0].ratio(), 1.05 * 10 / 6, 1e-9);
   EXPECT_EQ(difference.changes[0].after.recipe, "fp8-current");
   EXPECT_EQ(difference.compared, 2);
   after.measurements.pop_back();
@@ -190,7 +202,7 @@ TEST(BenchTest, ADifferenceIsWhatExceedsTheNoise) {
 TEST(BenchTest, AVerdictNearItsLimitIsNoDifference) {
   const Bench just = bench_of({{256, 20e-3, 18.6e-3}});
   const Bench not_quite = bench_of({{256, 20e-3, 19.4e-3}});
-  ASSERT_NE(layer_verdicts(just)[0].pays(), layer_verdicts(not_quite)[0].pays());
+  ASSERT_NE(layer_verdicts(just)[0].payoff(), layer_verdicts(not_quite)[0].payoff());
   const BenchDifference difference = compare_benches(just, not_quite);
   EXPECT_TRUE(difference.changes.empty() && difference.verdicts.empty());
 }
@@ -200,19 +212,35 @@ TEST(BenchTest, ShortMeasurementsMayDifferByMore) {
   EXPECT_EQ(compare_benches(bench_of({{256, 1, 0.1}}), bench_of({{256, 1, 0.15}})).changes.size(), 1);
 }
 
-TEST(BenchTest, TheMiddleRoundHasTheNoiseOfAll) {
-  const auto round = [](double step, double phase) {
-    StepBench made;
-    made.measurements = {{.workload = Workload::step, .time = {step, step, 0.01, 5}},
-                         {.workload = Workload::phase, .time = {phase, phase, 0.2, 5}}};
-    return made;
-  };
-  const StepBench middle = middle_of({round(3, 1), round(1, 1.1), round(2, 0.9)});
+StepBench step_with_phase(double step, double phase) {
+  StepBench made;
+  made.measurements = {{.workload = Workload::step, .time = {step, step, 0.01, 5}},
+                       {.workload = Workload::phase, .time = {phase, phase, 0.2, 5}}};
+  return made;
+}
+
+TEST(BenchTest, TheMiddleSweepHasTheNoiseOfAll) {
+  const StepBench middle = middle_of({step_with_phase(3, 1), step_with_phase(1, 1.1), step_with_phase(2, 0.9)});
   EXPECT_EQ(middle.measurements[0].time.median, 2);
-  EXPECT_EQ(middle.measurements[1].time.median, 0.9) << "of the same round";
-  EXPECT_DOUBLE_EQ(middle.measurements[0].time.noise, 0.5);
-  EXPECT_DOUBLE_EQ(middle.measurements[1].time.noise, 0.2) << "more than the rounds differ by";
-  EXPECT_EQ(middle_of({round(3, 1)}).measurements[0].time.noise, 0.01);
+  EXPECT_EQ(middle.measurements[0].time.p95, 3);
+  EXPECT_EQ(middle.measurements[1].time.median, 0.9) << "of the same sweep";
+  EXPECT_EQ(middle.measurements[0].time.sweeps, (std::vector<double>{3, 1, 2}));
+  EXPECT_GT(middle.measurements[0].time.noise, 1);
+  EXPECT_EQ(middle_of({step_with_phase(3, 1)}).measurements[0].time.noise, 0.01);
+}
+
+TEST(BenchTest, AStepsSpeedIsThatBesideBf16InTheSameSweeps) {
+  const auto sweeps = [](const std::vector<double>& seconds) {
+    std::vector<RunTiming> times;
+    for (const double each : seconds) times.push_back({each, each, 0.01, 5});
+    return times;
+  };
+  const StepSpeed speed = speed_of(sweeps({1, 2, 4}), sweeps({1.5, 3, 6}));
+  EXPECT_EQ(speed.times, 1.5) << "while the machine became four times as slow";
+  EXPECT_EQ(speed.noise, 0);
+  const StepSpeed alone = speed_of(sweeps({2}), sweeps({3}));
+  EXPECT_EQ(alone.times, 1.5);
+  EXPECT_NEAR(alone.noise, 0.01 * std::sqrt(2), 1e-9);
 }
 
 TEST(BenchTest, TheShareOfAFallNeedsAFall) {

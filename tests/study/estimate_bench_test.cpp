@@ -159,5 +159,19 @@ TEST(BenchedTime, IsOneOfTheWaysToEstimate) {
       << "a GPU that is not here";
 }
 
+// Half of a small step does not grow with its tokens: a few steps of the model itself tell more than the benchmark's.
+TEST(BenchedTime, IsNotScaledWhereTheModelItselfCanBeMeasured) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "bench.json").string();
+  write_file_atomically(path, to_json(made_up_bench()));
+  Config config = benched_config({"train.batch=8"});
+  config.data.kind = DataKind::synthetic;
+  config.data.synthetic_vocab = 64;
+  const Estimate measured = estimate(config, from_file(path));
+  EXPECT_THAT(measured.time.value().how, HasSubstr("steps of this model"));
+  ASSERT_EQ(measured.notes.size(), 1);
+  EXPECT_THAT(measured.notes[0], HasSubstr("measured 128 tokens in a micro-batch, and the run has 256"));
+}
+
 }  // namespace
 }  // namespace quaver

@@ -80,6 +80,20 @@ TEST(EditedConfig, IsRefusedWithBothValuesAndTheFlagForIt) {
   }
 }
 
+TEST(EditedConfig, OfATableIsAskedForEntryByEntry) {
+  Config trained;
+  Config file = trained;
+  file.precision.layers["blocks.0.*"] = "bf16";
+  try {
+    refuse_edited_config(file, {.id = "", .config = trained, .data = {}, .changes = {}}, trained, 7, "c.toml");
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.remedy(),
+              "change a run with flags for its entries, '--precision.layers.\"PATTERN\"=VALUE', which are recorded "
+              "(--precision.layers={} drops all of them); or put {} back into the file");
+  }
+}
+
 TEST(ProvenanceText, KeepsEveryFigureOfTheDataApart) {
   const DataIdentity data{.train_hash = "aa",
                           .valid_hash = "bb",
