@@ -1,5 +1,6 @@
-// GEMMs of linear layers by cuBLASLt alone, tuned by hand: every algorithm that it proposes is timed, and the best is timed
-// again. What `quaver bench` says of the same GEMMs is compared with it (bench/rivals/tuned_gemm.py). One line of JSON each.
+// GEMMs of linear layers by cuBLASLt alone, tuned by hand: every algorithm that it proposes is timed, and the best is
+// timed again. What `quaver bench` says of the same GEMMs is compared with it (bench/rivals/tuned_gemm.py). One line of
+// JSON each.
 //   bench_tuned_gemm TOKENS IN OUT [IN OUT …]
 #include <algorithm>
 #include <array>
@@ -42,9 +43,7 @@ __device__ float uniform(std::uint64_t x) {
   x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ULL;
   return (static_cast<std::uint32_t>(x >> 32) + 0.5F) * 0x1p-32F;
 }
-__device__ float normal(std::uint64_t x) {
-  return sqrtf(-2 * logf(uniform(2 * x))) * cospif(2 * uniform(2 * x + 1));
-}
+__device__ float normal(std::uint64_t x) { return sqrtf(-2 * logf(uniform(2 * x))) * cospif(2 * uniform(2 * x + 1)); }
 
 __global__ void fill(void* out, cudaDataType_t type, std::size_t count, std::uint64_t seed) {
   const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -106,7 +105,8 @@ class Product {
   }
   ~Product() {
     for (void* memory : {left_, right_, out_, workspace_, scale_}) cudaFree(memory);
-    for (cublasLtMatrixLayout_t layout : {left_layout_, right_layout_, out_layout_}) cublasLtMatrixLayoutDestroy(layout);
+    for (cublasLtMatrixLayout_t layout : {left_layout_, right_layout_, out_layout_})
+      cublasLtMatrixLayoutDestroy(layout);
     cublasLtMatmulDescDestroy(operation_);
   }
   Product(const Product&) = delete;

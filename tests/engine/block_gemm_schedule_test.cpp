@@ -135,6 +135,8 @@ TEST(BlockGemmSchedule, OursWhereItIsBusy) {
   EXPECT_TRUE(faster({1024, 1024, 65536}, Format::f32));
   EXPECT_FALSE(faster({1024, 1024, 65536}, Format::bf16)) << "which is not split";
   EXPECT_FALSE(faster({1024, 1024, 2048}, Format::f32)) << "one slice a cluster";
+  EXPECT_TRUE(faster({4864, 896, 32768}, Format::f32)) << "an eighth lies outside, but the result is FP32";
+  EXPECT_FALSE(faster({896, 896, 32768}, Format::f32)) << "almost a quarter lies outside";
 }
 
 }  // namespace

@@ -136,13 +136,15 @@ inline std::int64_t block_gemm_partial_bytes(const BlockGemmSchedule& schedule) 
   return schedule.partials() * BlockGemmSchedule::cluster_rows * BlockGemmSchedule::tile_cols * 4;
 }
 
-// By bench/cuda/block_gemm.cu on an H200: at most a sixteenth of the tiles lies outside of the result, and every
-// multiprocessor has at least two tiles or, where they may be split, is at work three quarters of the time.
+// By bench/cuda/block_gemm.cu on an H200: at most a sixteenth of the tiles lies outside of the result (an eighth where
+// it is FP32, where cuBLASLt is slower), and every multiprocessor has at least two tiles or, where they may be split,
+// is at work three quarters of the time.
 inline bool block_gemm_is_faster(const BlockGemmShape& shape, Format out, int multiprocessors) {
   const BlockGemmSchedule schedule = block_gemm_schedule(shape, out, multiprocessors);
   const std::int64_t tile = BlockGemmSchedule::cluster_rows * BlockGemmSchedule::tile_cols;
   const std::int64_t covered = schedule.tiles() * tile;
-  if (16 * (covered - shape.m * shape.n) > covered) return false;
+  const std::int64_t share = out == Format::f32 ? 8 : 16;
+  if (share * (covered - shape.m * shape.n) > covered) return false;
   if (schedule.tiles() >= multiprocessors) return true;
   const std::int64_t multiplied = std::int64_t{schedule.tiles()} * schedule.slices;
   return out == Format::f32 && 4 * multiplied >= std::int64_t{3} * schedule.cost * (multiprocessors / 2);
