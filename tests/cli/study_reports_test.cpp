@@ -148,7 +148,7 @@ Localization localized() {
     site.group = site.site;
     site.recipe = "fp8-current";
     site.tried = true;
-    site.kept_high_precision = role == Role::w;
+    site.placement = role == Role::w ? Placement::high_precision : Placement::as_tried;
     site.harm = role == Role::w ? 0.02 : 0.001;
     site.effect = {
         .loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5, .batches = 4};
