@@ -254,8 +254,8 @@ std::string localization_report(const Localization& localization, const std::str
     page.heading("Down the ladder")
         .paragraph(fmt::format(
             "Layers that do not bear {} were tried in recipes between it and high precision, the cheapest first: x in "
-            "E5M2 where its range is too wide for E4M3, then finer scales. The operand shown is the one to which that "
-            "makes most difference; harm is that of the layer's worst operand before, and of all of them after.",
+            "E5M2 where its range is too wide for E4M3, then finer scales. The operand shown is the most harmful one; "
+            "harm is that of this operand alone before, and of all of the layer's after.",
             localization.recipe))
         .table(report_table(ladder_rows(localization)));
   }

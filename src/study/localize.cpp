@@ -36,7 +36,7 @@ std::string block_of(const LayerShape& layer) {
   return layer.block < 0 ? layer.name : "blocks." + std::to_string(layer.block);
 }
 
-// The operand to which a rung makes most difference: by underflow, or else by SQNR.
+// To which of two operands a rung makes more difference: by underflow, or else by SQNR.
 bool tells_more(const LadderTrial& a, const LadderTrial& b) {
   constexpr double clear_percent = 1;
   const auto relief = [](const LadderTrial& trial) {
@@ -304,23 +304,24 @@ class Search {
     done_ = total_;
   }
 
+  // Of the operand that harmed most; where they were tried together, of that to which the rung makes most difference.
   LadderTrial trial_on(const Rung& rung, const Unit& unit, const PlanEffect& effect, const Localization& result) const {
     LadderTrial telling;
-    double harm_before = 0;
     for (const std::size_t row : unit.rows) {
-      const SiteSensitivity& site = result.sites[row];
-      harm_before = std::max(harm_before, site.harm);
       if (!rung.layers.contains(layer_index(row))) continue;
+      const SiteSensitivity& site = result.sites[row];
       const CastStatistics seen = seen_of(unit.plan->rows[row], effect);
       const LadderTrial trial{.group = unit.name,
                               .recipe = unit.plan->rows[row].recipe,
                               .site = site.site,
                               .before = {site.underflow_percent, site.sqnr_db},
-                              .after = {seen.underflow_percent(), seen.sqnr_db()}};
-      if (telling.site.empty() || tells_more(trial, telling)) telling = trial;
+                              .after = {seen.underflow_percent(), seen.sqnr_db()},
+                              .harm_before = site.harm,
+                              .harm_after = unit.harm};
+      const bool more = trial.harm_before > telling.harm_before ||
+                        (trial.harm_before == telling.harm_before && tells_more(trial, telling));
+      if (telling.site.empty() || more) telling = trial;
     }
-    telling.harm_before = harm_before;
-    telling.harm_after = unit.harm;
     return telling;
   }
 

@@ -72,10 +72,10 @@ struct CastQuality {
 struct LadderTrial {
   std::string group;
   std::string recipe;  // of the operand
-  std::string site;    // the operand to which the rung makes most difference
+  std::string site;    // the most harmful operand; tried together, the one to which the rung makes most difference
   CastQuality before;  // in the recipe's own plan
   CastQuality after;
-  double harm_before = 0;  // of the most harmful of its operands alone
+  double harm_before = 0;  // of that operand, or of what it was tried with
   double harm_after = 0;   // of all of them on the rung
   bool taken = false;      // into the plan proposed
 };
