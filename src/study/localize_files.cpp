@@ -68,7 +68,7 @@ std::string remark(const Localization& localization, const std::string& name, co
   for (const LadderTrial& trial : localization.ladder) {
     if (name != trial.group && !name.starts_with(trial.group + "/") && !name.starts_with(trial.group + ".")) continue;
     if (trial.taken && trial.recipe == recipe) {
-      return fmt::format("  # {}: harm {} → {}", difference_on_ladder(trial), harm_text(trial.harm_before),
+      return fmt::format("  # {}, harm {} → {}", difference_on_ladder(trial), harm_text(trial.harm_before),
                          harm_text(trial.harm_after));
     }
     refused += (refused.empty() ? "" : ", ") + trial.recipe;
