@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 #include "cli/localize.h"
@@ -37,6 +38,11 @@ std::vector<std::size_t> groups_by_harm(const Localization& localization) {
 // In percentage points, of a classifier.
 std::string accuracy_change(const Effect& effect) { return fmt::format("{:+.2f}", 100 * *effect.accuracy_change); }
 
+std::string planned(const SiteSensitivity& site) {
+  if (site.placement == Placement::high_precision) return "high precision";
+  return site.placement == Placement::on_ladder ? site.ladder_recipe : site.recipe;
+}
+
 void add_loss_titles(const Localization& localization, std::vector<std::string>& titles) {
   titles.insert(titles.end(), {"loss change", "±"});
   if (localization.baseline_accuracy) titles.emplace_back("accuracy, points");
@@ -52,8 +58,7 @@ std::vector<std::string> row_of(const std::string& name, const SiteSensitivity& 
   std::vector<std::string> row{name, percent(site.harm)};
   add_loss(site.effect, row);
   row.insert(row.end(), {shown(site.effect.gradient_cosine, "{:.6f}"), shown(site.effect.gradient_error, "{:.4f}"),
-                         shown(own_cosine, "{:.6f}"), shown(sqnr_db, "{:.1f}"),
-                         site.kept_high_precision ? "high precision" : site.recipe});
+                         shown(own_cosine, "{:.6f}"), shown(sqnr_db, "{:.1f}"), planned(site)});
   return row;
 }
 
@@ -96,7 +101,9 @@ Rows trial_rows(const Localization& localization) {
   add_loss_titles(localization, rows.front());
   rows.front().insert(rows.front().end(), {"cosine", "harm at most %", "budget"});
   for (const PlanTrial& trial : localization.trials) {
-    std::vector<std::string> row{fmt::format("{} sites in low precision", trial.low_precision_sites),
+    const std::string on_ladder =
+        trial.ladder_sites > 0 ? fmt::format(", {} on the ladder", trial.ladder_sites) : std::string();
+    std::vector<std::string> row{fmt::format("{} sites in low precision{}", trial.low_precision_sites, on_ladder),
                                  shown(100 * trial.low_precision_share, "{:.1f}")};
     add_loss(trial.effect, row);
     row.insert(row.end(), {shown(trial.effect.gradient_cosine, "{:.6f}"), percent(trial.harm),
@@ -106,9 +113,37 @@ Rows trial_rows(const Localization& localization) {
   return rows;
 }
 
-Size kept_high_precision(const Localization& localization) {
+// What lies between the recipe and high precision for the layers that do not bear the recipe.
+Rows ladder_rows(const Localization& localization) {
+  Rows rows{{"layer", "recipe", "operand", "underflow %", "SQNR dB", "harm %", "plan"}};
+  const auto change = [](double before, double after, const char* format) {
+    return fmt::format("{} → {}", shown(before, format), shown(after, format));
+  };
+  for (const LadderTrial& trial : localization.ladder) {
+    rows.push_back({trial.group, trial.recipe, trial.site.substr(trial.site.rfind('/') + 1),
+                    change(trial.before.underflow_percent, trial.after.underflow_percent, "{:.1f}"),
+                    change(trial.before.sqnr_db, trial.after.sqnr_db, "{:.1f}"),
+                    change(100 * trial.harm_before, 100 * trial.harm_after, "{:.4f}"), trial.taken ? "taken" : "no"});
+  }
+  return rows;
+}
+
+Size sites_in(const Localization& localization, Placement placement) {
   return std::count_if(localization.ranking.begin(), localization.ranking.end(),
-                       [&](std::size_t index) { return localization.sites[index].kept_high_precision; });
+                       [&](std::size_t index) { return localization.sites[index].placement == placement; });
+}
+
+Size kept_high_precision(const Localization& localization) { return sites_in(localization, Placement::high_precision); }
+
+// "3 of 24 operands in fp8-row or mxfp8, "
+std::string on_ladder(const Localization& localization) {
+  const Size sites = sites_in(localization, Placement::on_ladder);
+  if (sites == 0) return "";
+  std::set<std::string> recipes;
+  for (const SiteSensitivity& site : localization.sites) {
+    if (site.placement == Placement::on_ladder) recipes.insert(site.ladder_recipe);
+  }
+  return fmt::format("{} of {} operands in {}, ", sites, localization.ranking.size(), fmt::join(recipes, " or "));
 }
 
 std::string verdict(const Localization& localization) {
@@ -118,11 +153,11 @@ std::string verdict(const Localization& localization) {
                        localization.recipe, percent(localization.budget));
   }
   return fmt::format(
-      "The plan has {:.1f} % of the matrix products' operations in low precision ({:.1f} % with all of {}), {} of {} "
+      "The plan has {:.1f} % of the matrix products' operations in low precision ({:.1f} % with all of {}), {}{} of {} "
       "operands "
       "kept in high precision; measured whole its harm is at most {} % of the loss, budget {} %",
       100 * chosen.low_precision_share, 100 * localization.trials.front().low_precision_share, localization.recipe,
-      kept_high_precision(localization), localization.ranking.size(), percent(chosen.harm),
+      on_ladder(localization), kept_high_precision(localization), localization.ranking.size(), percent(chosen.harm),
       percent(localization.budget));
 }
 
@@ -143,7 +178,7 @@ std::string note_for(const SiteSensitivity& site) {
                      site.site, percent(site.harm), shown(site.effect.loss_change, "{:+.2e}"),
                      shown(site.effect.loss_error, "{:.1e}"), accuracy, shown(site.effect.gradient_cosine, "{:.6f}"),
                      shown(site.own.cosine, "{:.6f}"), shown(site.sqnr_db, "{:.1f}"),
-                     site.kept_high_precision ? "kept in high precision" : site.recipe);
+                     site.placement == Placement::high_precision ? "kept in high precision" : planned(site));
 }
 
 // Harm on a logarithmic scale: it spans decades.
@@ -169,7 +204,8 @@ report::HeatGrid plan_grid(const Localization& localization) {
   report::HeatGrid grid = empty_grid(localization, "The plan proposed");
   for (const SiteSensitivity& site : localization.sites) {
     const std::string high = site.tried ? "kept in high precision" : "high precision in the recipe";
-    grid.cells.push_back({site.kept_high_precision ? high : site.recipe, std::nullopt, "", note_for(site)});
+    const bool is_high = site.placement == Placement::high_precision;
+    grid.cells.push_back({is_high ? high : planned(site), std::nullopt, "", note_for(site)});
   }
   return grid;
 }
@@ -183,7 +219,9 @@ report::BarChart ranking_chart(const Localization& localization) {
   for (std::size_t i = 0; i < std::min(most, groups.size()); ++i) {
     const SiteSensitivity& site = localization.sites[groups[i]];
     if (!std::isfinite(site.harm)) continue;
-    chart.bars.push_back({site.group, {100 * site.harm}, site.kept_high_precision ? "kept in high precision" : ""});
+    const std::string mark =
+        site.placement == Placement::high_precision ? "kept in high precision" : site.ladder_recipe;
+    chart.bars.push_back({site.group, {100 * site.harm}, mark});
   }
   return chart;
 }
@@ -199,6 +237,10 @@ std::string localization_table(const Localization& localization) {
                                  tried_together(localization.grouping), aligned(ranking_rows(localization, most)));
   const std::size_t groups = groups_by_harm(localization).size();
   if (groups > most) text += fmt::format("… and {} that harm less\n", groups - most);
+  if (!localization.ladder.empty()) {
+    text += fmt::format("\ndown the ladder, each with everything else in high precision:\n{}",
+                        aligned(ladder_rows(localization)));
+  }
   text += fmt::format("\nplans measured whole:\n{}\n{}\n", aligned(trial_rows(localization)), verdict(localization));
   return text;
 }
@@ -233,6 +275,15 @@ std::string localization_report(const Localization& localization, const std::str
       .figure(report::to_svg(plan_grid(localization)));
   page.heading("Ranking").figure(report::to_svg(ranking_chart(localization)));
   page.details("All operands", [&](report::Page& inner) { inner.table(report_table(operand_rows(localization))); });
+  if (!localization.ladder.empty()) {
+    page.heading("Down the ladder")
+        .paragraph(fmt::format(
+            "Layers that do not bear {} were tried in recipes between it and high precision, the cheapest first: x in "
+            "E5M2 where its range is too wide for E4M3, then finer scales. The operand shown is the most harmful one; "
+            "harm is that of this operand alone before, and of all of the layer's after.",
+            localization.recipe))
+        .table(report_table(ladder_rows(localization)));
+  }
   page.heading("Plans measured")
       .paragraph(
           "Effects of single operands do not add up exactly, so plans are measured whole. The first has all that "

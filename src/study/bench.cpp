@@ -186,7 +186,7 @@ class Session {
 BenchPlan default_bench_plan(const Config& config, HardwareKind hardware) {
   BenchPlan plan{.config = config};
   const bool gpu = hardware == HardwareKind::gpu;
-  plan.seconds = gpu ? 40 : 80;
+  plan.seconds = gpu ? 32 : 80;
   plan.sweeps = gpu ? 3 : 5;
   plan.step_sweeps = gpu ? 1 : 5;  // models take long to be made on a GPU, which nobody else uses
   plan.layer_flops = gpu ? 0 : 2e9;

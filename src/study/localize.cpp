@@ -8,16 +8,24 @@
 #include "comm/agreement.h"
 #include "config/dump.h"
 #include "study/increments.h"
+#include "study/ladder.h"
 
 namespace quaver {
 
 namespace {
 
-// Sites that are tried together, and what that showed.
+// Sites that are stored together, as a plan says, and what that showed.
 struct Unit {
   std::string name;
+  const Plan* plan = nullptr;
   std::vector<std::size_t> rows = {};  // of the plan
   double harm = 0;
+};
+
+// What is measured unit by unit, and then added as a chain to what holds already.
+struct Round {
+  std::vector<Unit> units = {};
+  std::vector<Bundle> bundles = {};
 };
 
 bool is_low_precision_anywhere(const SiteSpec& spec) {
@@ -28,28 +36,44 @@ std::string block_of(const LayerShape& layer) {
   return layer.block < 0 ? layer.name : "blocks." + std::to_string(layer.block);
 }
 
+// To which of two operands a rung makes more difference: by underflow, or else by SQNR.
+bool tells_more(const LadderTrial& a, const LadderTrial& b) {
+  constexpr double clear_percent = 1;
+  const auto relief = [](const LadderTrial& trial) {
+    return trial.before.underflow_percent - trial.after.underflow_percent;
+  };
+  const double most = std::max(relief(a), relief(b));
+  if (most >= clear_percent) return relief(a) > relief(b);
+  return a.after.sqnr_db - a.before.sqnr_db > b.after.sqnr_db - b.before.sqnr_db;
+}
+
 class Search {
  public:
   Search(Subject& subject, const LocalizeOptions& options)
       : subject_(subject),
         options_(options),
         layers_(subject.trainer().model().layers()),
-        high_precision_(high_precision_plan(subject.plan, subject.config.precision)) {
-    make_units();
-  }
+        high_precision_(high_precision_plan(subject.plan, subject.config.precision)),
+        held_(high_precision_) {}
 
   Localization run() {
+    Round round = as_recipe_says();
+    total_ = options_.warmup_steps + most_batches(round);
     warm_up();
-    Localization result = measure();
+    Localization result = measure_recipe(round);
     rank(result);
-    Baseline fresh(subject_, options_.batches, options_.batches, options_.progress);
-    told(options_.batches);
-    choose(fresh, result);
+    choose(round, result);
+    const Ladder ladder = make_ladder(subject_.plan, layers_, subject_.config.precision, wide_);
+    for (const Rung& rung : ladder.rungs) step_down(rung, result);
+    place(result);
+    write_layers(ladder, result);
+    options_.progress.at(total_, total_);
     return result;
   }
 
  private:
-  void make_units() {
+  Round as_recipe_says() {
+    Round round;
     std::map<std::string, std::size_t> unit_of;
     std::map<std::string, std::size_t> bundle_of;
     for (std::size_t i = 0; i < subject_.plan.rows.size(); ++i) {
@@ -59,45 +83,59 @@ class Search {
       const std::string unit = options_.grouping == Grouping::site    ? row.site
                                : options_.grouping == Grouping::layer ? row.layer
                                                                       : block;
-      const auto [found, is_new] = unit_of.try_emplace(unit, units_.size());
+      const auto [found, is_new] = unit_of.try_emplace(unit, round.units.size());
       if (is_new) {
-        units_.push_back({unit});
+        round.units.push_back({unit, &subject_.plan});
         const std::string bundle = options_.grouping == Grouping::block ? block : row.layer;
-        const auto place = bundle_of.try_emplace(bundle, bundles_.size());
-        if (place.second) bundles_.emplace_back();
-        bundles_[place.first->second].push_back(found->second);
+        const auto place = bundle_of.try_emplace(bundle, round.bundles.size());
+        if (place.second) {
+          round.bundles.emplace_back();
+          groups_.push_back({bundle});
+        }
+        round.bundles[place.first->second].push_back(found->second);
       }
-      units_[found->second].rows.push_back(i);
+      round.units[found->second].rows.push_back(i);
+      groups_[bundle_of.at(options_.grouping == Grouping::block ? block : row.layer)].rows.push_back(i);
     }
-    if (!units_.empty()) return;
+    if (!round.units.empty()) return round;
     throw AgreedError(fmt::format("the recipe {} stores nothing in 8 bits or fewer: there is nothing to localize",
                                   subject_.config.precision.recipe),
                       "name the recipe to try, for example --recipe fp8-current");
   }
 
-  // The plan with these units in low precision and everything else in high precision.
-  Plan plan_with(const std::set<std::size_t>& units) const {
-    Plan plan = high_precision_;
+  // The groups that are not all in low precision yet, and of which a layer is on the rung.
+  Round on_rung(const Rung& rung) const {
+    Round round;
+    for (const Unit& group : groups_) {
+      const auto is_high = [&](std::size_t row) { return !is_low_precision_anywhere(held_.rows[row].spec); };
+      const auto is_on_rung = [&](std::size_t row) { return rung.layers.contains(layer_index(row)); };
+      if (std::ranges::none_of(group.rows, is_high) || std::ranges::none_of(group.rows, is_on_rung)) continue;
+      round.bundles.push_back({round.units.size()});
+      round.units.push_back({group.name, &rung.plan, group.rows});
+    }
+    return round;
+  }
+
+  static Plan with(Plan plan, const Round& round, const std::set<std::size_t>& units) {
     for (const std::size_t unit : units) {
-      for (const std::size_t row : units_[unit].rows) plan.rows[row] = subject_.plan.rows[row];
+      for (const std::size_t row : round.units[unit].rows) plan.rows[row] = round.units[unit].plan->rows[row];
     }
     agree_on_rotation(plan);
     return plan;
   }
 
-  double low_precision_flops(const std::set<std::size_t>& units) const {
-    return low_precision_share(flops_by_format(plan_with(units), layers_));
-  }
+  double low_precision_flops(const Plan& plan) const { return low_precision_share(flops_by_format(plan, layers_)); }
 
   void told(Size more) {
     done_ += more;
-    options_.progress.at(std::min(done_, total()), total());
+    options_.progress.at(std::min(done_, total_), total_);
   }
 
-  // Trials are as many as bisection may take.
-  Size total() const {
-    const auto trials = static_cast<Size>(std::ceil(std::log2(static_cast<double>(units_.size()) + 1))) + 1;
-    return options_.warmup_steps + options_.batches * (2 + static_cast<Size>(units_.size()) + trials);
+  // High precision twice, each unit, and as many plans as bisection may take.
+  Size most_batches(const Round& round) const {
+    const auto units = static_cast<Size>(round.units.size());
+    const auto trials = static_cast<Size>(std::ceil(std::log2(static_cast<double>(units) + 1))) + 1;
+    return options_.batches * (2 + units + trials);
   }
 
   void warm_up() {
@@ -107,10 +145,22 @@ class Search {
     done_ = options_.warmup_steps;
   }
 
-  Localization measure() {
+  // Calls visit(unit, effect) for each unit with everything else in high precision.
+  template <class Visit>
+  void measure(Round& round, Baseline& baseline, const Visit& visit) {
+    told(options_.batches);
+    for (std::size_t u = 0; u < round.units.size(); ++u) {
+      const PlanEffect effect = baseline.effect_of(with(high_precision_, round, {u}));
+      round.units[u].harm = effect.whole.harm(baseline.loss());
+      visit(round.units[u], effect);
+      told(options_.batches);
+    }
+  }
+
+  Localization measure_recipe(Round& round) {
     Baseline baseline(subject_, 0, options_.batches, options_.progress);
     Localization result = describe(baseline);
-    measure_units(baseline, result);
+    measure(round, baseline, [&](const Unit& unit, const PlanEffect& effect) { note(unit, effect, result); });
     return result;
   }
 
@@ -128,6 +178,7 @@ class Search {
     result.baseline_loss = baseline.loss();
     result.baseline_error = baseline.loss_error();
     result.baseline_accuracy = baseline.accuracy();
+    result.chosen.effect.batches = options_.batches;
     double all = 0;
     const auto flops_of = [](const LayerShape& layer) {
       return static_cast<double>(layer.pixels * layer.in) * static_cast<double>(layer.out);
@@ -138,33 +189,33 @@ class Search {
       const LayerShape& layer = layers_[layer_index(i)];
       SiteSensitivity site{.site = row.site, .layer = row.layer, .role = row.role, .recipe = row.recipe};
       site.effect.batches = options_.batches;
-      site.sqnr_db = std::nan("");
+      site.sqnr_db = site.underflow_percent = std::nan("");
       // Two of a layer's three products read each operand.
       site.flops_share = 2.0 / 3 * flops_of(layer) / all;
       result.sites.push_back(std::move(site));
     }
-    told(options_.batches);
     return result;
   }
 
-  void measure_units(Baseline& baseline, Localization& result) {
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      const PlanEffect effect = baseline.effect_of(plan_with({u}));
-      units_[u].harm = effect.whole.harm(result.baseline_loss);
-      for (const std::size_t row : units_[u].rows) {
-        SiteSensitivity& site = result.sites[row];
-        site.tried = true;
-        site.group = units_[u].name;
-        site.recipe = subject_.plan.rows[row].recipe;
-        site.effect = effect.whole;
-        const auto own = effect.layers.find(site.layer);
-        if (own != effect.layers.end()) site.own = own->second;
-        const QuantSpec& rows_spec = subject_.plan.rows[row].spec.rows;
-        site.sqnr_db = site.role == Role::w ? weight_statistics(subject_.trainer(), site.site, rows_spec).sqnr_db()
-                                            : effect.sites.at(site.site).sqnr_db();
-        site.harm = units_[u].harm;
-      }
-      told(options_.batches);
+  CastStatistics seen_of(const PlanRow& row, const PlanEffect& effect) const {
+    if (row.role == Role::w) return weight_statistics(subject_.trainer(), row.site, row.spec.rows);
+    return effect.sites.at(row.site);
+  }
+
+  void note(const Unit& unit, const PlanEffect& effect, Localization& result) {
+    for (const std::size_t row : unit.rows) {
+      SiteSensitivity& site = result.sites[row];
+      site.tried = true;
+      site.group = unit.name;
+      site.recipe = unit.plan->rows[row].recipe;
+      site.effect = effect.whole;
+      const auto own = effect.layers.find(site.layer);
+      if (own != effect.layers.end()) site.own = own->second;
+      const CastStatistics seen = seen_of(unit.plan->rows[row], effect);
+      site.sqnr_db = seen.sqnr_db();
+      site.underflow_percent = seen.underflow_percent();
+      site.harm = unit.harm;
+      if (site.role == Role::x && has_wide_range(seen)) wide_.insert(layer_index(row));
     }
   }
 
@@ -176,17 +227,22 @@ class Search {
                      [&](std::size_t a, std::size_t b) { return result.sites[a].harm > result.sites[b].harm; });
   }
 
-  std::vector<Increment> chain() const {
+  std::vector<Increment> chain(const Round& round) const {
     std::vector<double> harms;
-    for (const Unit& unit : units_) harms.push_back(unit.harm);
-    return chain_of(bundles_, harms, [this](const std::set<std::size_t>& units) { return low_precision_flops(units); });
+    for (const Unit& unit : round.units) harms.push_back(unit.harm);
+    return chain_of(round.bundles, harms,
+                    [&](const std::set<std::size_t>& units) { return low_precision_flops(with(held_, round, units)); });
   }
 
-  PlanTrial try_plan(const std::set<std::size_t>& units, Baseline& baseline) {
+  PlanTrial try_plan(const Plan& plan, Baseline& baseline) {
     PlanTrial trial;
-    for (const std::size_t unit : units) trial.low_precision_sites += static_cast<Size>(units_[unit].rows.size());
-    trial.low_precision_share = low_precision_flops(units);
-    trial.effect = baseline.effect_of(plan_with(units)).whole;
+    for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+      const bool low = is_low_precision_anywhere(plan.rows[i].spec);
+      trial.low_precision_sites += low ? 1 : 0;
+      trial.ladder_sites += low && plan.rows[i].recipe != subject_.plan.rows[i].recipe ? 1 : 0;
+    }
+    trial.low_precision_share = low_precision_flops(plan);
+    trial.effect = baseline.effect_of(plan).whole;
     trial.harm = trial.effect.harm_at_most(baseline.loss());
     trial.holds = trial.harm <= options_.budget;
     told(options_.batches);
@@ -199,32 +255,96 @@ class Search {
     return units;
   }
 
-  void choose(Baseline& baseline, Localization& result) {
-    const std::vector<Increment> increments = chain();
+  // Adds as much of the chain to what holds as holds with it. Returns the units that this takes.
+  std::set<std::size_t> choose(const Round& round, Localization& result) {
+    Baseline fresh(subject_, options_.batches, options_.batches, options_.progress);
+    told(options_.batches);
+    const std::vector<Increment> increments = chain(round);
     std::size_t good = 0;
     std::size_t bad = increments.size() + 1;
-    result.chosen.effect.batches = options_.batches;
     for (std::size_t count = increments.size(); bad - good > 1; count = (good + bad) / 2) {
-      result.trials.push_back(try_plan(first_of(increments, count), baseline));
+      result.trials.push_back(try_plan(with(held_, round, first_of(increments, count)), fresh));
       (result.trials.back().holds ? good : bad) = count;
       if (result.trials.back().holds) result.chosen = result.trials.back();
     }
     const std::set<std::size_t> chosen = first_of(increments, good);
-    for (const std::size_t unit : chosen) {
-      for (const std::size_t row : units_[unit].rows) result.sites[row].kept_high_precision = false;
+    held_ = with(held_, round, chosen);
+    done_ = total_;
+    return chosen;
+  }
+
+  // A group that alone goes beyond the budget is in no plan that holds.
+  Round within_budget(const Round& round) const {
+    Round bearable;
+    for (const Unit& unit : round.units) {
+      if (unit.harm > options_.budget) continue;
+      bearable.bundles.push_back({bearable.units.size()});
+      bearable.units.push_back(unit);
     }
-    write_layers(plan_with(chosen), result);
-    options_.progress.at(total(), total());
+    return bearable;
+  }
+
+  void step_down(const Rung& rung, Localization& result) {
+    Round round = on_rung(rung);
+    if (round.units.empty()) return;
+    total_ += most_batches(round);
+    std::map<std::string, std::size_t> trial_of;
+    {
+      Baseline baseline(subject_, 0, options_.batches, options_.progress);
+      measure(round, baseline, [&](const Unit& unit, const PlanEffect& effect) {
+        trial_of[unit.name] = result.ladder.size();
+        result.ladder.push_back(trial_on(rung, unit, effect, result));
+      });
+    }
+    const Round bearable = within_budget(round);
+    if (!bearable.units.empty()) {
+      for (const std::size_t unit : choose(bearable, result)) {
+        result.ladder[trial_of.at(bearable.units[unit].name)].taken = true;
+      }
+    }
+    done_ = total_;
+  }
+
+  // Of the operand that harmed most; where they were tried together, of that to which the rung makes most difference.
+  LadderTrial trial_on(const Rung& rung, const Unit& unit, const PlanEffect& effect, const Localization& result) const {
+    LadderTrial telling;
+    for (const std::size_t row : unit.rows) {
+      if (!rung.layers.contains(layer_index(row))) continue;
+      const SiteSensitivity& site = result.sites[row];
+      const CastStatistics seen = seen_of(unit.plan->rows[row], effect);
+      const LadderTrial trial{.group = unit.name,
+                              .recipe = unit.plan->rows[row].recipe,
+                              .site = site.site,
+                              .before = {site.underflow_percent, site.sqnr_db},
+                              .after = {seen.underflow_percent(), seen.sqnr_db()},
+                              .harm_before = site.harm,
+                              .harm_after = unit.harm};
+      const bool more = trial.harm_before > telling.harm_before ||
+                        (trial.harm_before == telling.harm_before && tells_more(trial, telling));
+      if (telling.site.empty() || more) telling = trial;
+    }
+    return telling;
+  }
+
+  void place(Localization& result) const {
+    for (std::size_t i = 0; i < result.sites.size(); ++i) {
+      SiteSensitivity& site = result.sites[i];
+      const PlanRow& row = held_.rows[i];
+      if (!site.tried || !is_low_precision_anywhere(row.spec)) continue;
+      const bool as_tried = row.recipe == subject_.plan.rows[i].recipe;
+      site.placement = as_tried ? Placement::as_tried : Placement::on_ladder;
+      if (!as_tried) site.ladder_recipe = row.recipe;
+    }
   }
 
   // What differs from the recipe's own choice: a line for the layer where all its operands do alike, else for each.
-  void write_layers(const Plan& plan, Localization& result) const {
+  void write_layers(const Ladder& ladder, Localization& result) const {
     PrecisionConfig bare = subject_.config.precision;
     bare.layers.clear();
     bare.only_where_faster.clear();  // what it keeps in bf16 is written too: the plan stands by itself
     const Plan own = make_plan(bare, layers_);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      const auto row = [&](Role role) -> const PlanRow& { return plan.rows[site_index(layer, role)]; };
+      const auto row = [&](Role role) -> const PlanRow& { return held_.rows[site_index(layer, role)]; };
       const std::string& recipe = row(Role::x).recipe;
       const auto differs = [&](Role role) { return row(role).recipe != own.rows[site_index(layer, role)].recipe; };
       const auto differs_alike = [&](Role role) { return differs(role) && row(role).recipe == recipe; };
@@ -236,15 +356,20 @@ class Search {
         if (differs(role)) result.layers[row(role).site] = row(role).recipe;
       }
     }
+    for (const auto& [name, recipe] : result.layers) {
+      if (const auto made = ladder.recipes.find(recipe); made != ladder.recipes.end()) result.recipes.insert(*made);
+    }
   }
 
   Subject& subject_;
   const LocalizeOptions& options_;
   std::vector<LayerShape> layers_;
   Plan high_precision_;
-  std::vector<Unit> units_;
-  std::vector<Bundle> bundles_;
+  Plan held_;                   // the best plan so far that holds
+  std::vector<Unit> groups_;    // what goes down the ladder together: the operands that meet in GEMMs
+  std::set<std::size_t> wide_;  // layers whose x lies too far apart for E4M3
   Size done_ = 0;
+  Size total_ = 0;  // grows with every round
 };
 
 }  // namespace

@@ -52,13 +52,42 @@ const SiteSensitivity* worst_of(const Localization& localization, const std::str
   return nullptr;
 }
 
+std::string harm_text(double harm) { return std::isfinite(harm) ? fmt::format("{:.4f} %", 100 * harm) : "unbounded"; }
+
 std::string remark(const SiteSensitivity* site, Grouping grouping) {
   if (site == nullptr) return "";
   const std::string tried_together =
       grouping == Grouping::site ? std::string(name_of(site->role)) : fmt::format("its {}", name_of(grouping));
   return fmt::format("  # {} alone: harm {}, gradient cosine {:.6f}; SQNR of {} {:.1f} dB", tried_together,
-                     std::isfinite(site->harm) ? fmt::format("{:.4f} %", 100 * site->harm) : "unbounded",
-                     site->effect.gradient_cosine, name_of(site->role), site->sqnr_db);
+                     harm_text(site->harm), site->effect.gradient_cosine, name_of(site->role), site->sqnr_db);
+}
+
+// For a layer that was on the ladder, and stayed there or not.
+std::string remark(const Localization& localization, const std::string& name, const std::string& recipe) {
+  std::string refused;
+  for (const LadderTrial& trial : localization.ladder) {
+    if (name != trial.group && !name.starts_with(trial.group + "/") && !name.starts_with(trial.group + ".")) continue;
+    if (trial.taken && trial.recipe == recipe) {
+      return fmt::format("  # {}, harm {} → {}", difference_on_ladder(trial), harm_text(trial.harm_before),
+                         harm_text(trial.harm_after));
+    }
+    refused += (refused.empty() ? "" : ", ") + trial.recipe;
+  }
+  const std::string alone = remark(worst_of(localization, name), localization.grouping);
+  return alone + (alone.empty() || refused.empty() ? "" : fmt::format("; beyond the budget too: {}", refused));
+}
+
+ordered_json ladder_json(const LadderTrial& trial) {
+  return {{"group", trial.group},
+          {"recipe", trial.recipe},
+          {"site", trial.site},
+          {"underflow_percent_before", finite_or_null(trial.before.underflow_percent)},
+          {"underflow_percent_after", finite_or_null(trial.after.underflow_percent)},
+          {"sqnr_db_before", finite_or_null(trial.before.sqnr_db)},
+          {"sqnr_db_after", finite_or_null(trial.after.sqnr_db)},
+          {"harm_before", finite_or_null(trial.harm_before)},
+          {"harm_after", finite_or_null(trial.harm_after)},
+          {"taken", trial.taken}};
 }
 
 // Beside the loss, of a classifier.
@@ -69,6 +98,7 @@ ordered_json with_accuracy(ordered_json object, const char* key, const std::opti
 
 ordered_json trial_json(const PlanTrial& trial) {
   ordered_json object{{"narrow_sites", trial.low_precision_sites},
+                      {"ladder_sites", trial.ladder_sites},
                       {"narrow_share", trial.low_precision_share},
                       {"loss_change", finite_or_null(trial.effect.loss_change)},
                       {"loss_error", finite_or_null(trial.effect.loss_error)},
@@ -92,13 +122,21 @@ ordered_json site_json(const SiteSensitivity& site) {
                       {"own_gradient_cosine", site.tried ? finite_or_null(site.own.cosine) : nullptr},
                       {"own_gradient_error", site.tried ? finite_or_null(site.own.error) : nullptr},
                       {"sqnr_db", finite_or_null(site.sqnr_db)},
+                      {"underflow_percent", finite_or_null(site.underflow_percent)},
                       {"harm", site.tried ? finite_or_null(site.harm) : nullptr},
                       {"flops_share", site.flops_share},
-                      {"kept_wide", site.kept_high_precision}};
+                      {"ladder_recipe", site.ladder_recipe.empty() ? nullptr : ordered_json(site.ladder_recipe)},
+                      {"kept_wide", site.placement == Placement::high_precision}};
   return with_accuracy(std::move(object), "accuracy_change", site.effect.accuracy_change);
 }
 
 }  // namespace
+
+std::string difference_on_ladder(const LadderTrial& trial) {
+  return fmt::format("{}: underflow {:.1f} % → {:.1f} %, SQNR {:.1f} → {:.1f} dB",
+                     trial.site.substr(trial.site.rfind('/') + 1), trial.before.underflow_percent,
+                     trial.after.underflow_percent, trial.before.sqnr_db, trial.after.sqnr_db);
+}
 
 std::string to_plan_file(const Localization& localization, const PrecisionConfig& precision,
                          const std::filesystem::path& document) {
@@ -115,10 +153,11 @@ std::string to_plan_file(const Localization& localization, const PrecisionConfig
   text += fmt::format("\n[precision]\nrecipe = {}\nlocalization = {}\n{}\n[precision.layers]\n",
                       toml_string(localization.recipe), toml_string(document.string()), other_settings(precision));
   for (const auto& [name, recipe] : localization.layers) {
-    text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe),
-                        remark(worst_of(localization, name), localization.grouping));
+    text += fmt::format("{} = {}{}\n", toml_string(name), toml_string(recipe), remark(localization, name, recipe));
   }
-  for (const auto& [name, recipe] : precision.recipes) text += "\n" + recipe_toml(recipe);
+  for (const RecipeTable* recipes : {&precision.recipes, &localization.recipes}) {
+    for (const auto& [name, recipe] : *recipes) text += "\n" + recipe_toml(recipe);
+  }
   return text;
 }
 
@@ -129,6 +168,8 @@ std::string to_json(const Localization& localization) {
   for (const std::size_t index : localization.ranking) ranking.push_back(localization.sites[index].site);
   ordered_json trials = ordered_json::array();
   for (const PlanTrial& trial : localization.trials) trials.push_back(trial_json(trial));
+  ordered_json ladder = ordered_json::array();
+  for (const LadderTrial& trial : localization.ladder) ladder.push_back(ladder_json(trial));
   ordered_json object{{"baseline_loss", localization.baseline_loss},
                       {"baseline_error", localization.baseline_error},
                       {"recipe", localization.recipe},
@@ -141,6 +182,7 @@ std::string to_json(const Localization& localization) {
                       {"budget", localization.budget},
                       {"chosen", trial_json(localization.chosen)},
                       {"trials", std::move(trials)},
+                      {"ladder", std::move(ladder)},
                       {"ranking", std::move(ranking)},
                       {"layers", localization.layers},
                       {"sites", std::move(sites)}};

@@ -44,7 +44,7 @@ Localization two_groups() {
   found.sites = {site_of("low", Role::x, 0.0001, 0.9, 30),  site_of("low", Role::w, 0.0001, 0.95, 20),
                  site_of("low", Role::dy, 0.0001, 0.8, 25), site_of("high", Role::x, 0.02, 0.7, 15),
                  site_of("high", Role::w, 0.02, 0.75, 12),  site_of("high", Role::dy, 0.02, 0.72, 18)};
-  for (std::size_t i = 0; i < 3; ++i) found.sites[i].kept_high_precision = false;
+  for (std::size_t i = 0; i < 3; ++i) found.sites[i].placement = Placement::as_tried;
   found.ranking = {3, 4, 5, 0, 1, 2};
   PlanTrial all{.low_precision_sites = 6, .low_precision_share = 1, .effect = {}, .harm = 0.0201, .holds = false};
   PlanTrial half{.low_precision_sites = 3, .low_precision_share = 0.5, .effect = {}, .harm = 0.0002, .holds = true};

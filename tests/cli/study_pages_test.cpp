@@ -226,7 +226,7 @@ Localization many_operands(int layers) {
     SiteSensitivity site{.site = "", .layer = std::string("l") + std::to_string(i / 3), .role = role, .recipe = "fp8"};
     site.group = site.site = site.layer + "/" + std::string(name_of(role));
     site.tried = true;
-    site.kept_high_precision = i == 0;
+    site.placement = i == 0 ? Placement::high_precision : Placement::as_tried;
     site.harm = 0.02 / (1 << i);
     site.effect = {.loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5};
     site.own = {0.625, 1};
@@ -277,7 +277,7 @@ TEST(LocalizationPage, SaysWhatThePlanCosts) {
 TEST(LocalizationPage, DrawsTheMap) {
   Localization found = many_operands(3);
   found.sites[1].tried = false;
-  found.sites[1].kept_high_precision = true;
+  found.sites[1].placement = Placement::high_precision;
   found.sites[4].harm = std::nan("");
   found.sites[8].harm = 0;
   const std::string page = localization_report(found, "");

@@ -148,7 +148,7 @@ Localization localized() {
     site.group = site.site;
     site.recipe = "fp8-current";
     site.tried = true;
-    site.kept_high_precision = role == Role::w;
+    site.placement = role == Role::w ? Placement::high_precision : Placement::as_tried;
     site.harm = role == Role::w ? 0.02 : 0.001;
     site.effect = {
         .loss_change = 0.0123, .loss_error = 0.004, .gradient_cosine = 0.75, .gradient_error = 0.5, .batches = 4};
@@ -209,6 +209,53 @@ TEST(LocalizationFiles, HaveTheSameFigures) {
   EXPECT_EQ(json["sites"][1]["harm"], 0.02);
   EXPECT_EQ(json["sites"][1]["own_gradient_cosine"], 0.5);
   EXPECT_EQ(json["sites"][1]["kept_wide"], true);
+}
+
+// The layer's operands on the ladder, of which one made the difference; another rung before did not hold.
+Localization on_a_ladder() {
+  Localization found = localized();
+  for (SiteSensitivity& site : found.sites) {
+    site.placement = Placement::on_ladder;
+    site.ladder_recipe = "fp8-current-e5m2";
+  }
+  const LadderTrial wide{.group = "a",
+                         .recipe = "fp8-current-e5m2",
+                         .site = "a/x",
+                         .before = {.underflow_percent = 83.34, .sqnr_db = 31.5},
+                         .after = {.underflow_percent = 0.25, .sqnr_db = 25.75},
+                         .harm_before = 0.02,
+                         .harm_after = 0.0005,
+                         .taken = true};
+  LadderTrial finer = wide;
+  finer.group = "b";
+  finer.recipe = "fp8-row";
+  finer.taken = false;
+  found.ladder = {wide, finer};
+  found.trials[1].ladder_sites = 2;
+  found.layers = {{"a", "fp8-current-e5m2"}, {"b", "bf16"}};
+  found.recipes["fp8-current-e5m2"] = {.name = "fp8-current-e5m2"};
+  return found;
+}
+
+TEST(LocalizationOnALadder, SaysWhatMadeTheDifference) {
+  const std::string table = localization_table(on_a_ladder());
+  for (const char* part :
+       {"down the ladder", "83.3 → 0.2 ", "31.5 → 25.8", "2.0000 → 0.0500", "2 sites in low precision, 2 on the ladder",
+        "3 of 3 operands in fp8-current-e5m2, 0 of 3 operands kept in high precision"}) {
+    EXPECT_THAT(table, HasSubstr(part));
+  }
+  const std::string plan = to_plan_file(on_a_ladder(), {}, "m");
+  EXPECT_THAT(plan, HasSubstr("\"a\" = \"fp8-current-e5m2\"  # x: underflow 83.3 % → 0.2 %, SQNR 31.5 → 25.8 dB, harm "
+                              "2.0000 % → 0.0500 %\n"));
+  EXPECT_THAT(plan, HasSubstr("\n[recipes.fp8-current-e5m2]\n"));
+  const auto json = nlohmann::json::parse(to_json(on_a_ladder()));
+  EXPECT_EQ(json["ladder"][0], nlohmann::json::parse(R"({"group": "a", "recipe": "fp8-current-e5m2", "site": "a/x",
+    "underflow_percent_before": 83.34, "underflow_percent_after": 0.25, "sqnr_db_before": 31.5, "sqnr_db_after": 25.75,
+    "harm_before": 0.02, "harm_after": 0.0005, "taken": true})"));
+  EXPECT_EQ(json["ladder"][1]["taken"], false);
+  EXPECT_EQ(json["sites"][0]["ladder_recipe"], "fp8-current-e5m2");
+  EXPECT_EQ(json["trials"][1]["ladder_sites"], 2);
+  EXPECT_THAT(localization_report(on_a_ladder(), plan), HasSubstr("Down the ladder"));
 }
 
 TEST(Budget, IsInPercent) {

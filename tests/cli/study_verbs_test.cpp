@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -186,15 +187,21 @@ TEST(LocalizeVerb, WritesAPlanThatARunTrainsWithAndRecords) {
   const auto recorded = store.document(id, "localization");
   ASSERT_TRUE(recorded.has_value());
   EXPECT_EQ(json::parse(*recorded), map);
-  std::set<std::string> in_mxfp4;
-  for (const SiteDescription& site : store.run(id).sites) {
-    if (site.state.recipe == "mxfp4") in_mxfp4.insert(site.name);
-  }
-  std::set<std::string> proposed;
+  std::map<std::string, std::string> trained;
+  for (const SiteDescription& site : store.run(id).sites) trained[site.name] = site.state.recipe;
+  std::set<std::string> on_ladder;
   for (const json& site : map["sites"]) {
-    if (site["tried"].get<bool>() && !site["kept_wide"].get<bool>()) proposed.insert(site["site"]);
+    if (!site["tried"].get<bool>()) continue;
+    const json& ladder_recipe = site["ladder_recipe"];
+    const std::string planned = site["kept_wide"].get<bool>() ? "bf16"
+                                : ladder_recipe.is_null()     ? "mxfp4"
+                                                              : ladder_recipe;
+    EXPECT_EQ(trained.at(site["site"]), planned);
+    if (!ladder_recipe.is_null()) on_ladder.insert(site["site"]);
   }
-  EXPECT_EQ(in_mxfp4, proposed);
+  EXPECT_FALSE(on_ladder.empty()) << "half a percent is too little for MXFP4 everywhere, and none too little for FP8";
+  EXPECT_THAT(outcome.out, HasSubstr("down the ladder, each with everything else in high precision:"));
+  EXPECT_THAT(contents(folder / "map/report.html"), HasSubstr("Down the ladder"));
 }
 
 TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
@@ -204,10 +211,11 @@ TEST(LocalizeVerb, IsRecordedBesideTheRunItLookedAt) {
   const Outcome outcome = quaver(folder, look + Words{"--out", "map"});
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("each block alone"));
+  const std::string ranking = outcome.out.substr(0, outcome.out.find("down the ladder"));
   for (const char* block : {"\nblocks.0 ", "\nblocks.1 "}) {
-    const std::size_t place = outcome.out.find(block);
+    const std::size_t place = ranking.find(block);
     ASSERT_NE(place, std::string::npos) << block << outcome.out;
-    EXPECT_EQ(outcome.out.find(block, place + 1), std::string::npos) << "a line a block";
+    EXPECT_EQ(ranking.find(block, place + 1), std::string::npos) << "a line a block";
   }
   EXPECT_THAT(outcome.out, Not(HasSubstr("blocks.0.attn"))) << "its operands were not tried by themselves";
   const auto recorded = StoreReader(folder / "runs/quaver.db").document(run_id_in(folder / "runs/a"), "localization");

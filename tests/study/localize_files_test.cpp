@@ -22,6 +22,7 @@ SiteSensitivity made_up_site(const std::string& layer, Role role, double harm) {
       .loss_change = 0.01, .loss_error = 0.02, .gradient_cosine = 0.98, .gradient_error = 0.03, .batches = 4};
   site.own = {.cosine = 0.96, .error = 0.05};
   site.sqnr_db = 31.25;
+  site.underflow_percent = 0.5;
   site.harm = harm;
   site.flops_share = 0.25;
   return site;
@@ -41,8 +42,8 @@ Localization made_up_map() {
   map.sites = {made_up_site("head", Role::x, 0.001), made_up_site("head", Role::w, 0.03),
                made_up_site("up", Role::dy, std::numeric_limits<double>::infinity()),
                SiteSensitivity{.site = "up/x", .layer = "up", .role = Role::x, .recipe = "bf16"}};
-  map.sites[1].kept_high_precision = false;
-  map.sites[3].sqnr_db = std::nan("");
+  map.sites[1].placement = Placement::as_tried;
+  map.sites[3].sqnr_db = map.sites[3].underflow_percent = std::nan("");
   map.ranking = {2, 1, 0};
   map.chosen = {
       .low_precision_sites = 2,
@@ -110,7 +111,7 @@ TEST(LocalizationJson, HasEveryFigureOnce) {
   EXPECT_EQ(json.at("budget"), 0.0025);
   EXPECT_EQ(json.at("ranking"), (nlohmann::json{"up/dy", "head/w", "head/x"}));
   EXPECT_EQ(json.at("layers"), (nlohmann::json{{"head", "bf16"}, {"up/dy", "bf16"}, {"down", "bf16"}}));
-  EXPECT_EQ(json.at("chosen"), nlohmann::json::parse(R"({"narrow_sites": 2, "narrow_share": 0.75,
+  EXPECT_EQ(json.at("chosen"), nlohmann::json::parse(R"({"narrow_sites": 2, "ladder_sites": 0, "narrow_share": 0.75,
     "loss_change": -0.0015, "loss_error": 0.0005, "gradient_cosine": 0.999, "gradient_error": 0.1,
     "harm_at_most": 0.002, "holds": true})"));
   ASSERT_EQ(json.at("trials").size(), 2U);
@@ -120,13 +121,13 @@ TEST(LocalizationJson, HasEveryFigureOnce) {
   ASSERT_EQ(json.at("sites").size(), 4U);
   EXPECT_EQ(json.at("sites").at(1), nlohmann::json::parse(R"({"site": "head/w", "layer": "head", "role": "w",
     "recipe": "mxfp8", "tried": true, "loss_change": 0.01, "loss_error": 0.02, "gradient_cosine": 0.98,
-    "gradient_error": 0.03, "own_gradient_cosine": 0.96, "own_gradient_error": 0.05, "sqnr_db": 31.25, "harm": 0.03,
-    "flops_share": 0.25, "kept_wide": false})"));
+    "gradient_error": 0.03, "own_gradient_cosine": 0.96, "own_gradient_error": 0.05, "sqnr_db": 31.25, "underflow_percent": 0.5, "harm": 0.03,
+    "flops_share": 0.25, "ladder_recipe": null, "kept_wide": false})"));
   EXPECT_TRUE(json.at("sites").at(2).at("harm").is_null()) << "JSON has no infinity";
   EXPECT_EQ(json.at("sites").at(3), nlohmann::json::parse(R"({"site": "up/x", "layer": "up", "role": "x",
     "recipe": "bf16", "tried": false, "loss_change": null, "loss_error": null, "gradient_cosine": null,
-    "gradient_error": null, "own_gradient_cosine": null, "own_gradient_error": null, "sqnr_db": null, "harm": null,
-    "flops_share": 0.0, "kept_wide": true})"))
+    "gradient_error": null, "own_gradient_cosine": null, "own_gradient_error": null, "sqnr_db": null,
+    "underflow_percent": null, "harm": null, "flops_share": 0.0, "ladder_recipe": null, "kept_wide": true})"))
       << "what was not tried has no figures";
 }
 

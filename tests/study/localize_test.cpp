@@ -1,5 +1,5 @@
 // Localization: gradients compared, effects judged, and a model with one planted sensitive layer, which must be found,
-// kept in high precision, and train within the budget.
+// stored otherwise, and train within the budget.
 #include "study/localize.h"
 
 #include <cmath>
@@ -135,9 +135,14 @@ TEST_F(Planted, OperandRanksFirst) {
   EXPECT_GT(worst.harm, 10 * elsewhere);
 }
 
-TEST_F(Planted, OperandStaysInHighPrecisionAndMostOthersDoNot) {
-  EXPECT_TRUE(found().sites[found().ranking.front()].kept_high_precision);
-  EXPECT_GT(found().chosen.low_precision_share, 0.5);
+TEST_F(Planted, LayerIsInAFormatOfLargerRangeAndTheOthersAreAsTried) {
+  for (const SiteSensitivity& site : found().sites) {
+    if (!site.tried) continue;
+    const bool planted = site.layer == "blocks.1.mlp.up";
+    EXPECT_EQ(site.placement, planted ? Placement::on_ladder : Placement::as_tried) << site.site;
+    EXPECT_EQ(site.ladder_recipe, planted ? "fp8-current-e5m2" : "") << site.site;
+  }
+  EXPECT_GT(found().chosen.low_precision_share, 0.9);
   EXPECT_TRUE(found().chosen.holds);
   EXPECT_FALSE(found().trials.front().holds);  // everything in low precision
 }
@@ -172,7 +177,8 @@ TEST_F(Planted, ConfigReadsThePlanAndGivesTheSameSites) {
   model.vocab = 64;
   const Plan plan = make_plan(read.precision, make_model(resolved(model))->layers());
   for (const SiteSensitivity& site : found().sites) {
-    EXPECT_EQ(site.kept_high_precision, !is_low_precision(plan.at(site.site).spec.rows.format)) << site.site;
+    const bool is_high = !is_low_precision(plan.at(site.site).spec.rows.format);
+    EXPECT_EQ(site.placement == Placement::high_precision, is_high) << site.site;
   }
 }
 
@@ -217,7 +223,7 @@ TEST(Localize, NoBudgetKeepsEverythingInHighPrecision) {
   auto subject = open_subject(planted_config("fp8-current"), test::ignore);
   const Localization found =
       localize(*subject, {.batches = 2, .warmup_steps = 0, .budget = 0, .grouping = Grouping::layer});
-  for (const SiteSensitivity& site : found.sites) EXPECT_TRUE(site.kept_high_precision);
+  for (const SiteSensitivity& site : found.sites) EXPECT_EQ(site.placement, Placement::high_precision);
   EXPECT_EQ(found.chosen.low_precision_share, 0);
 }
 

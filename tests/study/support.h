@@ -37,6 +37,7 @@ inline CastStatistics statistics_of(const std::vector<float>& values) {
 inline PrecisionConfig with_plan(PrecisionConfig precision, const Localization& localization) {
   precision.recipe = localization.recipe;
   precision.layers = localization.layers;
+  precision.recipes.insert(localization.recipes.begin(), localization.recipes.end());
   return precision;
 }
 
