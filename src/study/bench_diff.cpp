@@ -12,18 +12,26 @@ namespace quaver {
 
 namespace {
 
-// What moves from one process to the next and no sweep shows: where memory lies.
-constexpr double between_processes = 0.1;
+// What moves from one process to the next and no sweep shows, where memory lies for one; more for what is over before a
+// CPU's caches, or a burst of a neighbor, change. Two runs on one H200 differ by 0.4 % in the middle and 7 % at most,
+// whatever their kernels' length.
+struct Steadiness {
+  double between_processes;
+  double of_short_runs;
+};
+constexpr Steadiness of_cpus{.between_processes = 0.1, .of_short_runs = 0.6};
+constexpr Steadiness of_gpus{.between_processes = 0.05, .of_short_runs = 0.05};
+
+bool ran_on_cpu(const Bench& bench) { return bench.machine.engine.empty() || bench.machine.engine.starts_with("cpu "); }
+
 // In intervals of 95 %: of hundreds of measurements none may differ by chance.
 constexpr double intervals = 3;
 
-// More for what is over before caches, or a burst of a neighbor, change.
-double least_change(double seconds) {
-  constexpr double of_short_runs = 0.6;
+double least_change(const Steadiness& steady, double seconds) {
   constexpr double short_run = 200e-6;
   constexpr double long_run = 10e-3;
   const double shortness = std::log(long_run / seconds) / std::log(long_run / short_run);
-  return std::lerp(between_processes, of_short_runs, std::clamp(shortness, 0.0, 1.0));
+  return std::lerp(steady.between_processes, steady.of_short_runs, std::clamp(shortness, 0.0, 1.0));
 }
 
 double log_ratio(const Measurement& before, const Measurement& after) {
@@ -83,7 +91,8 @@ const StepVerdict* step_in(const Bench& bench, const std::string& recipe) {
 
 class Comparison {
  public:
-  Comparison(const Bench& before, const Bench& after) : before_(before), after_(after) {}
+  Comparison(const Bench& before, const Bench& after)
+      : before_(before), after_(after), steady_(ran_on_cpu(before) || ran_on_cpu(after) ? of_cpus : of_gpus) {}
 
   BenchDifference make() {
     look_at_machine();
@@ -104,7 +113,7 @@ class Comparison {
       const double noise = noise_of(before, after);
       machine_.low = std::min(machine_.low, change - noise);
       machine_.high = std::max(machine_.high, change + noise);
-      if (std::abs(change) > intervals * noise + std::log1p(between_processes)) {
+      if (std::abs(change) > intervals * noise + std::log1p(steady_.between_processes)) {
         difference_.machine.push_back({before.subject, std::exp(-change)});
       }
     }
@@ -137,7 +146,7 @@ class Comparison {
       after += std::log(pair.second.time.median);
     }
     const auto count = static_cast<double>(pairs.size());
-    const double limit = std::log1p(between_processes) + intervals * noise_of_sweeps(ratios);
+    const double limit = std::log1p(steady_.between_processes) + intervals * noise_of_sweeps(ratios);
     if (!is_change((after - before) / count, limit)) return;
     BenchChange change{pairs.front().first, pairs.front().second};
     change.before.subject = change.after.subject = fmt::format("{} shapes, mean", pairs.size());
@@ -154,7 +163,7 @@ class Comparison {
     difference_.missing = static_cast<Size>(ours.size() + theirs.size() - 2 * pairs.size());
     std::vector<double> limits;
     for (const auto& [before, after] : pairs) {
-      const double least = least_change(std::min(before.time.median, after.time.median));
+      const double least = least_change(steady_, std::min(before.time.median, after.time.median));
       const double limit = std::log1p(least) + intervals * noise_of(before, after);
       if (is_change(log_ratio(before, after), limit)) difference_.changes.push_back({before, after});
       limits.push_back(limit + machine_.high);
@@ -168,7 +177,8 @@ class Comparison {
   // Both benchmarks must have told opposites, and by more than the machine may have changed the one against the other.
   bool is_opposite(const LayerVerdict& before, const LayerVerdict& after) const {
     if (before.payoff() == Payoff::uncertain || after.payoff() == Payoff::uncertain) return false;
-    const double limit = std::log1p(between_processes) + std::hypot(before.noise, after.noise) + machine_.width();
+    const double limit =
+        std::log1p(steady_.between_processes) + std::hypot(before.noise, after.noise) + machine_.width();
     return before.payoff() != after.payoff() && std::abs(std::log(after.speedup() / before.speedup())) > limit;
   }
 
@@ -193,12 +203,13 @@ class Comparison {
     const double leads = std::log(old->speedup / now_old->speedup) + std::log(now->speedup / old_now->speedup);
     const double noise = std::hypot(std::hypot(old->noise, now_old->noise), std::hypot(now->noise, old_now->noise));
     const bool learns = old_now->loss_share >= least_share_of_fall && now_old->loss_share >= least_share_of_fall;
-    if (learns && leads <= std::log1p(between_processes) + noise + machine_.width()) return;
+    if (learns && leads <= std::log1p(steady_.between_processes) + noise + machine_.width()) return;
     difference_.verdicts.push_back(fmt::format("{} is recommended, and was {}", now->recipe, old->recipe));
   }
 
   const Bench& before_;
   const Bench& after_;
+  Steadiness steady_;
   MachineRange machine_;
   BenchDifference difference_;
 };

@@ -20,6 +20,7 @@ struct MadeUp {
   double sweep_deviation = 0.05;  // of logarithms
   double copies = 1;              // times as long
   double products = 1;
+  std::string engine = "cpu (2 threads)";
   std::function<double(const Measurement&)> build = [](const Measurement&) { return 1.0; };  // likewise
 };
 
@@ -30,6 +31,7 @@ class MakeUp {
   Bench bench(const MadeUp& made_up) {
     Bench bench;
     bench.model = "made up";
+    bench.machine.engine = made_up.engine;
     bench.tokens = 1024;
     for (const Size width : {128, 256, 384, 512, 640}) {
       bench.layers.push_back({"blocks.*.layer" + std::to_string(width), width, width, 4, 1024});
@@ -124,6 +126,23 @@ TEST(BenchDiffTest, AKernelThatIsHalfAsSlowAgainIsAChange) {
     EXPECT_NEAR(found.changes[0].ratio(), 1.5 * machine, 0.1);
     for (const BenchChange& change : found.changes) EXPECT_EQ(change.after.recipe, "fp8-block");
   }
+}
+
+// As steady as an H200 was; kernels of a fraction of a millisecond.
+TEST(BenchDiffTest, AGpuShowsAKernelThatIsASixthSlowerInOneShape) {
+  MakeUp make_up(4);
+  const auto slower_shape = [](const Measurement& m) {
+    return m.recipe == "fp8-block" && m.subject.find("640 → 640, 64 ") != std::string::npos ? 1.17 : 1.0;
+  };
+  const MadeUp gpu{.sweep_deviation = 0.004, .engine = "NVIDIA H200"};
+  MadeUp slower = gpu;
+  slower.build = slower_shape;
+  const Bench before = make_up.bench(gpu);
+  EXPECT_TRUE(compare_benches(before, make_up.bench(gpu)).is_same());
+  const BenchDifference found = compare_benches(before, make_up.bench(slower));
+  ASSERT_EQ(found.changes.size(), 1);
+  EXPECT_NE(found.changes[0].after.subject.find("640 → 640, 64 "), std::string::npos);
+  EXPECT_LT(found.limit, 0.1);
 }
 
 TEST(BenchDiffTest, AStepThatIsAFifthSlowerIsAChange) {
