@@ -284,6 +284,7 @@ StepBench middle_of(const std::vector<StepBench>& sweeps) {
 
 std::vector<RunTiming> step_times(const std::vector<StepBench>& sweeps) {
   std::vector<RunTiming> times;
+  times.reserve(sweeps.size());
   for (const StepBench& sweep : sweeps) times.push_back(sweep.measurements.front().time);
   return times;
 }

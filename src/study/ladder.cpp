@@ -142,7 +142,7 @@ class LadderMaker {
 
   Recipe in_recipe(RungKind kind, const Recipe& own) const {
     const RungSource source = source_of(kind);
-    const Recipe target = make_recipe(source.recipe, options_);
+    Recipe target = make_recipe(source.recipe, options_);
     Recipe mixed{
         .x = in_place_of(own.x, target.x), .w = in_place_of(own.w, target.w), .dy = in_place_of(own.dy, target.dy)};
     agree_on_rotation(mixed.x, mixed.w, mixed.dy);

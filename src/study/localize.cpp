@@ -267,7 +267,7 @@ class Search {
       (result.trials.back().holds ? good : bad) = count;
       if (result.trials.back().holds) result.chosen = result.trials.back();
     }
-    const std::set<std::size_t> chosen = first_of(increments, good);
+    std::set<std::size_t> chosen = first_of(increments, good);
     held_ = with(held_, round, chosen);
     done_ = total_;
     return chosen;
