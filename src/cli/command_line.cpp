@@ -190,8 +190,10 @@ void add_sample(VerbParser& parser) {
   add_step(verb, sample.step);
   CLI::Option* const prompt = verb.add_option("--prompt", sample.prompt, "text to continue");
   verb.add_option("--prompts", sample.prompts,
-                  "a file of them, one per line; .jsonl: the field \"prompt\" of each line; -: lines of standard input")
+                  "a file of them, one per line; .jsonl: the fields \"prompt\" or \"messages\"; -: lines of standard "
+                  "input")
       ->excludes(prompt);
+  verb.add_flag("--chat", sample.chat, "answer prompts as the messages of a user, by data.template");
   verb.add_option("--tokens", sample.tokens, "at most this many")
       ->capture_default_str()
       ->check(within(Size{1}, largest_count));
@@ -217,7 +219,8 @@ void add_sample(VerbParser& parser) {
   add_settings(verb);
   add_example(verb,
               "quaver sample runs/first --prompt \"Once upon a time\" --tokens 100\n"
-              "  quaver sample runs/first --prompts prompts.txt --batch 8 --top-p 0.9 --stop . --json");
+              "  quaver sample runs/first --prompts prompts.txt --batch 8 --top-p 0.9 --stop . --json\n"
+              "  quaver sample runs/tuned --chat --prompt \"What does E4M3 mean?\"");
   parser.on(verb, [&] {
     sample.settings = settings_from(verb.remaining());
     sample.output = options.output.output();

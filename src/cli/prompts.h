@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "data/examples.h"
+
 namespace quaver {
 
-// One per line of a text file, or of standard input where the name is "-"; the field "prompt" of each object of a
-// .jsonl file. Blank lines are passed over. Error where one is not UTF-8 or there is none.
-std::vector<std::string> read_prompts(const std::string& name);
+// One per line of a text file, or of standard input where the name is "-"; of a .jsonl file the "messages" or the
+// "prompt" of each object (parse_prompt). Blank lines and prompts are passed over. Error where one is not UTF-8 or
+// there is none.
+std::vector<Prompt> read_prompts(const std::string& name);
 
 }  // namespace quaver

@@ -22,6 +22,8 @@ std::string_view end_name(SampleEnd end) {
       return "length";
     case SampleEnd::end_of_text:
       return "end-of-text";
+    case SampleEnd::end_of_turn:
+      return "end-of-turn";
     case SampleEnd::stop_string:
       break;
   }
@@ -40,19 +42,32 @@ void require_text(const OpenedRun& run) {
   }
 }
 
+std::vector<Prompt> prompts_of(const SampleArguments& arguments) {
+  std::vector<Prompt> prompts =
+      arguments.prompts.empty() ? std::vector<Prompt>{{.text = arguments.prompt}} : read_prompts(arguments.prompts);
+  if (!arguments.chat) return prompts;
+  if (arguments.prompts.empty() && arguments.prompt.empty()) {
+    throw Error("--chat answers what a user says, and there is no prompt", "give --prompt TEXT or --prompts FILE");
+  }
+  for (Prompt& prompt : prompts) {
+    if (prompt.messages.empty()) prompt.messages.push_back({Speaker::user, prompt.text});
+  }
+  return prompts;
+}
+
 // --count of each prompt, with seeds one after the other.
-std::vector<SampleOptions> texts_of(const SampleArguments& arguments) {
-  const auto prompts =
-      arguments.prompts.empty() ? std::vector<std::string>{arguments.prompt} : read_prompts(arguments.prompts);
+std::vector<SampleOptions> texts_of(const SampleArguments& arguments, ChatTemplate chat_template) {
+  const std::vector<Prompt> prompts = prompts_of(arguments);
   const auto count = static_cast<std::size_t>(arguments.count);
   if (count > most_texts / prompts.size()) {
     throw Error(fmt::format("{} prompts × {} are more than {} texts", prompts.size(), count, most_texts),
                 "sample them in several runs");
   }
   std::vector<SampleOptions> texts;
-  for (const std::string& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     for (std::size_t i = 0; i < count; ++i) {
       texts.push_back({.prompt = prompt,
+                       .chat_template = chat_template,
                        .tokens = arguments.tokens,
                        .temperature = arguments.temperature,
                        .top_k = arguments.top_k,
@@ -64,14 +79,15 @@ std::vector<SampleOptions> texts_of(const SampleArguments& arguments) {
   return texts;
 }
 
-void require_prompts_fit(const Config& config, const Tokenizer& tokenizer, const std::vector<SampleOptions>& texts) {
+void require_prompts_fit(const Config& config, const Tokenizer& tokenizer, const std::vector<SampleOptions>& texts,
+                         Size count) {
   const Size context = config.train.context;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (i > 0 && texts[i].prompt == texts[i - 1].prompt) continue;
-    const auto tokens = static_cast<Size>(prompt_ids(tokenizer, texts[i].prompt).size());
+  for (std::size_t i = 0; i < texts.size(); i += static_cast<std::size_t>(count)) {
+    const auto tokens = static_cast<Size>(opening_of(tokenizer, texts[i]).ids.size());
     if (tokens <= context) continue;
     const bool can_grow = context < config.model.context;
-    throw Error(fmt::format("prompt {} of {} has {} tokens, and the model reads {} at a time", i + 1, texts.size(),
+    throw Error(fmt::format("prompt {} of {} has {} tokens, and the model reads {} at a time",
+                            i / static_cast<std::size_t>(count) + 1, texts.size() / static_cast<std::size_t>(count),
                             tokens, context),
                 can_grow ? fmt::format("shorten it, or raise --train.context, to {} at most", config.model.context)
                          : "shorten it");
@@ -111,7 +127,7 @@ class TextPrinter {
   void begin() {
     if (current_ == texts_.size()) return;
     if (current_ > 0) print("────\n");
-    print(shown_prompt(tokenizer_, texts_[current_].prompt));
+    print(opening_of(tokenizer_, texts_[current_]).shown);
     print(waiting_[current_]);
     waiting_[current_] = {};
   }
@@ -129,15 +145,24 @@ class TextPrinter {
   std::size_t current_ = 0;
 };
 
+// The prompt, or the messages, as they were given.
+nlohmann::ordered_json asked_of(const Prompt& prompt) {
+  if (prompt.messages.empty()) return {{"prompt", prompt.text}};
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : prompt.messages) {
+    messages.push_back({{"role", name_of(message.speaker)}, {"content", message.content}});
+  }
+  return {{"messages", messages}};
+}
+
 // One line per text, when it ends. Bytes that are no UTF-8 become U+FFFD.
 void print_json(std::size_t number, const SampleOptions& options, const SampledText& text) {
-  const nlohmann::ordered_json line{{"number", number},
-                                    {"seed", options.seed},
-                                    {"prompt", options.prompt},
-                                    {"text", text.text},
-                                    {"prompt_tokens", text.prompt_tokens},
-                                    {"tokens", text.tokens},
-                                    {"end", end_name(text.end)}};
+  nlohmann::ordered_json line{{"number", number}, {"seed", options.seed}};
+  line.update(asked_of(options.prompt));
+  line.update({{"text", text.text},
+               {"prompt_tokens", text.prompt_tokens},
+               {"tokens", text.tokens},
+               {"end", end_name(text.end)}});
   fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
 }
@@ -148,8 +173,9 @@ int sample_verb(const SampleArguments& arguments) {
   const auto run = open_named({arguments.run, arguments.step, arguments.settings});
   require_text(*run);
   const Tokenizer& tokenizer = *run->data.tokenizer;
-  const std::vector<SampleOptions> texts = texts_of(arguments);
-  require_prompts_fit(run->trainer->config(), tokenizer, texts);
+  const Config& config = run->trainer->config();
+  const std::vector<SampleOptions> texts = texts_of(arguments, config.data.chat_template);
+  require_prompts_fit(config, tokenizer, texts, arguments.count);
   Size tokens = 0;
   const bool json = arguments.output == Output::json;
   std::optional<TextPrinter> printer;

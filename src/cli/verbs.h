@@ -71,6 +71,7 @@ struct SampleArguments {
   std::optional<Size> step;
   std::string prompt;
   std::string prompts;  // a file of them, "-": standard input; empty: the one above
+  bool chat = false;    // prompts are what a user says
   Size tokens = 200;
   double temperature = 0.8;
   int top_k = 0;

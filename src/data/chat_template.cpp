@@ -19,6 +19,12 @@ std::optional<std::int32_t> find_special(const Tokenizer& tokenizer, std::string
   return ids.size() == 1 ? std::optional(ids.front()) : std::nullopt;
 }
 
+std::int32_t require_special(const Tokenizer& tokenizer, std::string_view name) {
+  if (const std::optional<std::int32_t> id = find_special(tokenizer, name)) return *id;
+  throw Error(fmt::format("tokenizer {} has no special token {}", tokenizer.name(), name),
+              "choose another data.template, or the tokenizer of a model that was trained with it");
+}
+
 bool has_all(const Tokenizer& tokenizer, std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
     if (!find_special(tokenizer, name)) return false;
@@ -33,20 +39,6 @@ ChatTemplate resolved(ChatTemplate asked, const Tokenizer& tokenizer) {
   throw Error(fmt::format("tokenizer {} has the special tokens of no chat template", tokenizer.name()),
               "fine-tune on \"prompt\" and \"completion\", or use the tokenizer of a chat model, with <|im_start|> "
               "(ChatML) or <|start_header_id|> (Llama 3)");
-}
-
-std::string_view name_of(Speaker speaker) {
-  switch (speaker) {
-    case Speaker::system:
-      return "system";
-    case Speaker::user:
-      return "user";
-    case Speaker::assistant:
-      return "assistant";
-    case Speaker::tool:
-      break;
-  }
-  return "tool";
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -64,12 +56,8 @@ class Writer {
   enum class Loss : std::uint8_t { none, counted };
 
   void special(std::string_view name, Loss loss = Loss::none) {
-    const std::optional<std::int32_t> id = find_special(tokenizer_, name);
-    if (!id) {
-      throw Error(fmt::format("tokenizer {} has no special token {}", tokenizer_.name(), name),
-                  "choose another data.template, or the tokenizer of a model that was trained with it");
-    }
-    tokens_.push_back(loss == Loss::counted ? *id : ~*id);
+    const std::int32_t id = require_special(tokenizer_, name);
+    tokens_.push_back(loss == Loss::counted ? id : ~id);
   }
   void text(std::string_view text, Loss loss = Loss::none) {
     const std::size_t first = tokens_.size();
@@ -102,6 +90,11 @@ void write_chatml(Writer& out, std::span<const ChatMessage> messages) {
   }
 }
 
+void open_chatml_answer(Writer& out) {
+  out.special("<|im_start|>");
+  out.text("assistant\n");
+}
+
 void write_llama3(Writer& out, std::span<const ChatMessage> messages) {
   out.special("<|begin_of_text|>");
   for (const ChatMessage& message : messages) {
@@ -113,7 +106,28 @@ void write_llama3(Writer& out, std::span<const ChatMessage> messages) {
   }
 }
 
+void open_llama3_answer(Writer& out) {
+  out.special("<|start_header_id|>");
+  out.text("assistant");
+  out.special("<|end_header_id|>");
+  out.text("\n\n");
+}
+
 }  // namespace
+
+std::string_view name_of(Speaker speaker) {
+  switch (speaker) {
+    case Speaker::system:
+      return "system";
+    case Speaker::user:
+      return "user";
+    case Speaker::assistant:
+      return "assistant";
+    case Speaker::tool:
+      break;
+  }
+  return "tool";
+}
 
 std::vector<std::int32_t> tokenize_chat(std::span<const ChatMessage> messages, const Tokenizer& tokenizer,
                                         ChatTemplate chat_template) {
@@ -124,6 +138,24 @@ std::vector<std::int32_t> tokenize_chat(std::span<const ChatMessage> messages, c
     write_llama3(out, messages);
   }
   return out.take();
+}
+
+ChatPrompt prompt_of_chat(std::span<const ChatMessage> messages, const Tokenizer& tokenizer,
+                          ChatTemplate chat_template) {
+  Writer out(tokenizer);
+  std::string_view end_of_turn;
+  if (resolved(chat_template, tokenizer) == ChatTemplate::chatml) {
+    write_chatml(out, messages);
+    open_chatml_answer(out);
+    end_of_turn = "<|im_end|>";
+  } else {
+    write_llama3(out, messages);
+    open_llama3_answer(out);
+    end_of_turn = "<|eot_id|>";
+  }
+  ChatPrompt prompt{out.take(), require_special(tokenizer, end_of_turn)};
+  for (std::int32_t& token : prompt.ids) token = id_of(token);
+  return prompt;
 }
 
 }  // namespace quaver

@@ -17,39 +17,6 @@ using nlohmann::json;
 constexpr std::size_t longest_line = std::size_t{8} << 20;
 constexpr int deepest = 8;
 
-constexpr const char* forms =
-    "an example has \"messages\" (a list of {\"role\", \"content\"}), or \"prompt\" and \"completion\", or \"text\"";
-
-json parse_line(std::string_view line) {
-  const auto refuse_deep = [](int depth, json::parse_event_t, const json&) {
-    if (depth > deepest) throw Error(fmt::format("nested deeper than {} levels", deepest), forms);
-    return true;
-  };
-  try {
-    json object = json::parse(line, refuse_deep);
-    if (!object.is_object()) throw Error("not a JSON object", forms);
-    return object;
-  } catch (const json::parse_error& error) {
-    throw Error(fmt::format("not valid JSON, or not UTF-8, at byte {}", error.byte), "mend the line, or delete it");
-  } catch (const json::exception&) {  // such as a number beyond all bounds
-    throw Error("not valid JSON", "mend the line, or delete it");
-  }
-}
-
-std::string string_at(const json& object, const char* field) {
-  const auto found = object.find(field);
-  if (found == object.end()) throw Error(fmt::format("no field \"{}\"", field), forms);
-  if (!found->is_string()) throw Error(fmt::format("field \"{}\" is not a string", field), forms);
-  return found->get<std::string>();
-}
-
-// What the loss is taken of.
-std::string learned_text(const json& object, const char* field) {
-  std::string text = string_at(object, field);
-  if (text.empty()) throw Error(fmt::format("field \"{}\" is empty: nothing has a loss", field), "delete the line");
-  return text;
-}
-
 Speaker speaker_of(const std::string& name) {
   if (name == "system") return Speaker::system;
   if (name == "user") return Speaker::user;
@@ -58,19 +25,74 @@ Speaker speaker_of(const std::string& name) {
   throw Error("field \"role\" is none of system, user, assistant and tool", "rename the role, or delete the line");
 }
 
-std::vector<ChatMessage> messages_of(const json& list) {
-  if (!list.is_array()) throw Error("field \"messages\" is not a list", forms);
-  std::vector<ChatMessage> messages;
-  bool answered = false;
-  for (const json& entry : list) {
-    if (!entry.is_object()) throw Error("a message is not a JSON object", forms);
-    ChatMessage& message = messages.emplace_back();
-    message.speaker = speaker_of(string_at(entry, "role"));
-    message.content =
-        message.speaker == Speaker::assistant ? learned_text(entry, "content") : string_at(entry, "content");
-    answered = answered || message.speaker == Speaker::assistant;
+// An object of a line, which is to have one of these forms.
+class Fields {
+ public:
+  Fields(json object, const char* forms) : object_(std::move(object)), forms_(forms) {}
+
+  static Fields parse(std::string_view line, const char* forms) {
+    const auto refuse_deep = [&](int depth, json::parse_event_t, const json&) {
+      if (depth > deepest) throw Error(fmt::format("nested deeper than {} levels", deepest), forms);
+      return true;
+    };
+    try {
+      json object = json::parse(line, refuse_deep);
+      if (!object.is_object()) throw Error("not a JSON object", forms);
+      return {std::move(object), forms};
+    } catch (const json::parse_error& error) {
+      throw Error(fmt::format("not valid JSON, or not UTF-8, at byte {}", error.byte), "mend the line, or delete it");
+    } catch (const json::exception&) {  // such as a number beyond all bounds
+      throw Error("not valid JSON", "mend the line, or delete it");
+    }
   }
-  if (!answered) throw Error("no message of the assistant: nothing has a loss", "delete the line");
+
+  bool has(const char* field) const { return object_.contains(field); }
+
+  std::string text(const char* field) const {
+    const auto found = object_.find(field);
+    if (found == object_.end()) throw Error(fmt::format("no field \"{}\"", field), forms_);
+    if (!found->is_string()) throw Error(fmt::format("field \"{}\" is not a string", field), forms_);
+    return found->get<std::string>();
+  }
+
+  // What the loss is taken of.
+  std::string learned_text(const char* field) const {
+    std::string learned = text(field);
+    if (learned.empty()) {
+      throw Error(fmt::format("field \"{}\" is empty: nothing has a loss", field), "delete the line");
+    }
+    return learned;
+  }
+
+  std::vector<ChatMessage> messages() const {
+    const json& list = object_.at("messages");
+    if (!list.is_array()) throw Error("field \"messages\" is not a list", forms_);
+    std::vector<ChatMessage> messages;
+    for (const json& entry : list) {
+      if (!entry.is_object()) throw Error("a message is not a JSON object", forms_);
+      const Fields fields(entry, forms_);
+      const Speaker speaker = speaker_of(fields.text("role"));
+      const bool learned = speaker == Speaker::assistant;
+      messages.push_back({speaker, learned ? fields.learned_text("content") : fields.text("content")});
+    }
+    return messages;
+  }
+
+ private:
+  json object_;
+  const char* forms_;
+};
+
+constexpr const char* example_forms =
+    "an example has \"messages\" (a list of {\"role\", \"content\"}), or \"prompt\" and \"completion\", or \"text\"";
+constexpr const char* prompt_forms = "a prompt has \"messages\" (a list of {\"role\", \"content\"}), or \"prompt\"";
+
+std::vector<ChatMessage> answered_messages(const Fields& example) {
+  std::vector<ChatMessage> messages = example.messages();
+  const auto learned = [](const ChatMessage& message) { return message.speaker == Speaker::assistant; };
+  if (std::ranges::none_of(messages, learned)) {
+    throw Error("no message of the assistant: nothing has a loss", "delete the line");
+  }
   return messages;
 }
 
@@ -98,15 +120,23 @@ void Examples::append(std::span<const std::int32_t> example) {
 
 std::vector<std::int32_t> tokenize_example(std::string_view line, const Tokenizer& tokenizer,
                                            ChatTemplate chat_template) {
-  const json object = parse_line(line);
-  if (const auto list = object.find("messages"); list != object.end()) {
-    return tokenize_chat(messages_of(*list), tokenizer, chat_template);
+  const Fields example = Fields::parse(line, example_forms);
+  if (example.has("messages")) return tokenize_chat(answered_messages(example), tokenizer, chat_template);
+  if (example.has("prompt") || example.has("completion")) {
+    return tokenize_completion(example.text("prompt"), example.learned_text("completion"), tokenizer);
   }
-  if (object.contains("prompt") || object.contains("completion")) {
-    return tokenize_completion(string_at(object, "prompt"), learned_text(object, "completion"), tokenizer);
+  if (!example.has("text")) throw Error("none of the fields of an example", example_forms);
+  return tokenize_completion("", example.learned_text("text"), tokenizer);
+}
+
+Prompt parse_prompt(std::string_view line) {
+  const Fields prompt = Fields::parse(line, prompt_forms);
+  if (!prompt.has("messages")) return {.text = prompt.text("prompt")};
+  Prompt chat{.text = {}, .messages = prompt.messages()};
+  if (chat.messages.empty() || chat.messages.back().speaker == Speaker::assistant) {
+    throw Error("no message to answer", "let the last of the messages be the user's");
   }
-  if (!object.contains("text")) throw Error("none of the fields of an example", forms);
-  return tokenize_completion("", learned_text(object, "text"), tokenizer);
+  return chat;
 }
 
 Examples read_examples(const std::filesystem::path& path, const Tokenizer& tokenizer, ChatTemplate chat_template) {
@@ -125,7 +155,7 @@ Examples read_examples(const std::filesystem::path& path, const Tokenizer& token
       throw Error(fmt::format("{}:{}: {}", path.string(), line.number, error.what()), error.remedy());
     }
   });
-  if (examples.count() == 0) throw Error(fmt::format("{} has no examples", path.string()), forms);
+  if (examples.count() == 0) throw Error(fmt::format("{} has no examples", path.string()), example_forms);
   return examples;
 }
 

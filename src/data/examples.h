@@ -14,7 +14,7 @@
 
 namespace quaver {
 
-// One after the other. A token that has a loss is its id, one that has none is ~id.
+// One after the other, of tokens with and without a loss (id_of).
 struct Examples {
   static constexpr std::size_t most_tokens = std::size_t{1} << 28;  // 1 GiB
 
@@ -29,9 +29,6 @@ struct Examples {
   void append(std::span<const std::int32_t> example);
 };
 
-// The id of a token of examples, with a loss or without.
-constexpr std::int32_t id_of(std::int32_t token) { return token < 0 ? ~token : token; }
-
 // One object per line, with "messages" (a list of {"role", "content"}), else "prompt" and "completion", else "text".
 // Error, naming file and line, for anything else, and where there are more than most_tokens.
 Examples read_examples(const std::filesystem::path& path, const Tokenizer& tokenizer, ChatTemplate chat_template);
@@ -39,6 +36,15 @@ Examples read_examples(const std::filesystem::path& path, const Tokenizer& token
 // The tokens of one such object. Error without the place, which the caller knows.
 std::vector<std::int32_t> tokenize_example(std::string_view line, const Tokenizer& tokenizer,
                                            ChatTemplate chat_template);
+
+// What a model is asked: a text to be continued, or where there are messages a chat to be answered.
+struct Prompt {
+  std::string text;
+  std::vector<ChatMessage> messages = {};
+};
+
+// An object with "messages", the last of them not the assistant's, or else "prompt". Error without the place.
+Prompt parse_prompt(std::string_view line);
 
 // Those to train on and those to validate with: a share of them, evenly spread and at least one.
 std::pair<Examples, Examples> split_examples(const Examples& all, double valid_share);

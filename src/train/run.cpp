@@ -371,7 +371,7 @@ class Run {
     const bool together = trainer_.model().parameters().place().has(ShardMode::weights);
     if (data_.tokenizer == nullptr || (!leads() && !together)) return;
     SampleOptions options;
-    options.prompt = trainer_.config().train.sample_prompt;
+    options.prompt.text = trainer_.config().train.sample_prompt;
     result_.sample = sample_text(trainer_, *data_.tokenizer, options);
     if (!leads()) return;
     make_folder(directory_ / "samples");

@@ -44,17 +44,22 @@ double keep_share(std::vector<double>& weights, double total, double share) {
 // A text while it grows.
 struct Growing {
   Growing(const Tokenizer& tokenizer, const SampleOptions& wanted, std::size_t place)
+      : Growing(tokenizer, wanted, place, opening_of(tokenizer, wanted)) {}
+
+  Growing(const Tokenizer& tokenizer, const SampleOptions& wanted, std::size_t place, Opening opening)
       : options(wanted),
         number(place),
-        ids(prompt_ids(tokenizer, wanted.prompt)),
-        stream(tokenizer, shown_prompt(tokenizer, wanted.prompt), wanted.stop) {
-    result.prompt = shown_prompt(tokenizer, wanted.prompt);
+        ids(std::move(opening.ids)),
+        end_of_turn(opening.end_of_turn),
+        stream(tokenizer, opening.shown, wanted.stop) {
+    result.prompt = std::move(opening.shown);
     result.prompt_tokens = static_cast<Size>(ids.size());
   }
 
   const SampleOptions& options;
   std::size_t number;
   std::vector<std::int32_t> ids;
+  std::optional<std::int32_t> end_of_turn;
   TextStream stream;
   SampledText result;
   bool ended = false;
@@ -85,7 +90,7 @@ class TextSampler {
   static Size longest(const Tokenizer& tokenizer, std::span<const SampleOptions> each) {
     Size most = 1;
     for (const SampleOptions& options : each) {
-      const auto prompt = static_cast<Size>(prompt_ids(tokenizer, options.prompt).size());
+      const auto prompt = static_cast<Size>(opening_of(tokenizer, options).ids.size());
       most = std::max(most, prompt + options.tokens);
     }
     return most;
@@ -142,6 +147,7 @@ class TextSampler {
         random_word({text.options.seed, 0, stream_of("sample")}, static_cast<std::uint64_t>(text.result.tokens));
     const std::int32_t token =
         draw_token({tokens.begin(), tokens.end()}, text.options, static_cast<double>(word) / 4294967296.0);
+    if (token == text.end_of_turn) return end(text, SampleEnd::end_of_turn);
     if (token == tokenizer_.end_of_text()) return end(text, SampleEnd::end_of_text);
     text.ids.push_back(token);
     ++text.result.tokens;
@@ -197,15 +203,17 @@ std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& o
   return likeliest(logits);
 }
 
-std::string shown_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
-  return tokenizer.decode(tokenizer.encode(prompt, SpecialTokens::parsed));
-}
-
-std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<std::int32_t> ids(tokenizer.prefix().begin(), tokenizer.prefix().end());
-  tokenizer.encode(prompt, SpecialTokens::parsed, ids);
-  if (ids.empty()) ids.push_back(tokenizer.end_of_text());
-  return ids;
+Opening opening_of(const Tokenizer& tokenizer, const SampleOptions& options) {
+  const Prompt& prompt = options.prompt;
+  if (!prompt.messages.empty()) {
+    ChatPrompt chat = prompt_of_chat(prompt.messages, tokenizer, options.chat_template);
+    return {std::move(chat.ids), {}, chat.end_of_turn};
+  }
+  const std::vector<std::int32_t> text = tokenizer.encode(prompt.text, SpecialTokens::parsed);
+  Opening opening{{tokenizer.prefix().begin(), tokenizer.prefix().end()}, tokenizer.decode(text), {}};
+  opening.ids.insert(opening.ids.end(), text.begin(), text.end());
+  if (opening.ids.empty()) opening.ids.push_back(tokenizer.end_of_text());
+  return opening;
 }
 
 std::vector<SampledText> sample_texts(Trainer& trainer, const Tokenizer& tokenizer, std::span<const SampleOptions> each,

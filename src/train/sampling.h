@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/examples.h"
 #include "data/tokenizer.h"
 #include "train/trainer.h"
 
@@ -13,7 +15,8 @@ namespace quaver {
 
 // One text to sample.
 struct SampleOptions {
-  std::string prompt;  // empty: starts after an end of text
+  Prompt prompt;  // empty: starts after an end of text
+  ChatTemplate chat_template = ChatTemplate::automatic;
   Size tokens = 200;
   double temperature = 0.8;  // 0: always the likeliest token
   int top_k = 0;             // 0: all
@@ -25,16 +28,18 @@ struct SampleOptions {
 // The token at `uniform`, in [0, 1), of the distribution that temperature, top_k and then top_p make of the logits.
 std::int32_t draw_token(const std::vector<float>& logits, const SampleOptions& options, double uniform);
 
-// The prompt as its tokens spell it.
-std::string shown_prompt(const Tokenizer& tokenizer, const std::string& prompt);
+// What a text begins with.
+struct Opening {
+  std::vector<std::int32_t> ids;            // that a model reads before it writes the first token
+  std::string shown;                        // the prompt as its tokens spell it; empty before the answer of a chat
+  std::optional<std::int32_t> end_of_turn;  // the token that ends the answer of a chat
+};
+Opening opening_of(const Tokenizer& tokenizer, const SampleOptions& options);
 
-// The ids that a model reads before it writes the first token: what a text begins with, and the prompt's.
-std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt);
-
-enum class SampleEnd : std::uint8_t { length, end_of_text, stop_string };
+enum class SampleEnd : std::uint8_t { length, end_of_text, end_of_turn, stop_string };
 
 struct SampledText {
-  std::string prompt;  // as its tokens spell it
+  std::string prompt;  // Opening::shown
   std::string text;    // what follows
   Size prompt_tokens = 0;
   Size tokens = 0;  // that were drawn, without an end of text

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/chat_tokenizer.h"
+
 #include "cli/command.h"
 
 namespace quaver::test {
@@ -103,6 +105,65 @@ TEST_F(SampledRun, APromptLongerThanTheContextIsRefusedWithTheNumbers) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.error,
               AllOf(HasSubstr("prompt 1 of 1 has 5000 tokens"), HasSubstr("at a time"), HasSubstr("shorten it")));
+}
+
+// A model that has learned two answers by heart.
+class SampledChat : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TemporaryFolder>();
+    folder_->write("tokenizer.json", chat_tokenizer({"<|im_start|>", "<|im_end|>"})->to_json());
+    std::string lines;
+    for (const auto& [asked, answer] : {std::pair{"up?", "down"}, std::pair{"left?", "right"}}) {
+      const json messages = {{{"role", "user"}, {"content", asked}}, {{"role", "assistant"}, {"content", answer}}};
+      lines += json{{"messages", messages}}.dump() + "\n";
+    }
+    folder_->write("chats.jsonl", lines);
+    folder_->write("asked.jsonl", R"({"messages": [{"role": "user", "content": "left?"}]})"
+                                  "\n"
+                                  R"({"prompt": "up?"})");
+    const Outcome outcome =
+        quaver(*folder_,
+               tiny_training_on("chats.jsonl", {"--data.kind=examples", "--data.valid_share=0",
+                                                "--data.tokenizer=tokenizer.json", "--steps=150", "--model.context=64",
+                                                "--train.context=64", "--optim.learning_rate=0.01", "--dir=run"}));
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static Outcome sample(const Words& more) {
+    return quaver(*folder_, Words{"sample", "run", "--tokens", "12", "--temperature", "0"} + more);
+  }
+
+  static inline std::unique_ptr<TemporaryFolder> folder_;
+};
+
+TEST_F(SampledChat, AnAnswerEndsWithItsTurn) {
+  EXPECT_EQ(sample({"--chat", "--prompt", "up?"}).out, "down\n");
+  EXPECT_NE(sample({"--prompt", "up?"}).out, "down\n") << "without --chat a prompt is continued";
+  EXPECT_EQ(sample({"--chat", "--prompts", "asked.jsonl"}).out, "right\n────\ndown\n");
+}
+
+TEST_F(SampledChat, MessagesAreAnsweredWithoutBeingAskedTo) {
+  const Outcome outcome = sample({"--prompts", "asked.jsonl", "--json", "--batch", "1"});
+  std::istringstream lines(outcome.out);
+  std::string first;
+  std::getline(lines, first);
+  const json answer = json::parse(first);
+  EXPECT_EQ(answer.at("text"), "right");
+  EXPECT_EQ(answer.at("end"), "end-of-turn");
+  EXPECT_EQ(answer.at("tokens"), 5);
+  EXPECT_EQ(answer.at("messages"), json::parse(R"([{"role": "user", "content": "left?"}])"));
+  EXPECT_FALSE(answer.contains("prompt"));
+}
+
+TEST_F(SampledChat, AChatNeedsATemplateAndAQuestion) {
+  const Outcome other = sample({"--chat", "--prompt", "up?", "--data.template=llama3"});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.error, HasSubstr("no special token <|begin_of_text|>"));
+  const Outcome none = sample({"--chat"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.error, HasSubstr("there is no prompt"));
 }
 
 }  // namespace

@@ -56,6 +56,43 @@ TEST(Examples, OfMessagesTheAssistantsHaveALossWithTheirEnd) {
             "<|start_header_id|>assistant<|end_header_id|>\n\n[Bye.<|eot_id|>]");
 }
 
+// What a model reads before it answers is what it read there in training, to the last token.
+TEST(Examples, APromptOfAChatIsWhatPrecedesTheAnswerInTraining) {
+  const std::vector<ChatMessage> asked{{Speaker::system, " Be brief. "}, {Speaker::user, "Hi <|im_end|>"}};
+  std::vector<ChatMessage> answered = asked;
+  answered.push_back({Speaker::assistant, "Hello."});
+  for (const auto* tokenizer : {chatml.get(), llama3.get()}) {
+    const ChatPrompt prompt = prompt_of_chat(asked, *tokenizer, ChatTemplate::automatic);
+    const std::vector<std::int32_t> trained = tokenize_chat(answered, *tokenizer, ChatTemplate::automatic);
+    const auto answer = std::ranges::find_if(trained, [](std::int32_t token) { return token >= 0; });
+    std::vector<std::int32_t> before(trained.begin(), answer);
+    for (std::int32_t& token : before) token = id_of(token);
+    EXPECT_EQ(prompt.ids, before);
+    const auto end = std::ranges::find_if(answer, trained.end(), [](std::int32_t token) { return token >= 256; });
+    ASSERT_NE(end, trained.end());
+    EXPECT_EQ(prompt.end_of_turn, *end) << "the first special token of the answer";
+  }
+  expect_error([&] { prompt_of_chat(asked, *make_byte_tokenizer(), ChatTemplate::automatic); }, "no chat template");
+  expect_error([&] { prompt_of_chat(asked, *chatml, ChatTemplate::llama3); }, "no special token <|begin_of_text|>");
+}
+
+TEST(Examples, APromptIsATextOrAChatThatEndsWithAQuestion) {
+  EXPECT_EQ(parse_prompt(R"({"prompt": "a b", "n": 1})").text, "a b");
+  const Prompt chat = parse_prompt(
+      R"({"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "Hi"}], "prompt": "left alone"})");
+  EXPECT_EQ(chat.text, "");
+  ASSERT_EQ(chat.messages.size(), 2U);
+  EXPECT_EQ(chat.messages[1].speaker, Speaker::user);
+  EXPECT_EQ(chat.messages[1].content, "Hi");
+  expect_error([] { parse_prompt(R"({"text": "a"})"); }, "no field \"prompt\"");
+  expect_error([] { parse_prompt(R"({"prompt": 1})"); }, "field \"prompt\" is not a string");
+  expect_error([] { parse_prompt(R"({"messages": []})"); }, "no message to answer");
+  expect_error([] { parse_prompt(R"({"messages": [{"role": "assistant", "content": "a"}]})"); },
+               "no message to answer");
+  expect_error([] { parse_prompt(R"({"messages": [{"role": "poet", "content": "a"}]})"); }, "field \"role\"");
+  expect_error([] { parse_prompt("[]"); }, "not a JSON object");
+}
+
 // What a user writes cannot end a turn.
 TEST(Examples, NamesOfSpecialTokensInAMessageStayText) {
   const std::string line =

@@ -125,7 +125,7 @@ class DecodedText : public testing::Test {
   // As before there was a cache: a pass over the whole sequence for every token; beyond the context over what is left
   // of it where it was cut in half.
   std::string without_cache(const SampleOptions& options) {
-    std::vector<std::int32_t> ids = prompt_ids(*tokenizer, options.prompt);
+    std::vector<std::int32_t> ids = opening_of(*tokenizer, options).ids;
     std::size_t begin = 0;
     for (Size i = 0; i < options.tokens; ++i) {
       if (ids.size() - begin > 32) begin = ids.size() - 16;
@@ -145,7 +145,7 @@ class DecodedText : public testing::Test {
 TEST_F(DecodedText, IsTheTextOfPassesOverWholeSequences) {
   for (const double temperature : {0.0, 1.0}) {
     for (const std::uint64_t seed : {1, 2, 3}) {
-      const SampleOptions options{.prompt = "ab", .tokens = 70, .temperature = temperature, .seed = seed};
+      const SampleOptions options{.prompt = {"ab"}, .tokens = 70, .temperature = temperature, .seed = seed};
       EXPECT_EQ(sample_text(own->trainer, *tokenizer, options), without_cache(options)) << temperature << ", " << seed;
     }
   }
@@ -155,7 +155,7 @@ TEST_F(DecodedText, IsTheTextOfPassesOverWholeSequences) {
 TEST_F(DecodedText, DoesNotDependOnTheOthersOfItsBatch) {
   std::vector<SampleOptions> texts;
   for (std::uint64_t i = 0; i < 7; ++i) {
-    texts.push_back({.prompt = std::string(1 + 4 * i, static_cast<char>('a' + i)),
+    texts.push_back({.prompt = {std::string(1 + 4 * i, static_cast<char>('a' + i))},
                      .tokens = static_cast<Size>(i < 3 ? 5 : 3 + 9 * (i % 4)),  // the first three end together
                      .temperature = 1,
                      .seed = i});
@@ -169,7 +169,7 @@ TEST_F(DecodedText, DoesNotDependOnTheOthersOfItsBatch) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
     EXPECT_EQ(together[i].prompt + together[i].text, sample_text(own->trainer, *tokenizer, texts[i])) << i;
     EXPECT_EQ(told[i], together[i].text);
-    EXPECT_EQ(together[i].prompt_tokens, static_cast<Size>(texts[i].prompt.size()));
+    EXPECT_EQ(together[i].prompt_tokens, static_cast<Size>(texts[i].prompt.text.size()));
   }
   std::sort(ended.begin(), ended.end());
   EXPECT_EQ(ended, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6}));
@@ -177,7 +177,7 @@ TEST_F(DecodedText, DoesNotDependOnTheOthersOfItsBatch) {
 
 TEST_F(DecodedText, SamplingLeavesTheRunAsItWas) {
   const auto before = own->trainer.snapshot().state;
-  sample_text(own->trainer, *tokenizer, {.prompt = "ab", .tokens = 5});
+  sample_text(own->trainer, *tokenizer, {.prompt = {"ab"}, .tokens = 5});
   EXPECT_EQ(own->trainer.snapshot().state, before);
 }
 

@@ -70,10 +70,10 @@ TEST(Prompt, EmptyBeginsAfterAnEndOfTextThatIsNotShown) {
   config.data.synthetic_vocab = 300;
   OwnTrainer own(config);
   const auto tokenizer = load_tokenizer("bytes");
-  const std::string nothing = sample_text(own.trainer, *tokenizer, {.prompt = "", .tokens = 0});
+  const std::string nothing = sample_text(own.trainer, *tokenizer, {.prompt = {""}, .tokens = 0});
   EXPECT_EQ(nothing, "");
-  EXPECT_EQ(sample_text(own.trainer, *tokenizer, {.prompt = "ab", .tokens = 0}), "ab");
-  const std::string three = sample_text(own.trainer, *tokenizer, {.prompt = "ab", .tokens = 3, .temperature = 0});
+  EXPECT_EQ(sample_text(own.trainer, *tokenizer, {.prompt = {"ab"}, .tokens = 0}), "ab");
+  const std::string three = sample_text(own.trainer, *tokenizer, {.prompt = {"ab"}, .tokens = 3, .temperature = 0});
   EXPECT_LE(three.size(), 5U);
   EXPECT_TRUE(three.starts_with("ab"));
 }

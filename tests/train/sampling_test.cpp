@@ -96,7 +96,7 @@ class Sampled : public testing::Test {
 
   std::string text(double temperature, int top_k, std::uint64_t seed, Size tokens = 12) {
     SampleOptions options = options_of(temperature, top_k);
-    options.prompt = "ab";
+    options.prompt.text = "ab";
     options.tokens = tokens;
     options.seed = seed;
     return sample_text(own->trainer, *tokenizer, options);
@@ -131,7 +131,7 @@ TEST_F(Sampled, HasAsManyTokensAsAskedFor) {
 TEST_F(Sampled, SpecialTokensOfThePromptAreParsed) {
   const auto sampled = [this](const std::string& prompt) {
     SampleOptions options = options_of(0.8, 0);
-    options.prompt = prompt;
+    options.prompt.text = prompt;
     options.tokens = 12;
     return sample_text(own->trainer, *tokenizer, options);
   };
@@ -164,7 +164,7 @@ class SampledFromLogits : public testing::Test {
   std::string text(double temperature, Size tokens) {
     own_->trainer.model().parameters().quantize_all(*own_->engine, {.seed = 1});
     SampleOptions options = options_of(temperature, 0);
-    options.prompt = ">";
+    options.prompt.text = ">";
     options.tokens = tokens;
     return sample_text(own_->trainer, *tokenizer_, options);
   }
