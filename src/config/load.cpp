@@ -82,7 +82,10 @@ Config load_config(const ConfigSources& sources) {
   if (has_folder) config.model = read_hf_config(named.model.from);
   const Config below = config;
   for (const Setting& setting : settings) apply(setting, config);
-  if (has_folder) check_against_folder(config, below);
+  if (has_folder) {
+    check_against_folder(config, below);
+    check_context(config.model.from, config.model.context);
+  }
   if (config.data.kind == DataKind::examples && config.data.tokenizer.empty() && !config.model.from.empty()) {
     config.data.tokenizer = config.model.from + "/tokenizer.json";
   }

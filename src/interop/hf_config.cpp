@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <tuple>
 #include <utility>
 
 #include "interop/json_fields.h"
@@ -87,6 +88,8 @@ void check_architecture(const Fields& fields, std::string_view expected) {
 
 void check_common(const Fields& fields) {
   read_quantization(fields);  // refuses what is stored in another way
+  if (!fields.boolean("is_causal", true)) refuse(fields, "attention to later tokens is not supported");
+  if (fields.has("per_layer_config")) refuse(fields, "layers that differ (\"per_layer_config\") are not supported");
   if (fields.number("partial_rotary_factor", 0, 1, 1.0) != 1)
     refuse(fields, "partial rotary embedding is not supported");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -97,8 +100,8 @@ void check_common(const Fields& fields) {
   }
 }
 
-// Whether any layer has the window that sliding_window gives.
-bool has_window(const Fields& fields, std::string_view type, const ModelConfig& model) {
+// Whether any of the layers has the window that sliding_window gives.
+bool has_window(const Fields& fields, std::string_view type, Size layers) {
   if (const json* kinds = fields.find("layer_types")) {
     if (!kinds->is_array()) fields.wrong("layer_types", "a list");
     bool any = false;
@@ -110,16 +113,24 @@ bool has_window(const Fields& fields, std::string_view type, const ModelConfig& 
     }
     return any;
   }
-  if (type == "mistral") return fields.has("sliding_window");
-  if (type == "llama" || !fields.boolean("use_sliding_window", false)) return false;
-  const double without = fields.number("max_window_layers", 0, 1e9, 0.0);  // the first ones
-  return without < static_cast<double>(model.layers);
+  if (type == "llama" || fields.is_null("sliding_window")) return false;
+  if (type == "mistral") return true;
+  if (!fields.boolean("use_sliding_window", false)) return false;
+  const double without = fields.number("max_window_layers", 0, 1e9, 28.0);  // the first ones
+  return without < static_cast<double>(layers);
 }
 
-// A window as long as the longest sequence is none.
+// The largest context in which no window is in use: one as long as the longest sequence is none.
+Size longest_full_attention(const Fields& fields, std::string_view type, Size layers) {
+  constexpr Size none = Size{1} << 40U;
+  constexpr Size usual = 4096;  // of a file that has windows and does not say how long they are
+  if (!has_window(fields, type, layers)) return none;
+  if (fields.is_null("sliding_window")) fields.missing("sliding_window");
+  return fields.integer("sliding_window", none, usual);
+}
+
 void check_window(const Fields& fields, std::string_view type, const ModelConfig& model) {
-  if (!has_window(fields, type, model)) return;
-  const Size window = fields.integer("sliding_window", Size{1} << 40U);
+  const Size window = longest_full_attention(fields, type, model.layers);
   if (window >= model.context) return;
   refuse(fields, fmt::format("a sliding window of {} tokens is in use, which is not supported", window));
 }
@@ -138,20 +149,43 @@ void read_scaling(const Fields& rope, ModelConfig& model) {
   }
 }
 
-// Newer files keep everything about rotary embedding in rope_parameters.
+// What an object about rotary embedding says, over what the model has.
+void read_rope_object(const Fields& fields, const char* key, ModelConfig& model) {
+  const json& object = *fields.find(key);
+  if (!object.is_object()) fields.wrong(key, "an object");
+  const std::string source = fmt::format("{}: {}", fields.source(), key);
+  const Fields rope(object, source);
+  model.rope_theta = rope.number("rope_theta", 1, 1e12, model.rope_theta);
+  if (rope.number("partial_rotary_factor", 0, 1, 1.0) != 1) refuse(rope, "partial rotary embedding is not supported");
+  read_scaling(rope, model);
+}
+
+bool same_rope(const ModelConfig& a, const ModelConfig& b) {
+  const auto all = [](const ModelConfig& model) {
+    return std::tuple(model.rope_theta, model.rope_factor, model.rope_low_frequency, model.rope_high_frequency,
+                      model.rope_original_context);
+  };
+  return all(a) == all(b);
+}
+
+// Newer files keep everything about rotary embedding in rope_parameters. Of two objects that differ, versions of
+// transformers do not take the same.
 void read_rope(const Fields& fields, ModelConfig& model) {
+  constexpr const char* original = "original_max_position_embeddings";
   model.rope_theta = fields.number("rope_theta", 1, 1e12, 10000.0);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json* object = fields.find(key);
-    if (object == nullptr) continue;
-    if (!object->is_object()) fields.wrong(key, "an object");
-    const std::string source = fmt::format("{}: {}", fields.source(), key);
-    const Fields rope(*object, source);
-    model.rope_theta = rope.number("rope_theta", 1, 1e12, model.rope_theta);
-    if (rope.number("partial_rotary_factor", 0, 1, 1.0) != 1) {
-      refuse(rope, "partial rotary embedding is not supported");
+  const ModelConfig plain = model;
+  if (fields.has("rope_parameters")) read_rope_object(fields, "rope_parameters", model);
+  if (const json* older = fields.find("rope_scaling"); older != nullptr && (!older->is_object() || !older->empty())) {
+    ModelConfig other = plain;
+    read_rope_object(fields, "rope_scaling", other);
+    if (fields.has("rope_parameters") && !same_rope(model, other)) {
+      refuse(fields, "\"rope_scaling\" and \"rope_parameters\" contradict each other");
     }
-    read_scaling(rope, model);
+    model = other;
+  }
+  if (model.rope_factor == 1 || !fields.has(original)) return;
+  if (fields.integer(original, longest_context) != model.rope_original_context) {
+    fields.wrong(original, "the number that the rotary scaling has");
   }
 }
 
@@ -194,7 +228,8 @@ ModelConfig read_llama(const Fields& fields, std::string_view type) {
   model.qk_norm = type == "qwen3";
   check_heads(fields, model);
   const std::string activation = fields.text("hidden_act", "silu");
-  if (activation != "silu") refuse(fields, fmt::format("activation \"{}\" is not supported", printable(activation)));
+  if (activation != "silu" && activation != "swish")
+    refuse(fields, fmt::format("activation \"{}\" is not supported", printable(activation)));
   if (type != "qwen2") refuse_if_set(fields, "attention_bias", "a bias on the output projection is not supported");
   refuse_if_set(fields, "mlp_bias", "biases in the MLP are not supported");
   read_rope(fields, model);
@@ -202,7 +237,20 @@ ModelConfig read_llama(const Fields& fields, std::string_view type) {
   return model;
 }
 
+// GPT-2 has two names for its sizes. transformers takes the second where both are there, or refuses the file.
+void check_second_names(const Fields& fields) {
+  using Names = std::pair<const char*, const char*>;
+  for (const auto& [name, alias] :
+       {Names{"n_layer", "num_hidden_layers"}, Names{"n_embd", "hidden_size"}, Names{"n_head", "num_attention_heads"},
+        Names{"n_positions", "max_position_embeddings"}}) {
+    if (fields.has(alias) && *fields.find(alias) != fields.integer(name, widest_model)) {
+      fields.wrong(alias, fmt::format("the same as \"{}\"", name));
+    }
+  }
+}
+
 ModelConfig read_gpt2(const Fields& fields) {
+  check_second_names(fields);
   ModelConfig model;
   model.family = Family::gpt;
   model.layers = fields.integer("n_layer", most_layers);
@@ -215,11 +263,12 @@ ModelConfig read_gpt2(const Fields& fields) {
   model.vocab = fields.integer("vocab_size", longest_context);
   model.context = fields.integer("n_positions", longest_context);
   model.norm_eps = fields.number("layer_norm_epsilon", 1e-30, 1, 1e-5);
+  if (fields.is_null("tie_word_embeddings")) fields.wrong("tie_word_embeddings", "true or false");
   model.tie_head = fields.boolean("tie_word_embeddings", true) ? TieHead::yes : TieHead::no;
   const std::string activation = fields.text("activation_function", "gelu_new");
   if (activation == "relu") {
     model.activation = MlpActivation::relu;
-  } else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
+  } else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu_fast") {
     refuse(fields, fmt::format("activation \"{}\" is not supported", printable(activation)));
   }
   refuse_if_set(fields, "scale_attn_by_inverse_layer_idx", "attention scaled by the layer is not supported");
@@ -266,6 +315,8 @@ std::string type_of(const ModelConfig& model, const json& original) {
   if (model.family == Family::gpt) return "gpt2";
   if (model.qk_norm) return "qwen3";
   if (model.qkv_bias) return "qwen2";
+  // Newer versions of transformers refuse a Llama of such a width.
+  if (model.width % model.heads != 0) return "mistral";
   return original.value("model_type", "") == "mistral" ? "mistral" : "llama";
 }
 
@@ -327,6 +378,20 @@ std::string hf_config_text(const std::filesystem::path& folder) {
                 "name the folder that has config.json and model.safetensors");
   }
   return read_file(path, largest_config);
+}
+
+void check_context(const std::filesystem::path& folder, Size context) {
+  const std::string text = hf_config_text(folder), source = (folder / "config.json").string();
+  const json object = parse_object(text, source);
+  const Fields fields(object, source);
+  const std::string type = fields.text("model_type");
+  if (type == "gpt2") return;
+  const Size window = longest_full_attention(fields, type, fields.integer("num_hidden_layers", most_layers));
+  if (context <= window) return;
+  throw Error(
+      fmt::format("{}: in a context of {} tokens its sliding window of {} comes into use, which is not supported",
+                  source, context, window),
+      fmt::format("set model.context to {} or less", window));
 }
 
 ModelConfig read_hf_config(const std::filesystem::path& folder) {

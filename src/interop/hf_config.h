@@ -16,6 +16,9 @@ namespace quaver {
 ModelConfig parse_hf_config(std::string_view text, std::string_view source);
 ModelConfig read_hf_config(const std::filesystem::path& folder);
 
+// Error where the model, which reads full attention in the context of its folder, would not in this one.
+void check_context(const std::filesystem::path& folder, Size context);
+
 // The text of a folder's config.json. Throws Error where there is none.
 std::string hf_config_text(const std::filesystem::path& folder);
 

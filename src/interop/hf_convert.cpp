@@ -41,6 +41,13 @@ struct Shard {
 };
 
 // Decides what becomes of every tensor of a folder.
+// Counters, masks and the like are copied; a floating-point tensor that is not converted would go unnoticed.
+void require_whole_numbers(const TensorEntry& tensor) {
+  if (tensor.dtype == "BOOL" || tensor.dtype.starts_with('I') || tensor.dtype.starts_with('U')) return;
+  throw Error(fmt::format("{} is of type {}", printable(tensor.name), printable(tensor.dtype)),
+              "F32, F16 and BF16 can be converted, and FP8 and NVFP4 with their scales");
+}
+
 class Planner {
  public:
   Planner(const HfWeights& folder, const ConvertOptions& options, WeightFormat high_precision)
@@ -68,6 +75,7 @@ class Planner {
     }
     const bool is_float = from_safetensors_type(tensor.dtype) || tensor.dtype == "F8_E4M3" || name != tensor.name;
     if (!is_float) {
+      require_whole_numbers(tensor);
       shard.jobs.push_back({.name = name, .copied = &tensor, .weight = std::nullopt});
       return;
     }

@@ -111,9 +111,16 @@ std::string config_for(const HfExport& what, std::string_view original) {
   std::string config = render_hf_config(what.model, torch_name(what.dtype), original);
   if (!what.quantize) return config;
   QuantizationEntry entry{.format = *what.quantize, .high_precision = {"lm_head"}};
+  bool any = false;
   for (const HfTensor& tensor : hf_tensors(what.model)) {
-    const bool kept = is_linear(tensor.name, tensor.shape()) && !is_quantized(format_of(what, tensor));
+    if (!is_linear(tensor.name, tensor.shape())) continue;
+    const bool kept = !is_quantized(format_of(what, tensor));
     if (kept) entry.high_precision.push_back(layer_of(tensor.name));
+    any = any || !kept;
+  }
+  if (!any) {
+    throw Error(fmt::format("the model has no linear layer that {} can hold", name_of(*what.quantize)),
+                fmt::format("input sizes of layers have to be multiples of {}: choose another format", nvfp4_group));
   }
   return with_quantization(config, entry);
 }

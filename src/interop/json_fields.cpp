@@ -48,6 +48,11 @@ const json* Fields::find(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool Fields::is_null(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && found->is_null();
+}
+
 void Fields::missing(const char* key) const {
   throw Error(fmt::format("{}: \"{}\" is missing", source_, key), "use the config.json of a complete model folder");
 }

@@ -28,6 +28,7 @@ class Fields {
 
   const nlohmann::json* find(const char* key) const;  // null where the field is absent or null
   bool has(const char* key) const { return find(key) != nullptr; }
+  bool is_null(const char* key) const;  // there, and null
 
   // Without a default the field must be there.
   Size integer(const char* key, Size most, std::optional<Size> otherwise = std::nullopt) const;  // at least 1

@@ -82,6 +82,11 @@ WeightFormat read_compressed_tensors(const Fields& fields) {
     const bool dense = sparse->is_object() && (sparse->empty() || sparse->value("format", json()) == "dense");
     if (!dense) not_readable(fields, "\"sparsity_config\": sparse weights are not supported");
   }
+  if (const json* transform = fields.find("transform_config")) {
+    const bool none =
+        transform->is_object() && (transform->empty() || transform->value("config_groups", json()).empty());
+    if (!none) not_readable(fields, "\"transform_config\": weights that are rotated are not supported");
+  }
   std::optional<WeightFormat> all;
   for (const auto& [name, group] : object_at(fields, "config_groups").items()) {
     const std::string where = fmt::format("{}: config_groups.{}", fields.source(), printable(name));

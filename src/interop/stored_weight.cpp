@@ -42,8 +42,9 @@ class Parts {
   void refuse(std::string_view end) const {
     const HfWeights::Found found = part(end);
     if (found.tensor == nullptr) return;
-    throw Error(fmt::format("{} is a scale that the weight '{}' does not have", place_of(found), printable(name_)),
-                "config.json describes another quantization than the tensors: copy or download the folder again");
+    throw Error(
+        fmt::format("{} is no part of the weight '{}' as config.json describes it", place_of(found), printable(name_)),
+        "config.json describes another quantization than the tensors: copy or download the folder again");
   }
 
   std::vector<const TensorEntry*> activation_scales() const {
@@ -135,7 +136,7 @@ void find_high_precision_type(StoredWeight& weight, const Parts& parts) {
   if (!format) {
     throw Error(fmt::format("{} is of type {}", weight.where, weight.codes->dtype),
                 weight.codes->dtype == "F8_E4M3"
-                    ? "config.json has no quantization_config, which says what its scales are"
+                    ? "config.json has no quantization_config that says what its scales are"
                     : "F32, F16 and BF16 can be read, and FP8 and NVFP4 with their scales");
   }
   weight.format = *format;

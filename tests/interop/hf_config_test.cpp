@@ -99,11 +99,53 @@ TEST(HfConfig, FeaturesThatAreNotThereAreRefusedByName) {
   EXPECT_THAT(refused(gpt2, "scale_attn_by_inverse_layer_idx", true), HasSubstr("scale_attn_by_inverse_layer_idx"));
   EXPECT_THAT(refused(gpt2, "scale_attn_weights", false), HasSubstr("scale"));
   EXPECT_THAT(refused(gpt2, "add_cross_attention", true), HasSubstr("cross-attention"));
+  for (const HfModel& model : {gpt2, llama, qwen2_model()}) {
+    EXPECT_THAT(refused(model, "is_causal", false), HasSubstr("later tokens"));
+    EXPECT_EQ(refused(model, "is_causal", true), "accepted");
+    EXPECT_THAT(refused(model, "per_layer_config", {{"0", json::object()}}), HasSubstr("per_layer_config"));
+  }
+}
+
+// Programs take one or the other of two statements that differ; who wrote the file meant one.
+TEST(HfConfig, ContradictionsAreRefused) {
+  const json scaling = llama3_model().config.at("rope_scaling");
+  const auto both = [&](const json& older, const json& newer) {
+    json config = llama3_model().config;
+    config["rope_scaling"] = older;
+    config["rope_parameters"] = newer;
+    return refused(config);
+  };
+  json same = scaling;
+  same["rope_theta"] = 500.0;
+  EXPECT_EQ(both(scaling, same), "accepted") << "rope_theta is the same beside it";
+  EXPECT_EQ(both(json::object(), same), "accepted");
+  EXPECT_EQ(both(nullptr, same), "accepted");
+  json other = same;
+  other["rope_theta"] = 10000.0;
+  EXPECT_THAT(both(scaling, other), HasSubstr("contradict each other"));
+  other = same;
+  other["factor"] = 2.0;
+  EXPECT_THAT(both(scaling, other), HasSubstr("contradict each other"));
+  EXPECT_THAT(both({{"rope_type", "default"}}, same), HasSubstr("contradict each other"));
+  EXPECT_THAT(refused(llama3_model(), "original_max_position_embeddings", 16), HasSubstr("original_max_position"));
+  EXPECT_EQ(refused(llama3_model(), "original_max_position_embeddings", 32), "accepted");
+  EXPECT_EQ(refused(llama2_model(), "original_max_position_embeddings", 16), "accepted") << "nothing is scaled";
+  for (const char* alias : {"num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings"}) {
+    EXPECT_THAT(refused(gpt2_model(), alias, 7), AllOf(HasSubstr(alias), HasSubstr("the same as \"n_")));
+  }
+  EXPECT_EQ(refused(gpt2_model(), "hidden_size", gpt2_model().config.at("n_embd")), "accepted");
+  EXPECT_THAT(refused(gpt2_model(), "tie_word_embeddings", nullptr), HasSubstr("true or false"));
 }
 
 TEST(HfConfig, ASlidingWindowIsRefusedWhereItIsInUse) {
   EXPECT_THAT(refused(mistral_model(), "sliding_window", 63), HasSubstr("a sliding window of 63 tokens is in use"));
   EXPECT_EQ(refused(mistral_model(), "sliding_window", 64), "accepted") << "as long as the context";
+  HfModel mistral = mistral_model();
+  mistral.config.erase("sliding_window");
+  EXPECT_EQ(refused(mistral, "max_position_embeddings", 4096), "accepted") << "4096, where the file does not say";
+  EXPECT_THAT(refused(mistral, "max_position_embeddings", 4097), HasSubstr("a sliding window of 4096 tokens"));
+  mistral.config["sliding_window"] = nullptr;
+  EXPECT_EQ(refused(mistral, "max_position_embeddings", 4097), "accepted") << "null is none";
   HfModel qwen2 = qwen2_model();
   EXPECT_EQ(refused(qwen2, "max_window_layers", 1), "accepted") << "use_sliding_window is false";
   qwen2.config["use_sliding_window"] = true;
@@ -145,6 +187,39 @@ TEST(HfConfig, WhatIsNoObjectIsRefused) {
   folder.write("config.json", "{}" + std::string(std::size_t{2} << 20U, ' '));
   EXPECT_THROW(read_hf_config(folder.path()), Error) << "larger than any config.json";
   EXPECT_THROW(read_hf_config(folder / "missing"), Error);
+}
+
+TEST(HfConfig, AWindowThatALongerContextBringsIntoUseIsRefused) {
+  const TemporaryFolder folder;
+  const auto check = [&](HfModel model, const json& fields, Size context) -> std::string {
+    model.config.update(fields);
+    folder.write("config.json", model.config.dump());
+    EXPECT_NO_THROW(read_hf_config(folder.path()));
+    try {
+      check_context(folder.path(), context);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.remedy(), HasSubstr("model.context to 64 or less"));
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(check(mistral_model(), {{"sliding_window", 64}}, 64), "accepted");
+  EXPECT_THAT(check(mistral_model(), {{"sliding_window", 64}}, 128), HasSubstr("sliding window of 64"));
+  EXPECT_EQ(check(mistral_model(), {{"sliding_window", nullptr}}, 128), "accepted");
+  const json layers = {{"sliding_window", 64}, {"layer_types", {"full_attention", "sliding_attention"}}};
+  EXPECT_THAT(check(qwen2_model(), layers, 128), HasSubstr("sliding window of 64"));
+  EXPECT_EQ(check(qwen2_model(), {{"use_sliding_window", false}}, 128), "accepted");
+  EXPECT_EQ(check(gpt2_model(), json::object(), 128), "accepted");
+}
+
+// Newer versions of transformers refuse a Llama whose width its heads do not divide.
+TEST(HfConfig, HeadsThatDoNotDivideTheWidthAreWrittenAsMistral) {
+  ModelConfig model = resolved(parse_hf_config(llama3_model().config.dump(), "c"));
+  const auto type = [&] { return json::parse(render_hf_config(model, "float32")); };
+  EXPECT_EQ(type().at("model_type"), "llama");
+  model.heads = model.kv_heads = 5;
+  EXPECT_EQ(type().at("model_type"), "mistral");
+  EXPECT_EQ(type().at("sliding_window"), nullptr);
 }
 
 // A window that the context has outgrown would come into use.

@@ -234,6 +234,15 @@ TEST_F(Convert, AnyArchitectureIsTakenByItsNames) {
   EXPECT_TRUE(fs::exists(folder_ / "out" / "modeling.py"));
   EXPECT_FALSE(fs::exists(folder_ / "out" / "pytorch_model.bin")) << "weights that were not converted";
   convert("out", "back", WeightFormat::f16);
+  tensors.emplace("model.layers.0.sum", RawTensor{"F64", {1}, std::vector<std::byte>(8)});
+  write_raw_folder(folder_ / "doubles", {{"model_type", "unheard_of"}}, tensors);
+  try {
+    convert("doubles", "none", WeightFormat::f16);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.0.sum is of type F64"));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "none"));
   EXPECT_EQ(raw_tensors(folder_ / "back").at("model.layers.0.counter").dtype, "I64");
   EXPECT_EQ(raw_tensors(folder_ / "back").at("model.layers.0.norm.weight").dtype, "F16");
 }

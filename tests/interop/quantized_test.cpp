@@ -252,6 +252,30 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedFormats, testing::ValuesIn(quantized_form
   return name;
 });
 
+TEST(Quantized, AModelWithoutALayerThatTheFormatCanHoldIsNotWritten) {
+  const TemporaryFolder folder;
+  HfModel model = llama2_model();
+  model.config.update({{"hidden_size", 40},
+                       {"num_attention_heads", 5},
+                       {"num_key_value_heads", 5},
+                       {"intermediate_size", 24},
+                       {"head_dim", nullptr}});
+  write_hf_folder(folder / "from", llama2_model(), "F32");
+  const SafetensorsFile weights = SafetensorsFile::open(folder / "from" / "model.safetensors");
+  const HfExport none{.model = resolved(parse_hf_config(model.config.dump(), "c")),
+                      .weights = weights,
+                      .original = {},
+                      .dtype = WeightFormat::bf16,
+                      .quantize = WeightFormat::nvfp4};
+  try {
+    export_hf(none, folder / "out");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no linear layer that nvfp4 can hold"));
+  }
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
 TEST(Quantized, FusedLayersShareOneGlobalScale) {
   const TemporaryFolder folder;
   HfModel model = llama3_model();
@@ -321,6 +345,8 @@ TEST(Quantized, OtherMethodsAreRefusedByName) {
   EXPECT_THAT(refusal([](json& q) { q["config_groups"] = 3; }), HasSubstr("config_groups"));
   EXPECT_THAT(refusal([](json& q) { q["config_groups"]["group_0"] = "x"; }), HasSubstr("group_0"));
   EXPECT_THAT(refusal([](json& q) { q["sparsity_config"]["format"] = "sparse-24"; }), HasSubstr("sparse"));
+  EXPECT_THAT(refusal([](json& q) { q["transform_config"]["config_groups"]["u"]["type"] = "hadamard"; }),
+              HasSubstr("rotated"));
   EXPECT_THAT(refusal([&](json& q) { weights(q)["type"] = "int"; }), HasSubstr("\"int\""));
   EXPECT_THAT(refusal([&](json& q) { weights(q)["num_bits"] = 4; }), HasSubstr("4 bits"));
   EXPECT_THAT(refusal([&](json& q) { weights(q)["strategy"] = "group"; }), HasSubstr("\"group\""));
