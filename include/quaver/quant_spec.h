@@ -23,8 +23,11 @@ inline constexpr Block tensor{0, 0}, row{1, 0}, b1x128{1, 128}, b128x128{128, 12
     b16x16{16, 16};
 }
 
-// The format of block scales. e4m3 is relative to an f32 scale of the whole tensor (NVFP4).
-enum class ScaleFormat : std::uint8_t { f32, f32_power_of_two, e8m0, e8m0_floor, e4m3 };
+// The format of block scales. e4m3 is relative to an f32 scale of the whole tensor (NVFP4): a block's largest value
+// becomes 6, e2m1's largest; with e4m3_4over6 it becomes 6 or 4, whichever rounds the block with the smaller error.
+enum class ScaleFormat : std::uint8_t { f32, f32_power_of_two, e8m0, e8m0_floor, e4m3, e4m3_4over6 };
+
+constexpr bool is_e4m3(ScaleFormat format) { return format == ScaleFormat::e4m3 || format == ScaleFormat::e4m3_4over6; }
 
 // Where the scale of a whole tensor comes from. Block scales other than `tensor` are always current.
 enum class ScalePolicy : std::uint8_t { none, current, delayed, fixed };

@@ -77,7 +77,14 @@ quaver_status quaver_decode(quaver_format format, const uint32_t* codes, float* 
 
 /* --- Quantized matrices ---------------------------------------------------------------------------------------- */
 
-enum { QUAVER_SCALE_F32, QUAVER_SCALE_POWER_OF_TWO, QUAVER_SCALE_E8M0, QUAVER_SCALE_E8M0_FLOOR, QUAVER_SCALE_E4M3 };
+enum {
+  QUAVER_SCALE_F32,
+  QUAVER_SCALE_POWER_OF_TWO,
+  QUAVER_SCALE_E8M0,
+  QUAVER_SCALE_E8M0_FLOOR,
+  QUAVER_SCALE_E4M3,
+  QUAVER_SCALE_E4M3_4OVER6
+};
 enum { QUAVER_UNSCALED, QUAVER_CURRENT, QUAVER_DELAYED, QUAVER_STATIC };
 enum { QUAVER_NEAREST_EVEN, QUAVER_STOCHASTIC };
 enum { QUAVER_NO_ROTATION, QUAVER_HADAMARD };

@@ -11,7 +11,7 @@ import numpy as np
 from . import _arrays
 from ._library import CFormatInfo, CSpec, call, library
 
-_SCALE_FORMATS = ["f32", "power_of_two", "e8m0", "e8m0_floor", "e4m3"]
+_SCALE_FORMATS = ["f32", "power_of_two", "e8m0", "e8m0_floor", "e4m3", "e4m3_4over6"]
 _POLICIES = ["unscaled", "current", "delayed", "static"]
 _ROUNDINGS = ["nearest_even", "stochastic"]
 _ROTATIONS = ["none", "hadamard"]

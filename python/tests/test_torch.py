@@ -47,6 +47,7 @@ SPECS = [
     quaver.Spec(block="row", rounding="stochastic"),
     quaver.Spec(block="1x32", scale_format="e8m0"),
     quaver.Spec(format="e2m1", block="1x16", scale_format="e4m3", rotation="hadamard", rounding="stochastic"),
+    quaver.Spec(format="e2m1", block="16x16", scale_format="e4m3_4over6"),
     quaver.Spec(format="bf16", policy="unscaled"),
 ]
 

@@ -31,7 +31,7 @@ QuantSpec spec_of(const quaver_spec& from) {
   QuantSpec spec;
   spec.format = format_of(from.format);
   spec.block = {from.block_rows, from.block_cols};
-  spec.scale = enumerator<ScaleFormat>(from.scale_format, 5, "scale_format");
+  spec.scale = enumerator<ScaleFormat>(from.scale_format, 6, "scale_format");
   spec.policy = enumerator<ScalePolicy>(from.policy, 4, "policy");
   spec.rounding = enumerator<Rounding>(from.rounding, 2, "rounding");
   spec.rotation = enumerator<Rotation>(from.rotation, 2, "rotation");

@@ -31,15 +31,20 @@ void check_block_scale(const QuantSpec& spec, const std::string& prefix) {
     throw Error(prefix + "the scales of " + name_of(spec.block) + " blocks cannot be " + name_of(spec.policy),
                 "set the policy to current, or use one scale for the tensor");
   }
-  if ((e8m0 || spec.scale == ScaleFormat::e4m3) && !fixed_extent) {
+  const bool e4m3 = is_e4m3(spec.scale);
+  if ((e8m0 || e4m3) && !fixed_extent) {
     throw Error(prefix + "scales in eight bits need blocks of 16, 32 or 128 columns, not " + name_of(spec.block),
                 "use f32 scales for a tensor or a row, or choose a block");
   }
-  if (spec.scale == ScaleFormat::e4m3 && spec.format != Format::e2m1) {
+  if (e4m3 && spec.format != Format::e2m1) {
     throw Error(prefix + "e4m3 scales are defined for e2m1, not for " + std::string(info(spec.format).name),
                 "use e2m1, or f32 or e8m0 scales");
   }
-  if ((e8m0 || spec.scale == ScaleFormat::e4m3) && spec.margin != 0) {
+  if (spec.scale == ScaleFormat::e4m3_4over6 && spec.block != block::b1x16 && spec.block != block::b16x16) {
+    throw Error(prefix + "e4m3-4over6 scales are defined for blocks of 16 columns, not for " + name_of(spec.block),
+                "use 1x16 or 16x16 blocks, or e4m3 scales");
+  }
+  if ((e8m0 || e4m3) && spec.margin != 0) {
     throw Error(prefix + "a margin applies to f32 scales only", "set the margin to 0");
   }
 }

@@ -29,7 +29,7 @@ std::optional<RotationSigns> signs_for(const QuantSpec& spec, const RandomKey& r
 
 bool scales_whole_tensor(const QuantSpec& spec) {
   const bool current_tensor = spec.block == block::tensor && spec.policy == ScalePolicy::current;
-  return current_tensor || spec.scale == ScaleFormat::e4m3;
+  return current_tensor || is_e4m3(spec.scale);
 }
 
 bool has_2d_blocks(const QuantSpec& spec) { return spec.block.rows > 1; }
@@ -98,10 +98,9 @@ void set_2d_scales(const Tile& tile, Side side, const CodeMatrix& out) {
     for (Size c = 0; c < tile.cols; c += run_limit) {
       const Size width = std::min(run_limit, tile.cols - c);
       const Size blocks = (width + size - 1) / size;
-      std::array<float, most_blocks> amaxes{};
       std::array<float, most_blocks> stored;
-      for (Size i = 0; i < band; ++i) block_amax(tile.x + (r + i) * tile.stride + c, width, size, amaxes.data());
-      block_scales_from_amax(out.spec, *out.tensor_scale, amaxes.data(), blocks, stored.data());
+      block_scales(out.spec, *out.tensor_scale, {tile.x + r * tile.stride + c, tile.stride, band, width, size},
+                   stored.data());
       for (Size b = 0; b < blocks; ++b) {
         const Size block_col = c / size + b;
         const Size at =

@@ -1,6 +1,7 @@
 #include "formats/scales.h"
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 
@@ -59,11 +60,68 @@ QUAVER_SIMD void quotients(float numerator, const float* __restrict stored, Size
   }
 }
 
+// What rounding |x| · factor to e2m1 loses, squared, in 2^-12. An integer, so that sums do not depend on their order, and
+// so coarse that codes which became BF16 on their way lose nothing when they are cast again.
+QUAVER_LANE std::int32_t squared_error(float x, float factor) {
+  constexpr Bits most = lane::bits(262144.0F);  // of a value beyond its scale's codes; 256 of them fit into the sum
+  const Bits a = lane::bits(x) & lane::magnitude_mask;
+  const float scaled = lane::value(a & lane::mask(lane::less(a, lane::infinity_bits))) * factor;
+  const float rounded = lane::round_magnitude<Format::e2m1, Rounding::nearest_even>(lane::bits(scaled), 0U).value;
+  const float error = scaled - rounded;
+  return static_cast<std::int32_t>(lane::value(lane::smaller(lane::bits(error * error * 4096.0F), most)));
+}
+
+constexpr Size nvfp4_block = 16;
+constexpr Size most_blocks = run_limit / nvfp4_block;
+
+QUAVER_SIMD void add_errors(const float* __restrict x, Size blocks, const float* __restrict factors,
+                            std::int32_t* __restrict errors) {
+  for (Size b = 0; b < blocks; ++b) {
+    std::int32_t sum = 0;
+    for (Size i = 0; i < nvfp4_block; ++i) sum += squared_error(x[b * nvfp4_block + i], factors[b]);
+    errors[b] += sum;
+  }
+}
+
+// The blocks of a strip under scales that make their largest values `limit`.
+struct ScaledBlocks {
+  std::array<float, most_blocks> stored;
+  std::array<std::int32_t, most_blocks> errors{};
+
+  ScaledBlocks(const QuantSpec& spec, float tensor_scale, const BlockStrip& strip, const float* amax, float limit) {
+    const Size blocks = (strip.cols + nvfp4_block - 1) / nvfp4_block;
+    const Size whole = strip.cols / nvfp4_block;
+    e4m3_scales(factor_from_stored(tensor_scale * spec.shrink), limit, amax, blocks, stored.data());
+    std::array<float, most_blocks> factors;
+    factors_from_blocks(spec, tensor_scale, stored.data(), blocks, factors.data());
+    for (Size r = 0; r < strip.rows; ++r) {
+      const float* row = strip.x + r * strip.stride;
+      add_errors(row, whole, factors.data(), errors.data());
+      for (Size c = whole * nvfp4_block; c < strip.cols; ++c) errors[whole] += squared_error(row[c], factors[whole]);
+    }
+  }
+
+  float error(Size block) const { return static_cast<float>(errors[block]) * (stored[block] * stored[block]); }
+};
+
+void four_over_six_scales(const QuantSpec& spec, float tensor_scale, const BlockStrip& strip, const float* amax,
+                          float* out) {
+  const ScaledBlocks six(spec, tensor_scale, strip, amax, 6.0F);
+  const ScaledBlocks four(spec, tensor_scale, strip, amax, 4.0F);
+  for (Size b = 0; b * nvfp4_block < strip.cols; ++b) {
+    // A scale of 0 loses the whole block, which its error in units of the scale does not show.
+    const bool takes_four = six.stored[b] == 0 || four.error(b) < six.error(b);
+    out[b] = takes_four ? four.stored[b] : six.stored[b];
+  }
+}
+
 float limit_of(const QuantSpec& spec) { return std::ldexp(info(spec.format).max, -spec.margin); }
 
 }  // namespace
 
 float tensor_limit(const QuantSpec& spec) {
+  // Of a block with the tensor's amax: 256 where that becomes 6, and 384 where it becomes 4. e4m3 has both.
+  if (spec.scale == ScaleFormat::e4m3_4over6) return 256.0F * info(spec.format).max;
   return spec.scale == ScaleFormat::e4m3 ? info(Format::e4m3).max * info(spec.format).max : limit_of(spec);
 }
 
@@ -91,12 +149,24 @@ void block_scales_from_amax(const QuantSpec& spec, float tensor_scale, const flo
     case ScaleFormat::e8m0_floor:
       return e8m0_scales(max & lane::infinity_bits, 0U, amax, count, stored);
     case ScaleFormat::e4m3:
+    case ScaleFormat::e4m3_4over6:
       return e4m3_scales(factor_from_stored(tensor_scale * spec.shrink), info(spec.format).max, amax, count, stored);
   }
 }
 
+void block_scales(const QuantSpec& spec, float tensor_scale, const BlockStrip& strip, float* stored) {
+  std::array<float, most_blocks> amaxes{};
+  for (Size r = 0; r < strip.rows; ++r) {
+    block_amax(strip.x + r * strip.stride, strip.cols, strip.width, amaxes.data());
+  }
+  if (spec.scale == ScaleFormat::e4m3_4over6) {
+    return four_over_six_scales(spec, tensor_scale, strip, amaxes.data(), stored);
+  }
+  block_scales_from_amax(spec, tensor_scale, amaxes.data(), (strip.cols + strip.width - 1) / strip.width, stored);
+}
+
 void factors_from_blocks(const QuantSpec& spec, float tensor_scale, const float* stored, Size count, float* factors) {
-  const bool under_tensor = spec.scale == ScaleFormat::e4m3;
+  const bool under_tensor = is_e4m3(spec.scale);
   quotients(under_tensor ? factor_from_stored(tensor_scale) : spec.shrink, stored, count, factors);
 }
 

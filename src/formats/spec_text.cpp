@@ -14,11 +14,12 @@ namespace {
 template <class Value, std::size_t N>
 using Words = std::array<std::pair<Value, std::string_view>, N>;
 
-constexpr Words<ScaleFormat, 5> scale_words{{{ScaleFormat::f32, "f32"},
+constexpr Words<ScaleFormat, 6> scale_words{{{ScaleFormat::f32, "f32"},
                                              {ScaleFormat::f32_power_of_two, "pow2"},
                                              {ScaleFormat::e8m0, "e8m0"},
                                              {ScaleFormat::e8m0_floor, "e8m0-floor"},
-                                             {ScaleFormat::e4m3, "e4m3"}}};
+                                             {ScaleFormat::e4m3, "e4m3"},
+                                             {ScaleFormat::e4m3_4over6, "e4m3-4over6"}}};
 constexpr Words<ScalePolicy, 4> policy_words{{{ScalePolicy::none, "unscaled"},
                                               {ScalePolicy::current, "current"},
                                               {ScalePolicy::delayed, "delayed"},

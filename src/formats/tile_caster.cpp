@@ -65,9 +65,7 @@ void TileCaster::set_factors(const Segment& segment, CastRun& run) {
   float* stored = out_.block_scales + first_scale(out_, segment.row, segment.col);
   const Size blocks = block.cols == 0 ? 1 : (segment.count + block.cols - 1) / block.cols;
   if (block.rows == 1 && block.cols > 0) {
-    std::array<float, most_blocks> amaxes{};
-    block_amax(segment.x, segment.count, block.cols, amaxes.data());
-    block_scales_from_amax(out_.spec, tensor_scale, amaxes.data(), blocks, stored);
+    block_scales(out_.spec, tensor_scale, {segment.x, 0, 1, segment.count, block.cols}, stored);
   }
   std::array<float, most_blocks> factors;
   factors_from_blocks(out_.spec, tensor_scale, stored, blocks, factors.data());

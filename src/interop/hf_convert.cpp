@@ -292,7 +292,7 @@ class Converter {
       throw Error(fmt::format("the calibration has no range of the inputs of {}", printable(layer_of(job.name))),
                   "calibrate this model again, or leave the calibration out");
     }
-    const float scale = nvfp4_global_scale(found->second);
+    const float scale = nvfp4_input_scale(found->second);
     files_.write(input_scale_name(job), 0, std::as_bytes(std::span(&scale, 1)));
   }
 

@@ -61,7 +61,11 @@ std::string fused_key(const std::string& name) {
   return name;
 }
 
-float nvfp4_global_scale(float amax) { return tensor_scale_for(spec_of(WeightFormat::nvfp4), amax); }
+float nvfp4_input_scale(float amax) {
+  QuantSpec spec = spec_of(WeightFormat::nvfp4);
+  spec.scale = ScaleFormat::e4m3;
+  return tensor_scale_for(spec, amax);
+}
 
 WeightCast::WeightCast(WeightTarget target, float amax, Detail detail)
     : target_(std::move(target)), spec_(spec_of(target_.format)), detail_(detail) {

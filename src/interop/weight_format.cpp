@@ -69,7 +69,7 @@ QuantSpec spec_of(WeightFormat format) {
     case WeightFormat::deepseek_block:
       return current(Format::e4m3, block::b128x128);
     case WeightFormat::nvfp4:
-      return current(Format::e2m1, block::b1x16, ScaleFormat::e4m3);
+      return current(Format::e2m1, block::b1x16, ScaleFormat::e4m3_4over6);
   }
   return {};
 }

@@ -8,11 +8,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr Names<ScaleFormat, 5> scale_formats{{{ScaleFormat::f32, "f32"},
+constexpr Names<ScaleFormat, 6> scale_formats{{{ScaleFormat::f32, "f32"},
                                                {ScaleFormat::f32_power_of_two, "f32-power-of-two"},
                                                {ScaleFormat::e8m0, "e8m0"},
                                                {ScaleFormat::e8m0_floor, "e8m0-floor"},
-                                               {ScaleFormat::e4m3, "e4m3"}}};
+                                               {ScaleFormat::e4m3, "e4m3"},
+                                               {ScaleFormat::e4m3_4over6, "e4m3-4over6"}}};
 constexpr Names<ScalePolicy, 4> policies{{{ScalePolicy::none, "none"},
                                           {ScalePolicy::current, "current"},
                                           {ScalePolicy::delayed, "delayed"},

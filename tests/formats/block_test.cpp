@@ -1,4 +1,5 @@
 // What block formats promise: nothing saturates, zeros stay zeros, odd values do not spoil their neighbors.
+#include <array>
 #include <cfloat>
 #include <cmath>
 #include <gtest/gtest.h>
@@ -15,6 +16,9 @@ constexpr RandomKey drawing_key{1, 2, 3};
 
 constexpr QuantSpec nvfp4{
     .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current};
+
+constexpr QuantSpec four_over_six{
+    .format = Format::e2m1, .block = block::b1x16, .scale = ScaleFormat::e4m3_4over6, .policy = ScalePolicy::current};
 
 constexpr QuantSpec mx(Format format, ScaleFormat scale = ScaleFormat::e8m0) {
   return {.format = format, .block = block::b1x32, .scale = scale, .policy = ScalePolicy::current};
@@ -114,8 +118,56 @@ TEST(Nvfp4, ErrorsAreWithinTheGridOfEachBlock) {
   EXPECT_GT(stats.sqnr_db(), 18.0);
 }
 
+// Four over six: of 6 and 4 the largest value becomes what rounds its block better. With a largest value of 6, 5 lies
+// halfway between two codes; with 4 it becomes 3 1/3.
+TEST(FourOverSix, ABlockTakesTheScaleThatLosesLess) {
+  std::vector<float> x(48, 0.0F);
+  for (int i = 0; i < 16; ++i) x[i] = i % 2 == 0 ? 4.0F : 6.0F;  // both are codes with 6
+  for (int i = 16; i < 32; ++i) x[i] = i == 16 ? 6.0F : 4.5F;    // 4.5 is 3 with 4, between 4 and 6 with 6
+  for (int i = 32; i < 48; ++i) x[i] = i % 2 == 0 ? -6.0F : static_cast<float>(i % 3);  // 0, 1, 2 are codes with 6
+  naive::Storage out(four_over_six, 1, 48);
+  const CastStatistics stats = cast_row(x, out);
+  EXPECT_EQ(out.scales, (std::vector<float>{256.0F, 384.0F, 256.0F}));
+  EXPECT_EQ(stats.saturated, 0U);
+  for (Size c = 0; c < 48; ++c) EXPECT_NEAR(value(out, c), x[c], 1e-5F) << c;
+}
+
+// Values near the largest gain most, for between 4 and 6 there is no code.
+TEST(FourOverSix, LosesLessThanSixesAlone) {
+  std::vector<float> x(64 * 64);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::uint32_t word = random_word(drawing_key, i);
+    x[i] = (word % 2 == 0 ? 1.0F : -1.0F) * (1.0F + static_cast<float>(word >> 8) * 0x1p-25F);  // 1 to 1.5
+  }
+  for (const Block block : {block::b1x16, block::b16x16}) {
+    std::array<double, 2> sqnr{};
+    for (const std::size_t both : {0, 1}) {
+      QuantSpec spec = both == 1 ? four_over_six : nvfp4;
+      spec.block = block;
+      naive::Storage out(spec, 64, 64);
+      const CastOptions options{.random = drawing_key, .detail = Detail::full};
+      sqnr[both] = quantize({x.data(), 64, 64}, options, out.matrix).sqnr_db();
+    }
+    EXPECT_GT(sqnr[1], sqnr[0] + 3) << name_of(block);
+  }
+}
+
+// 4 is tried where 6 has no scale, and nothing is made of a block that has neither.
+TEST(FourOverSix, BlocksAtTheSmallestScale) {
+  std::vector<float> x(64, 0.0F);
+  x[0] = 1536.0F;  // the tensor's scale is 1
+  // e4m3's smallest scale is 2^-9. What becomes 6 here would have 0.4 of it, and what becomes 4 has 0.6.
+  for (int i = 16; i < 32; ++i) x[i] = 0x1p-10F * 4.8F;
+  for (int i = 32; i < 48; ++i) x[i] = 0x1p-10F * 3.0F;
+  naive::Storage out(four_over_six, 1, 64);
+  cast_row(x, out);
+  EXPECT_EQ(out.scales[1], 0x1p-9F);
+  EXPECT_EQ(out.scales[2], 0.0F);
+  for (Size c = 32; c < 64; ++c) EXPECT_EQ(value(out, c), 0.0F) << c;
+}
+
 TEST(Blocks, NonFiniteElementsDoNotSpoilTheScale) {
-  for (const QuantSpec& spec : {nvfp4, mx(Format::e4m3), mx(Format::e5m2), mx(Format::e2m1)}) {
+  for (const QuantSpec& spec : {nvfp4, four_over_six, mx(Format::e4m3), mx(Format::e5m2), mx(Format::e2m1)}) {
     std::vector<float> x(64);
     random_normals(drawing_key, 0, x.data(), 64);
     naive::Storage clean(spec, 1, 64), spoilt(spec, 1, 64);

@@ -90,9 +90,33 @@ inline float plain_scale(const QuantSpec& spec, float amax) {
   return s;
 }
 
+// An NVFP4 block's multiplier that makes its largest value this.
+inline float nvfp4_scale(float amax, float tensor_s, float largest) {
+  return decode(Format::e4m3, encode(Format::e4m3, amax * tensor_s / largest));
+}
+
+// The multiplier of a block, and what casting x with it would lose, squared.
+struct Candidate {
+  float stored = 0;
+  float factor = 0;
+  std::int64_t error = 0;  // in 2^-12 of the multiplier's square, each element's rounded down
+
+  Candidate(float stored_scale, float tensor_factor)
+      : stored(stored_scale), factor(stored == 0 ? 0 : std::min(tensor_factor / stored, FLT_MAX)) {}
+
+  void add(float x) {
+    if (!std::isfinite(x)) return;
+    const float scaled = std::abs(x) * factor;
+    const float lost = scaled - decode(Format::e2m1, encode(Format::e2m1, scaled));
+    error += static_cast<std::int64_t>(std::min(lost * lost, 64.0F) * 4096.0F);
+  }
+
+  float total() const { return static_cast<float>(error) * (stored * stored); }
+};
+
 // The dequantize multiplier of a block.
 inline float stored_scale(const QuantSpec& spec, float amax, float tensor_s) {
-  if (spec.scale == ScaleFormat::e4m3) return decode(Format::e4m3, encode(Format::e4m3, amax * tensor_s / 6.0F));
+  if (spec.scale == ScaleFormat::e4m3) return nvfp4_scale(amax, tensor_s, 6.0F);
   if (amax == 0) return 1;
   const double max = info(spec.format).max;
   if (spec.scale == ScaleFormat::e8m0) {
@@ -141,6 +165,7 @@ inline Reference quantize(std::vector<float> x, Size rows, Size cols, const Quan
   const float amax = finite_amax(x, cols, 0, rows, 0, cols);
   const bool tensor = spec.block == block::tensor;
   if (spec.scale == ScaleFormat::e4m3) s = amax == 0 ? 1.0F : std::min(448.0F * 6.0F / amax, FLT_MAX);
+  if (spec.scale == ScaleFormat::e4m3_4over6) s = amax == 0 ? 1.0F : std::min(256.0F * 6.0F / amax, FLT_MAX);
   if (tensor && spec.policy == ScalePolicy::current) s = plain_scale(spec, amax);
   if (spec.policy == ScalePolicy::delayed || spec.policy == ScalePolicy::fixed) s = given_scale;
   ref.tensor_scale = 1.0F / (spec.shrink * s);
@@ -153,9 +178,21 @@ inline Reference quantize(std::vector<float> x, Size rows, Size cols, const Quan
       const Size r1 = std::min(rows, r0 + height), c1 = std::min(cols, c0 + width);
       const float tensor_factor = std::min(1.0F / ref.tensor_scale, FLT_MAX);
       const float tensor_s = std::min(1.0F / (ref.tensor_scale * spec.shrink), FLT_MAX);
-      const float stored = tensor ? 1.0F : stored_scale(spec, finite_amax(x, cols, r0, r1, c0, c1), tensor_s);
+      const float block_amax = finite_amax(x, cols, r0, r1, c0, c1);
+      float stored = tensor ? 1.0F : stored_scale(spec, block_amax, tensor_s);
+      if (spec.scale == ScaleFormat::e4m3_4over6) {
+        Candidate six(nvfp4_scale(block_amax, tensor_s, 6.0F), tensor_factor);
+        Candidate four(nvfp4_scale(block_amax, tensor_s, 4.0F), tensor_factor);
+        for (Size r = r0; r < r1; ++r) {
+          for (Size c = c0; c < c1; ++c) {
+            six.add(x[r * cols + c]);
+            four.add(x[r * cols + c]);
+          }
+        }
+        stored = six.stored == 0 || four.total() < six.total() ? four.stored : six.stored;
+      }
       float factor = tensor_factor;
-      if (!tensor) factor = (spec.scale == ScaleFormat::e4m3 ? tensor_factor : spec.shrink) / stored;
+      if (!tensor) factor = (is_e4m3(spec.scale) ? tensor_factor : spec.shrink) / stored;
       if (stored == 0) factor = 0;
       factor = std::min(factor, FLT_MAX);
       for (Size r = r0; r < r1; ++r) {

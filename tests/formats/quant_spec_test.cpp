@@ -45,6 +45,10 @@ TEST(QuantSpec, NonsenseIsRejectedWithTheSiteAndARemedy) {
       {.format = Format::e4m3, .block = block::b1x16, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current},
       {.format = Format::e4m3, .scale = ScaleFormat::e8m0, .policy = ScalePolicy::current},
       {.format = Format::e2m1, .block = block::row, .scale = ScaleFormat::e4m3, .policy = ScalePolicy::current},
+      {.format = Format::e2m1,
+       .block = block::b1x32,
+       .scale = ScaleFormat::e4m3_4over6,
+       .policy = ScalePolicy::current},
       {.format = Format::e4m3, .block = {2, 64}, .policy = ScalePolicy::current},
       {.format = Format::e4m3, .block = {1, 48}, .policy = ScalePolicy::current},
       {.format = Format::e4m3, .margin = 1},
@@ -76,15 +80,15 @@ std::vector<QuantSpec> all_valid_specs() {
                           block::b1x32,  block::b1x16, block::b16x16, Block{3, 5}};
   for (const Format format : all_formats) {
     for (const Block& block : blocks) {
-      for (int bits = 0; bits < 5 * 4 * 2 * 2; ++bits) {
+      for (int bits = 0; bits < 6 * 4 * 2 * 2; ++bits) {
         for (const float shrink : {1.0F, 0.75F, 0.1F, 1.0F / 3, 1e-30F, std::nextafter(1.0F, 0.0F)}) {
           for (const int margin : {0, 1, 16, 17}) {
             const QuantSpec spec{.format = format,
                                  .block = block,
-                                 .scale = static_cast<ScaleFormat>(bits % 5),
-                                 .policy = static_cast<ScalePolicy>(bits / 5 % 4),
-                                 .rounding = static_cast<Rounding>(bits / 20 % 2),
-                                 .rotation = static_cast<Rotation>(bits / 40),
+                                 .scale = static_cast<ScaleFormat>(bits % 6),
+                                 .policy = static_cast<ScalePolicy>(bits / 6 % 4),
+                                 .rounding = static_cast<Rounding>(bits / 24 % 2),
+                                 .rotation = static_cast<Rotation>(bits / 48),
                                  .shrink = shrink,
                                  .margin = margin};
             try {
@@ -163,6 +167,11 @@ TEST(QuantSpec, DescriptionsAreShort) {
                       .rounding = Rounding::stochastic,
                       .rotation = Rotation::hadamard}),
             "e2m1 1x16/e4m3 current stochastic hadamard");
+  EXPECT_EQ(describe({.format = Format::e2m1,
+                      .block = block::b16x16,
+                      .scale = ScaleFormat::e4m3_4over6,
+                      .policy = ScalePolicy::current}),
+            "e2m1 16x16/e4m3-4over6 current");
   EXPECT_EQ(describe({.format = Format::e2m1,
                       .block = block::b1x32,
                       .scale = ScaleFormat::e8m0,

@@ -53,7 +53,7 @@ std::vector<QuantSpec> all_specs() {
   for (const Format format : all_formats) {
     for (const Block block :
          {block::tensor, block::row, block::b1x128, block::b128x128, block::b1x32, block::b1x16, block::b16x16}) {
-      for (int scale = 0; scale < 5; ++scale) {
+      for (int scale = 0; scale < 6; ++scale) {
         for (int policy = 0; policy < 4; ++policy) {
           for (const Rounding rounding : {Rounding::nearest_even, Rounding::stochastic}) {
             for (const Rotation rotation : {Rotation::none, Rotation::hadamard}) {

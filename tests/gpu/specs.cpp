@@ -41,6 +41,14 @@ Recipe block_2d_recipe(const PrecisionConfig& options) {
   return recipe;
 }
 
+Recipe four_over_six_recipe(const PrecisionConfig& options) {
+  Recipe recipe = make_recipe("nvfp4", options);
+  for (SiteSpec* site : {&recipe.x, &recipe.w, &recipe.dy}) {
+    site->rows.scale = site->columns.scale = ScaleFormat::e4m3_4over6;
+  }
+  return recipe;
+}
+
 std::vector<NamedSpec> every_spec() {
   std::vector<NamedSpec> all;
   for (const auto& [suffix, options] : option_sets()) {
@@ -49,6 +57,10 @@ std::vector<NamedSpec> every_spec() {
       for (const auto& [role, text] : roles) add_new(all, {std::string(known.name) + suffix + text, recipe.of(role)});
     }
     add_new(all, {"fp8-block-2d" + suffix + "/x", block_2d_recipe(options).x});
+    const Recipe four_over_six = four_over_six_recipe(options);
+    for (const auto& [role, text] : roles) {
+      add_new(all, {"nvfp4-4over6" + suffix + text, four_over_six.of(role)});
+    }
   }
   return all;
 }
@@ -71,6 +83,7 @@ std::vector<NamedRecipe> every_recipe() {
   e4m3.gradient_format = GradientFormat::e4m3;
   all.push_back({"fp8-delayed e4m3-gradients", make_recipe("fp8-delayed", e4m3)});
   all.push_back({"fp8-block-2d", block_2d_recipe()});
+  all.push_back({"nvfp4-4over6", four_over_six_recipe()});
   return all;
 }
 

@@ -26,6 +26,7 @@ struct NamedRecipe {
   Recipe recipe;
 };
 Recipe block_2d_recipe(const PrecisionConfig& options = {});
+Recipe four_over_six_recipe(const PrecisionConfig& options = {});
 std::vector<NamedRecipe> every_recipe();
 
 // plain: normal numbers. special: zeros of both signs, subnormals, infinities and NaN among them. huge: from the

@@ -290,7 +290,7 @@ TEST(Quantized, FusedLayersShareOneGlobalScale) {
   for (const float value : model.tensors.at("model.layers.0.self_attn.k_proj.weight").values) {
     largest = std::max(largest, std::abs(value));
   }
-  EXPECT_FLOAT_EQ(global("0.self_attn.k_proj"), 448 * 6 / largest);
+  EXPECT_FLOAT_EQ(global("0.self_attn.k_proj"), 256 * 6 / largest);
   EXPECT_EQ(global("0.self_attn.q_proj"), global("0.self_attn.k_proj"));
   EXPECT_EQ(global("0.self_attn.v_proj"), global("0.self_attn.k_proj"));
   EXPECT_EQ(global("0.mlp.gate_proj"), global("0.mlp.up_proj"));

@@ -19,7 +19,7 @@ namespace {
 using namespace casts;
 
 bool takes_own_amax(const QuantSpec& spec) {
-  return (spec.block == block::tensor && spec.policy == ScalePolicy::current) || spec.scale == ScaleFormat::e4m3;
+  return (spec.block == block::tensor && spec.policy == ScalePolicy::current) || is_e4m3(spec.scale);
 }
 
 bool has_whole_rows(const QuantSpec& spec) { return spec.block == block::row; }

@@ -139,17 +139,22 @@ QUAVER_DEVICE float e8m0_scale(Bits limit, Bits round, Bits amax) {
 template <Format F, Rounding R>
 QUAVER_DEVICE lane::Rounded round_magnitude(Bits a, Bits word);
 
+QUAVER_DEVICE float e4m3_scale(const ScaleRule& rule, float tensor_scale, Bits amax, float limit) {
+  const float tensor_s = factor_from_stored(times(tensor_scale, rule.shrink));
+  const float wanted = quotient(times(lane::value(amax), tensor_s), limit);
+  return round_magnitude<Format::e4m3, Rounding::nearest_even>(lane::bits(wanted), 0U).value;
+}
+
+// For e4m3_4over6 that of a block whose largest value becomes 6.
 QUAVER_DEVICE float stored_block_scale(const ScaleRule& rule, float tensor_scale, Bits amax) {
   switch (rule.format) {
     case ScaleFormat::e8m0:
       return e8m0_scale(lane::bits(rule.max), ~lane::infinity_bits & lane::magnitude_mask, amax);
     case ScaleFormat::e8m0_floor:
       return e8m0_scale(lane::bits(rule.max) & lane::infinity_bits, 0U, amax);
-    case ScaleFormat::e4m3: {
-      const float tensor_s = factor_from_stored(times(tensor_scale, rule.shrink));
-      const float wanted = quotient(times(lane::value(amax), tensor_s), rule.max);
-      return round_magnitude<Format::e4m3, Rounding::nearest_even>(lane::bits(wanted), 0U).value;
-    }
+    case ScaleFormat::e4m3:
+    case ScaleFormat::e4m3_4over6:
+      return e4m3_scale(rule, tensor_scale, amax, rule.max);
     default:
       return quotient(1.0F, lane::value(lane::bits(scale_for(rule.limit, lane::value(amax))) & rule.kept));
   }
@@ -157,7 +162,7 @@ QUAVER_DEVICE float stored_block_scale(const ScaleRule& rule, float tensor_scale
 
 // The factor of the cast; 0 for a block whose scale is 0.
 QUAVER_DEVICE float block_factor(const ScaleRule& rule, float tensor_scale, float stored) {
-  const float numerator = rule.format == ScaleFormat::e4m3 ? factor_from_stored(tensor_scale) : rule.shrink;
+  const float numerator = is_e4m3(rule.format) ? factor_from_stored(tensor_scale) : rule.shrink;
   if (!(stored > 0)) return 0;
   return lane::value(lane::smaller(lane::bits(quotient(numerator, stored)), lane::bits(FLT_MAX)));
 }
@@ -226,6 +231,43 @@ QUAVER_DEVICE lane::Rounded round_magnitude(Bits a, Bits word) {
     return round_scaled<F, R>(clamped, word);
   }
 }
+
+// ---- four over six: scales that make a block's largest value 6 or 4, and what each loses
+
+// As formats/scales.cpp has it: an integer, in 2^-12.
+QUAVER_DEVICE Bits squared_error(float x, float factor) {
+  constexpr Bits most = lane::bits(262144.0F);
+  const Bits a = lane::bits(x) & lane::magnitude_mask;
+  const float scaled = times(lane::value(a < lane::infinity_bits ? a : 0U), factor);
+  const float error = scaled - round_magnitude<Format::e2m1, Rounding::nearest_even>(lane::bits(scaled), 0U).value;
+  return static_cast<Bits>(lane::value(lane::smaller(lane::bits(times(times(error, error), 4096.0F)), most)));
+}
+
+struct FourOverSix {
+  float six;
+  float four;
+  Bits six_error = 0;
+  Bits four_error = 0;
+
+  QUAVER_DEVICE FourOverSix(const ScaleRule& rule, float tensor_scale, Bits amax)
+      : six(e4m3_scale(rule, tensor_scale, amax, 6.0F)), four(e4m3_scale(rule, tensor_scale, amax, 4.0F)) {}
+
+  QUAVER_DEVICE void add(const ScaleRule& rule, float tensor_scale, const float (&v)[group_size]) {
+    const float six_factor = block_factor(rule, tensor_scale, six);
+    const float four_factor = block_factor(rule, tensor_scale, four);
+    QUAVER_UNROLL
+    for (int i = 0; i < group_size; ++i) {
+      six_error += squared_error(v[i], six_factor);
+      four_error += squared_error(v[i], four_factor);
+    }
+  }
+
+  QUAVER_DEVICE float better() const {
+    const float of_six = times(static_cast<float>(six_error), times(six, six));
+    const float of_four = times(static_cast<float>(four_error), times(four, four));
+    return six == 0 || of_four < of_six ? four : six;
+  }
+};
 
 // ---- groups
 

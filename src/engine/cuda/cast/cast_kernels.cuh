@@ -53,14 +53,66 @@ __device__ void find_block_amaxes(const Source& x, const TilePlace& place, const
   }
 }
 
-// The factor for a block with this amax, whose scale is stored by the thread that has the block's first group.
-__device__ inline float block_factor_for(const SideJob& side, const GroupPlace& at, float tensor_scale, Bits amax) {
-  const float stored = stored_block_scale(side.rule, tensor_scale, amax);
+// What the tile's 16 × 16 blocks lose under either scale of four over six.
+struct BlockErrors {
+  Bits six[square_count];
+  Bits four[square_count];
+};
+
+struct TileBlocks {
+  BlockAmaxes amaxes;
+  BlockErrors errors;
+};
+
+template <class T, Side S>
+__device__ void find_block_errors(const CastJob& job, const SideJob& side, const TilePlace& place, const T* tile,
+                                  float tensor_scale, const BlockAmaxes& block_amaxes, BlockErrors& errors) {
+  __syncthreads();  // the other side's have been read
+  if (threadIdx.x < square_count) errors.six[threadIdx.x] = errors.four[threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (int pass = 0; pass < tile_passes; ++pass) {
+    const GroupPlace at = group_place<S>(job.x, place, pass);
+    float v[group_size];
+    read_group<T, S>(tile, at, job.x.factor, v);
+    FourOverSix scales(side.rule, tensor_scale, block_amaxes.of<S>(at, side.block_cols));
+    scales.add(side.rule, tensor_scale, v);
+    const int block = at.line / group_size * lane_groups + at.group;
+    atomicAdd(&errors.six[block], scales.six_error);
+    atomicAdd(&errors.four[block], scales.four_error);
+  }
+  __syncthreads();
+}
+
+// The factor for a block with this scale, which is stored by the thread that has the block's first group.
+__device__ inline float store_block_scale(const SideJob& side, const GroupPlace& at, float tensor_scale, float stored) {
   const bool first_line = (at.line & ((1 << side.block_rows_shift) - 1)) == 0;
   const bool first_group =
       side.block_cols == 0 ? at.out_first == 0 : ((at.group * group_size) & (side.block_cols - 1)) == 0;
   if (at.count > 0 && first_line && first_group) side.block_scales[side.scale_index(at)] = stored;
   return block_factor(side.rule, tensor_scale, stored);
+}
+
+// The same for a block with this amax.
+__device__ inline float block_factor_for(const SideJob& side, const GroupPlace& at, float tensor_scale, Bits amax) {
+  return store_block_scale(side, at, tensor_scale, stored_block_scale(side.rule, tensor_scale, amax));
+}
+
+// The same for one of NVFP4's blocks, whose values in the group these are.
+template <Side S>
+__device__ float four_over_six_factor(const SideJob& side, const GroupPlace& at, const BlockAmaxes& block_amaxes,
+                                      const BlockErrors& errors, float tensor_scale, Bits amax,
+                                      const float (&v)[group_size]) {
+  const bool is_2d = side.block_rows_shift > 0;
+  FourOverSix scales(side.rule, tensor_scale, is_2d ? block_amaxes.of<S>(at, side.block_cols) : amax);
+  if (is_2d) {
+    const int block = at.line / group_size * lane_groups + at.group;
+    scales.six_error = errors.six[block];
+    scales.four_error = errors.four[block];
+  } else {
+    scales.add(side.rule, tensor_scale, v);
+  }
+  return store_block_scale(side, at, tensor_scale, scales.better());
 }
 
 // The factor of the group's block; amax is the group's own.
@@ -128,13 +180,17 @@ struct SideState {
 };
 
 template <Format F, Side S>
-__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at,
-                           const BlockAmaxes& block_amaxes, float (&v)[group_size], GroupCounts& counts) {
+__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at, const TileBlocks& blocks,
+                           float (&v)[group_size], GroupCounts& counts) {
   if (side.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, side.signs);
   const Bits largest = largest_magnitude(v);
   const Bits amax = is_finite(largest) ? largest : finite_amax(v);
   float factor = state.tensor_factor;
-  if (side.has_blocks) factor = group_factor<S>(side, at, block_amaxes, state.tensor_scale, amax);
+  if (F == Format::e2m1 && side.rule.format == ScaleFormat::e4m3_4over6) {
+    factor = four_over_six_factor<S>(side, at, blocks.amaxes, blocks.errors, state.tensor_scale, amax, v);
+  } else if (side.has_blocks) {
+    factor = group_factor<S>(side, at, blocks.amaxes, state.tensor_scale, amax);
+  }
   Packed<F> packed;
   if (F != Format::f32 && side.rounding == Rounding::stochastic) {
     const auto index = static_cast<std::uint64_t>(at.out_line * side.length + at.out_first);
@@ -163,23 +219,34 @@ __device__ inline float sum_of(const float (&v)[group_size]) {
   return sum;
 }
 
+// Before a side is cast whose scales need more than amaxes.
+template <class T, Format F, Side S>
+__device__ void prepare_blocks(const CastJob& job, const SideJob& side, const TilePlace& place, const T* tile,
+                               float tensor_scale, TileBlocks& blocks) {
+  if constexpr (F == Format::e2m1) {
+    if (side.rule.format != ScaleFormat::e4m3_4over6 || side.block_rows_shift == 0) return;
+    find_block_errors<T, S>(job, side, place, tile, tensor_scale, blocks.amaxes, blocks.errors);
+  }
+}
+
 template <class T, Format F>
-__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, const BlockAmaxes& block_amaxes,
+__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks& blocks,
                           GroupCounts& counts) {
   const SideState state(job.rows, job.statistics != nullptr);
+  prepare_blocks<T, F, Side::rows>(job, job.rows, place, tile, state.tensor_scale, blocks);
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
     const GroupPlace at = group_place<Side::rows>(job.x, place, pass);
     float v[group_size];
     read_group<T, Side::rows, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
-    cast_group<F, Side::rows>(job.rows, state, at, block_amaxes, v, counts);
+    cast_group<F, Side::rows>(job.rows, state, at, blocks, v, counts);
   }
 }
 
 template <class T, Format F>
-__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile,
-                             const BlockAmaxes& block_amaxes) {
+__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks& blocks) {
   const SideState state(job.columns);
+  prepare_blocks<T, F, Side::columns>(job, job.columns, place, tile, state.tensor_scale, blocks);
   GroupCounts ignored;  // the same elements, already counted
 #pragma unroll 1
   for (int pass = 0; pass < tile_passes; ++pass) {
@@ -187,7 +254,7 @@ __device__ void cast_columns(const CastJob& job, const TilePlace& place, const T
     float v[group_size];
     read_group<T, Side::columns, F == Format::f32 ? Payload::kept : Payload::any>(tile, at, job.x.factor, v);
     if (job.partial_sums != nullptr) add_column<lane_groups>(job.x, at, sum_of(v), job.partial_sums);
-    cast_group<F, Side::columns>(job.columns, state, at, block_amaxes, v, ignored);
+    cast_group<F, Side::columns>(job.columns, state, at, blocks, v, ignored);
   }
 }
 
@@ -274,20 +341,20 @@ __device__ inline void add_counts(const Source& x, const GroupCounts& counts, Si
 template <class T, Format F>
 __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job) {
   extern __shared__ uint4 memory[];
-  __shared__ BlockAmaxes block_amaxes;
+  __shared__ TileBlocks blocks;
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
-  block_amaxes.clear();
+  blocks.amaxes.clear();
   load_tile(job.x, place, tile);
   __syncthreads();
   if (job.has_2d_blocks) {
-    find_block_amaxes(job.x, place, tile, block_amaxes);
+    find_block_amaxes(job.x, place, tile, blocks.amaxes);
     __syncthreads();
   }
   GroupCounts counts;
-  if (job.rows.codes != nullptr) cast_rows<T, F>(job, place, tile, block_amaxes, counts);
+  if (job.rows.codes != nullptr) cast_rows<T, F>(job, place, tile, blocks, counts);
   if (job.columns.codes != nullptr) {
-    cast_columns<T, F>(job, place, tile, block_amaxes);
+    cast_columns<T, F>(job, place, tile, blocks);
   } else if (job.partial_sums != nullptr) {
     sum_columns(job, place, tile);
   }
