@@ -60,8 +60,8 @@ QUAVER_SIMD void quotients(float numerator, const float* __restrict stored, Size
   }
 }
 
-// What rounding |x| · factor to e2m1 loses, squared, in 2^-12. An integer, so that sums do not depend on their order, and
-// so coarse that codes which became BF16 on their way lose nothing when they are cast again.
+// What rounding |x| · factor to e2m1 loses, squared, in 2^-12. An integer, so that sums do not depend on their order,
+// and so coarse that codes which became BF16 on their way lose nothing when they are cast again.
 QUAVER_LANE std::int32_t squared_error(float x, float factor) {
   constexpr Bits most = lane::bits(262144.0F);  // of a value beyond its scale's codes; 256 of them fit into the sum
   const Bits a = lane::bits(x) & lane::magnitude_mask;
