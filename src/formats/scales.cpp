@@ -60,25 +60,31 @@ QUAVER_SIMD void quotients(float numerator, const float* __restrict stored, Size
   }
 }
 
-// What rounding |x| · factor to e2m1 loses, squared, in 2^-12. An integer, so that sums do not depend on their order,
-// and so coarse that codes which became BF16 on their way lose nothing when they are cast again.
+// What rounding |x| · factor to e2m1 loses, squared, in 2^-12; what it loses on average where it is stochastic. An
+// integer, so that sums do not depend on their order, and so coarse that codes which became BF16 on their way lose
+// nothing when they are cast again.
+template <Rounding R>
 QUAVER_LANE std::int32_t squared_error(float x, float factor) {
   constexpr Bits most = lane::bits(262144.0F);  // of a value beyond its scale's codes; 256 of them fit into the sum
   const Bits a = lane::bits(x) & lane::magnitude_mask;
   const float scaled = lane::value(a & lane::mask(lane::less(a, lane::infinity_bits))) * factor;
-  const float rounded = lane::round_magnitude<Format::e2m1, Rounding::nearest_even>(lane::bits(scaled), 0U).value;
-  const float error = scaled - rounded;
-  return static_cast<std::int32_t>(lane::value(lane::smaller(lane::bits(error * error * 4096.0F), most)));
+  // The two are the same code to nearest; else those on either side, which the words that never and always round up
+  // give.
+  const float below = lane::round_magnitude<Format::e2m1, R>(lane::bits(scaled), ~0U).value;
+  const float above = lane::round_magnitude<Format::e2m1, R>(lane::bits(scaled), 0U).value;
+  const float square = (scaled - below) * (scaled - above) * 4096.0F;
+  return static_cast<std::int32_t>(lane::value(lane::smaller(lane::bits(square) & lane::magnitude_mask, most)));
 }
 
 constexpr Size nvfp4_block = 16;
 constexpr Size most_blocks = run_limit / nvfp4_block;
 
+template <Rounding R>
 QUAVER_SIMD void add_errors(const float* __restrict x, Size blocks, const float* __restrict factors,
                             std::int32_t* __restrict errors) {
   for (Size b = 0; b < blocks; ++b) {
     std::int32_t sum = 0;
-    for (Size i = 0; i < nvfp4_block; ++i) sum += squared_error(x[b * nvfp4_block + i], factors[b]);
+    for (Size i = 0; i < nvfp4_block; ++i) sum += squared_error<R>(x[b * nvfp4_block + i], factors[b]);
     errors[b] += sum;
   }
 }
@@ -94,10 +100,15 @@ struct ScaledBlocks {
     e4m3_scales(factor_from_stored(tensor_scale * spec.shrink), limit, amax, blocks, stored.data());
     std::array<float, most_blocks> factors;
     factors_from_blocks(spec, tensor_scale, stored.data(), blocks, factors.data());
+    const bool stochastic = spec.rounding == Rounding::stochastic;
+    const auto add_row = stochastic ? add_errors<Rounding::stochastic> : add_errors<Rounding::nearest_even>;
     for (Size r = 0; r < strip.rows; ++r) {
       const float* row = strip.x + r * strip.stride;
-      add_errors(row, whole, factors.data(), errors.data());
-      for (Size c = whole * nvfp4_block; c < strip.cols; ++c) errors[whole] += squared_error(row[c], factors[whole]);
+      add_row(row, whole, factors.data(), errors.data());
+      if (whole == blocks) continue;
+      std::array<float, nvfp4_block> rest{};
+      std::copy(row + whole * nvfp4_block, row + strip.cols, rest.begin());
+      add_row(rest.data(), 1, factors.data() + whole, errors.data() + whole);
     }
   }
 

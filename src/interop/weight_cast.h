@@ -23,7 +23,8 @@ constexpr bool needs_amax(WeightFormat format) {
 // which, by the name of a weight; it is the name itself for all others.
 std::string fused_key(const std::string& name);
 
-// NVFP4's global scale of a layer's inputs with this amax, which other programs cast at run time: by the rule of 6 alone.
+// NVFP4's global scale of a layer's inputs with this amax, which other programs cast at run time: by the rule of 6
+// alone.
 float nvfp4_input_scale(float amax);
 
 struct ScaleRange {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 #include <cstddef>
@@ -104,11 +105,18 @@ struct Candidate {
   Candidate(float stored_scale, float tensor_factor)
       : stored(stored_scale), factor(stored == 0 ? 0 : std::min(tensor_factor / stored, FLT_MAX)) {}
 
-  void add(float x) {
+  void add(float x, Rounding rounding) {
     if (!std::isfinite(x)) return;
     const float scaled = std::abs(x) * factor;
-    const float lost = scaled - decode(Format::e2m1, encode(Format::e2m1, scaled));
-    error += static_cast<std::int64_t>(std::min(lost * lost, 64.0F) * 4096.0F);
+    float lost = scaled - decode(Format::e2m1, encode(Format::e2m1, scaled));
+    float other = lost;
+    if (rounding == Rounding::stochastic && scaled < 6) {  // it goes down by the first or up by the second
+      const std::array<float, 8> values{0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+      const float* above = std::upper_bound(values.begin(), values.end(), scaled);
+      lost = scaled - *(above - 1);
+      other = lost == 0 ? 0 : *above - scaled;
+    }
+    error += static_cast<std::int64_t>(std::min(lost * other, 64.0F) * 4096.0F);
   }
 
   float total() const { return static_cast<float>(error) * (stored * stored); }
@@ -185,8 +193,8 @@ inline Reference quantize(std::vector<float> x, Size rows, Size cols, const Quan
         Candidate four(nvfp4_scale(block_amax, tensor_s, 4.0F), tensor_factor);
         for (Size r = r0; r < r1; ++r) {
           for (Size c = c0; c < c1; ++c) {
-            six.add(x[r * cols + c]);
-            four.add(x[r * cols + c]);
+            six.add(x[r * cols + c], spec.rounding);
+            four.add(x[r * cols + c], spec.rounding);
           }
         }
         stored = six.stored == 0 || four.total() < six.total() ? four.stored : six.stored;

@@ -235,12 +235,15 @@ QUAVER_DEVICE lane::Rounded round_magnitude(Bits a, Bits word) {
 // ---- four over six: scales that make a block's largest value 6 or 4, and what each loses
 
 // As formats/scales.cpp has it: an integer, in 2^-12.
+template <Rounding R>
 QUAVER_DEVICE Bits squared_error(float x, float factor) {
   constexpr Bits most = lane::bits(262144.0F);
   const Bits a = lane::bits(x) & lane::magnitude_mask;
   const float scaled = times(lane::value(a < lane::infinity_bits ? a : 0U), factor);
-  const float error = scaled - round_magnitude<Format::e2m1, Rounding::nearest_even>(lane::bits(scaled), 0U).value;
-  return static_cast<Bits>(lane::value(lane::smaller(lane::bits(times(times(error, error), 4096.0F)), most)));
+  const float below = round_magnitude<Format::e2m1, R>(lane::bits(scaled), ~0U).value;
+  const float above = round_magnitude<Format::e2m1, R>(lane::bits(scaled), 0U).value;
+  const Bits square = lane::bits(times(times(scaled - below, scaled - above), 4096.0F)) & lane::magnitude_mask;
+  return static_cast<Bits>(lane::value(lane::smaller(square, most)));
 }
 
 struct FourOverSix {
@@ -252,14 +255,20 @@ struct FourOverSix {
   QUAVER_DEVICE FourOverSix(const ScaleRule& rule, float tensor_scale, Bits amax)
       : six(e4m3_scale(rule, tensor_scale, amax, 6.0F)), four(e4m3_scale(rule, tensor_scale, amax, 4.0F)) {}
 
+  template <Rounding R>
   QUAVER_DEVICE void add(const ScaleRule& rule, float tensor_scale, const float (&v)[group_size]) {
     const float six_factor = block_factor(rule, tensor_scale, six);
     const float four_factor = block_factor(rule, tensor_scale, four);
     QUAVER_UNROLL
     for (int i = 0; i < group_size; ++i) {
-      six_error += squared_error(v[i], six_factor);
-      four_error += squared_error(v[i], four_factor);
+      six_error += squared_error<R>(v[i], six_factor);
+      four_error += squared_error<R>(v[i], four_factor);
     }
+  }
+
+  QUAVER_DEVICE void add(Rounding rounding, const ScaleRule& rule, float tensor_scale, const float (&v)[group_size]) {
+    if (rounding == Rounding::stochastic) return add<Rounding::stochastic>(rule, tensor_scale, v);
+    add<Rounding::nearest_even>(rule, tensor_scale, v);
   }
 
   QUAVER_DEVICE float better() const {

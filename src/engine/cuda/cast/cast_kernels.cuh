@@ -76,7 +76,7 @@ __device__ void find_block_errors(const CastJob& job, const SideJob& side, const
     float v[group_size];
     read_group<T, S>(tile, at, job.x.factor, v);
     FourOverSix scales(side.rule, tensor_scale, block_amaxes.of<S>(at, side.block_cols));
-    scales.add(side.rule, tensor_scale, v);
+    scales.add(side.rounding, side.rule, tensor_scale, v);
     const int block = at.line / group_size * lane_groups + at.group;
     atomicAdd(&errors.six[block], scales.six_error);
     atomicAdd(&errors.four[block], scales.four_error);
@@ -110,7 +110,7 @@ __device__ float four_over_six_factor(const SideJob& side, const GroupPlace& at,
     scales.six_error = errors.six[block];
     scales.four_error = errors.four[block];
   } else {
-    scales.add(side.rule, tensor_scale, v);
+    scales.add(side.rounding, side.rule, tensor_scale, v);
   }
   return store_block_scale(side, at, tensor_scale, scales.better());
 }
