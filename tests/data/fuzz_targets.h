@@ -115,6 +115,14 @@ inline void fuzz_examples(std::string_view bytes) {
     require(std::ranges::all_of(inputs, [](std::int32_t id) { return id >= 0 && id < tokenizer->vocab_size(); }));
     require(std::ranges::all_of(targets, [](std::int32_t id) { return id >= -1 && id < tokenizer->vocab_size(); }));
   });
+  // What is asked ends with a question, and is read as ids that the model has.
+  allow_error([&] {
+    const Prompt prompt = parse_prompt(bytes);
+    if (prompt.messages.empty()) return;
+    require(prompt.messages.back().speaker != Speaker::assistant);
+    const ChatPrompt chat = prompt_of_chat(prompt.messages, *tokenizer, ChatTemplate::automatic);
+    require(std::ranges::all_of(chat.ids, [](std::int32_t id) { return id >= 0 && id < tokenizer->vocab_size(); }));
+  });
 }
 
 inline void fuzz_dataset(std::string_view bytes) {
