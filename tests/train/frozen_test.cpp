@@ -4,13 +4,13 @@
 #include <map>
 
 #include "quaver/error.h"
+#include "train/resumed_run.h"
 #include "train/three_ranks.h"
 
 namespace quaver::test {
 namespace {
 
 using ::testing::HasSubstr;
-using Weights = std::map<std::string, std::vector<std::byte>>;
 
 Config frozen_config(const std::string& recipe, const std::map<std::string, double>& learning_rate_of) {
   Config config = miniature_config(recipe);
@@ -21,15 +21,6 @@ Config frozen_config(const std::string& recipe, const std::map<std::string, doub
   return config;
 }
 
-Weights weights_of(Trainer& trainer) {
-  Weights weights;
-  for (const Parameter& parameter : trainer.model().parameters().all()) {
-    const auto* data = static_cast<const std::byte*>(parameter.master.data);
-    weights[parameter.name].assign(data, data + parameter.master.bytes());
-  }
-  return weights;
-}
-
 const std::map<std::string, double> most_frozen = {
     {"embed.weight", 0}, {"positions.weight", 0}, {"blocks.0.*", 0}, {"blocks.*.mlp.down.*", 0}, {"norm.*", 0}};
 
@@ -38,9 +29,9 @@ TEST(Frozen, WeightsStayBitForBitAndTheOthersMove) {
     Config config = frozen_config(recipe, most_frozen);
     config.optim.master = MasterWeights::bf16_stochastic;
     OwnTrainer run(config);
-    const Weights before = weights_of(run.trainer);
+    const MasterBytes before = master_bytes(run.trainer);
     for (int i = 0; i < 3; ++i) run.trainer.step();
-    const Weights after = weights_of(run.trainer);
+    const MasterBytes after = master_bytes(run.trainer);
     for (const Parameter& parameter : run.trainer.model().parameters().all()) {
       EXPECT_EQ(before.at(parameter.name) == after.at(parameter.name), parameter.frozen) << parameter.name;
     }
@@ -54,8 +45,8 @@ TEST(Frozen, OthersTrainAsIfNothingWere) {
     OwnTrainer whole(frozen_config("fp8-current", {}));
     OwnTrainer part(frozen_config("fp8-current", frozen));
     EXPECT_EQ(part.trainer.step().loss, whole.trainer.step().loss);
-    const Weights want = weights_of(whole.trainer);
-    const Weights got = weights_of(part.trainer);
+    const MasterBytes want = master_bytes(whole.trainer);
+    const MasterBytes got = master_bytes(part.trainer);
     for (const Parameter& parameter : part.trainer.model().parameters().all()) {
       EXPECT_EQ(got.at(parameter.name) == want.at(parameter.name), !parameter.frozen) << parameter.name;
     }
@@ -94,28 +85,21 @@ TEST(Frozen, SomethingMustBeTrained) {
 
 class FrozenRun : public testing::Test {
  protected:
-  RunResult run(const std::string& name, const std::map<std::string, double>& frozen, RunStart start, Size steps) {
+  Config config_in(const std::string& name, const std::map<std::string, double>& frozen) const {
     Config config = frozen_config("fp8-delayed", frozen);
     config.run.dir = (folder_.path() / name).string();
-    std::atomic<bool> stop{false};
-    RunOptions options;
-    options.start = start;
-    options.stop = &stop;
-    options.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step >= steps; };
-    return run_training(config, options);
+    return config;
+  }
+
+  RunResult run(const std::string& name, const std::map<std::string, double>& frozen, RunStart start, Size steps) {
+    return run_until(config_in(name, frozen), start, steps);
   }
 
   TemporaryFolder folder_;
 };
 
 TEST_F(FrozenRun, ResumesInTheSameBytes) {
-  run("straight", most_frozen, RunStart::fresh, 100);
-  run("halted", most_frozen, RunStart::fresh, 2);
-  run("halted", most_frozen, RunStart::resume, 100);
-  for (const char* part : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
-    const std::filesystem::path file = std::filesystem::path("checkpoints") / "step-000006" / part;
-    EXPECT_EQ(contents(folder_.path() / "straight" / file), contents(folder_.path() / "halted" / file)) << part;
-  }
+  expect_resumed_bytes(folder_, [&](const char* name) { return config_in(name, most_frozen); });
 }
 
 // Freezing on resume is a change of settings; what was frozen has no state to go on with.

@@ -4,13 +4,13 @@
 
 #include "config/dump.h"
 #include "quaver/error.h"
+#include "train/resumed_run.h"
 #include "train/three_ranks.h"
 
 namespace quaver::test {
 namespace {
 
 using ::testing::HasSubstr;
-using MasterBytes = std::map<std::string, std::vector<std::byte>>;
 
 Config lora_config(const std::string& recipe, Size rank = 2) {
   Config config = miniature_config(recipe);
@@ -18,15 +18,6 @@ Config lora_config(const std::string& recipe, Size rank = 2) {
   config.optim.warmup = 0;
   config.train.accumulation = 2;
   return config;
-}
-
-MasterBytes master_bytes(Trainer& trainer) {
-  MasterBytes weights;
-  for (const Parameter& parameter : trainer.model().parameters().all()) {
-    const auto* data = static_cast<const std::byte*>(parameter.master.data);
-    weights[parameter.name].assign(data, data + parameter.master.bytes());
-  }
-  return weights;
 }
 
 TEST(LoraTraining, AdaptersMoveAndTheBaseStaysBitForBit) {
@@ -97,29 +88,23 @@ TEST(LoraTraining, LeavesTheFingerprintOfOtherRunsAlone) {
 
 class LoraRun : public testing::Test {
  protected:
-  RunResult run(const std::string& name, Size rank, RunStart start, Size steps, const std::string& targets = "*") {
+  Config config_in(const std::string& name, Size rank = 2) const {
     Config config = lora_config("fp8-delayed", rank);
-    config.model.lora_targets = targets;
     config.run.dir = (folder_.path() / name).string();
-    std::atomic<bool> stop{false};
-    RunOptions options;
-    options.start = start;
-    options.stop = &stop;
-    options.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step >= steps; };
-    return run_training(config, options);
+    return config;
+  }
+
+  RunResult run(const std::string& name, Size rank, RunStart start, Size steps, const std::string& targets = "*") {
+    Config config = config_in(name, rank);
+    config.model.lora_targets = targets;
+    return run_until(config, start, steps);
   }
 
   TemporaryFolder folder_;
 };
 
 TEST_F(LoraRun, ResumesInTheSameBytes) {
-  run("straight", 2, RunStart::fresh, 100);
-  run("halted", 2, RunStart::fresh, 2);
-  run("halted", 2, RunStart::resume, 100);
-  for (const char* part : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
-    const std::filesystem::path file = std::filesystem::path("checkpoints") / "step-000006" / part;
-    EXPECT_EQ(contents(folder_.path() / "straight" / file), contents(folder_.path() / "halted" / file)) << part;
-  }
+  expect_resumed_bytes(folder_, [&](const char* name) { return config_in(name); });
 }
 
 TEST_F(LoraRun, DoesNotResumeWithOtherAdapters) {

@@ -8,19 +8,23 @@
 
 namespace quaver::test {
 
+// Stops behind this step, where the run does not end before.
+inline RunResult run_until(const Config& config, RunStart start, Size step) {
+  std::atomic<bool> stop{false};
+  RunOptions options;
+  options.start = start;
+  options.stop = &stop;
+  options.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step >= step; };
+  return run_training(config, options);
+}
+
 // config_in(name) is the config of a run of six steps in that folder. Leaves the checkpoints of "straight" and
 // "halted".
 template <class ConfigIn>
 void expect_resumed_bytes(const TemporaryFolder& folder, const ConfigIn& config_in) {
   run_training(config_in("straight"), {});
-  std::atomic<bool> stop{false};
-  RunOptions halting;
-  halting.stop = &stop;
-  halting.observer.stepped = [&](const StepReport& report, std::optional<double>) { stop = report.step == 3; };
-  EXPECT_EQ(run_training(config_in("halted"), halting).end, RunEnd::interrupted);
-  RunOptions resuming;
-  resuming.start = RunStart::resume;
-  run_training(config_in("halted"), resuming);
+  EXPECT_EQ(run_until(config_in("halted"), RunStart::fresh, 3).end, RunEnd::interrupted);
+  EXPECT_EQ(run_until(config_in("halted"), RunStart::resume, 100).end, RunEnd::finished);
   for (const char* part : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
     const std::filesystem::path file = std::filesystem::path("checkpoints") / "step-000006" / part;
     EXPECT_EQ(contents(folder.path() / "straight" / file), contents(folder.path() / "halted" / file)) << part;

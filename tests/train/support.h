@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "support/temporary_folder.h"
 
@@ -59,6 +60,17 @@ inline Config diverging_config(const std::filesystem::path& directory) {
   config.guard.divergence = 1.2;
   config.guard.max_rewinds = 1;
   return config;
+}
+
+// Of every parameter, by its name.
+using MasterBytes = std::map<std::string, std::vector<std::byte>>;
+inline MasterBytes master_bytes(Trainer& trainer) {
+  MasterBytes weights;
+  for (const Parameter& parameter : trainer.model().parameters().all()) {
+    const auto* data = static_cast<const std::byte*>(parameter.master.data);
+    weights[parameter.name].assign(data, data + parameter.master.bytes());
+  }
+  return weights;
 }
 
 // No two metrics are alike.
