@@ -59,7 +59,13 @@ struct BlockErrors {
   Bits four[square_count];
 };
 
+template <Format F>
 struct TileBlocks {
+  BlockAmaxes amaxes;
+};
+
+template <>
+struct TileBlocks<Format::e2m1> {
   BlockAmaxes amaxes;
   BlockErrors errors;
 };
@@ -100,27 +106,31 @@ __device__ inline float block_factor_for(const SideJob& side, const GroupPlace& 
 
 // The same for one of NVFP4's blocks, whose values in the group these are.
 template <Side S>
-__device__ float four_over_six_factor(const SideJob& side, const GroupPlace& at, const BlockAmaxes& block_amaxes,
-                                      const BlockErrors& errors, float tensor_scale, Bits amax,
-                                      const float (&v)[group_size]) {
+__device__ float four_over_six_factor(const SideJob& side, const GroupPlace& at, const TileBlocks<Format::e2m1>& blocks,
+                                      float tensor_scale, Bits amax, const float (&v)[group_size]) {
   const bool is_2d = side.block_rows_shift > 0;
-  FourOverSix scales(side.rule, tensor_scale, is_2d ? block_amaxes.of<S>(at, side.block_cols) : amax);
+  FourOverSix scales(side.rule, tensor_scale, is_2d ? blocks.amaxes.of<S>(at, side.block_cols) : amax);
   if (is_2d) {
     const int block = at.line / group_size * lane_groups + at.group;
-    scales.six_error = errors.six[block];
-    scales.four_error = errors.four[block];
+    scales.six_error = blocks.errors.six[block];
+    scales.four_error = blocks.errors.four[block];
   } else {
     scales.add(side.rounding, side.rule, tensor_scale, v);
   }
   return store_block_scale(side, at, tensor_scale, scales.better());
 }
 
-// The factor of the group's block; amax is the group's own.
-template <Side S>
-__device__ float group_factor(const SideJob& side, const GroupPlace& at, const BlockAmaxes& block_amaxes,
-                              float tensor_scale, Bits amax) {
+// The factor of the block of the group with these values; amax is the group's own.
+template <Format F, Side S>
+__device__ float group_factor(const SideJob& side, const GroupPlace& at, const TileBlocks<F>& blocks,
+                              float tensor_scale, Bits amax, const float (&v)[group_size]) {
+  if constexpr (F == Format::e2m1) {
+    if (side.rule.format == ScaleFormat::e4m3_4over6) {
+      return four_over_six_factor<S>(side, at, blocks, tensor_scale, amax, v);
+    }
+  }
   if (side.block_rows_shift > 0) {
-    amax = block_amaxes.of<S>(at, side.block_cols);
+    amax = blocks.amaxes.template of<S>(at, side.block_cols);
   } else if (side.block_cols == 0) {
     amax = at.count > 0 ? side.line_amax[at.out_line] : 0;
   } else {
@@ -180,17 +190,13 @@ struct SideState {
 };
 
 template <Format F, Side S>
-__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at, const TileBlocks& blocks,
-                           float (&v)[group_size], GroupCounts& counts) {
+__device__ void cast_group(const SideJob& side, const SideState& state, const GroupPlace& at,
+                           const TileBlocks<F>& blocks, float (&v)[group_size], GroupCounts& counts) {
   if (side.rotation == Rotation::hadamard && at.count == group_size) rotate_group(v, side.signs);
   const Bits largest = largest_magnitude(v);
   const Bits amax = is_finite(largest) ? largest : finite_amax(v);
   float factor = state.tensor_factor;
-  if (F == Format::e2m1 && side.rule.format == ScaleFormat::e4m3_4over6) {
-    factor = four_over_six_factor<S>(side, at, blocks.amaxes, blocks.errors, state.tensor_scale, amax, v);
-  } else if (side.has_blocks) {
-    factor = group_factor<S>(side, at, blocks.amaxes, state.tensor_scale, amax);
-  }
+  if (side.has_blocks) factor = group_factor<F, S>(side, at, blocks, state.tensor_scale, amax, v);
   Packed<F> packed;
   if (F != Format::f32 && side.rounding == Rounding::stochastic) {
     const auto index = static_cast<std::uint64_t>(at.out_line * side.length + at.out_first);
@@ -222,7 +228,7 @@ __device__ inline float sum_of(const float (&v)[group_size]) {
 // Before a side is cast whose scales need more than amaxes.
 template <class T, Format F, Side S>
 __device__ void prepare_blocks(const CastJob& job, const SideJob& side, const TilePlace& place, const T* tile,
-                               float tensor_scale, TileBlocks& blocks) {
+                               float tensor_scale, TileBlocks<F>& blocks) {
   if constexpr (F == Format::e2m1) {
     if (side.rule.format != ScaleFormat::e4m3_4over6 || side.block_rows_shift == 0) return;
     find_block_errors<T, S>(job, side, place, tile, tensor_scale, blocks.amaxes, blocks.errors);
@@ -230,7 +236,7 @@ __device__ void prepare_blocks(const CastJob& job, const SideJob& side, const Ti
 }
 
 template <class T, Format F>
-__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks& blocks,
+__device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks<F>& blocks,
                           GroupCounts& counts) {
   const SideState state(job.rows, job.statistics != nullptr);
   prepare_blocks<T, F, Side::rows>(job, job.rows, place, tile, state.tensor_scale, blocks);
@@ -244,7 +250,7 @@ __device__ void cast_rows(const CastJob& job, const TilePlace& place, const T* t
 }
 
 template <class T, Format F>
-__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks& blocks) {
+__device__ void cast_columns(const CastJob& job, const TilePlace& place, const T* tile, TileBlocks<F>& blocks) {
   const SideState state(job.columns);
   prepare_blocks<T, F, Side::columns>(job, job.columns, place, tile, state.tensor_scale, blocks);
   GroupCounts ignored;  // the same elements, already counted
@@ -341,7 +347,7 @@ __device__ inline void add_counts(const Source& x, const GroupCounts& counts, Si
 template <class T, Format F>
 __global__ void __launch_bounds__(tile_threads, 3) cast_tiles(const __grid_constant__ CastJob job) {
   extern __shared__ uint4 memory[];
-  __shared__ TileBlocks blocks;
+  __shared__ TileBlocks<F> blocks;
   T* tile = reinterpret_cast<T*>(memory);
   const TilePlace place = tile_place(job.x);
   blocks.amaxes.clear();
