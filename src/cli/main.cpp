@@ -9,7 +9,7 @@
 #include "quaver/error.h"
 
 int main(int count, char** words) {
-  quaver::wait_briefly(words);
+  quaver::set_up_libraries(words);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk, with a message
   try {
     return quaver::with_output_written(quaver::run_command_line({words + 1, words + count}));

@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <string>
 #include <string_view>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "engine/cpu/openblas.h"
 
 namespace quaver {
 
@@ -59,10 +62,18 @@ __attribute__((section(".preinit_array"), used)) void (*const first_of_all)(int,
                                                                             char**) = refuse_small_address_space;
 #endif
 
-void wait_briefly(char** words) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  ::setenv("GOMP_SPINCOUNT", "3000", 1);
-  ::execv("/proc/self/exe", words);  // returns only where that cannot be: then it waits as libgomp likes
+void set_up_libraries(char** words) {
+  bool changed = false;
+  const auto set = [&](const char* name, const std::string& value) {
+    changed |= !value.empty() && ::setenv(name, value.c_str(), 1) == 0;
+  };
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr) {
+    set("GOMP_SPINCOUNT", "3000");
+  }
+  if (std::getenv("OPENBLAS_CORETYPE") == nullptr) {
+    set("OPENBLAS_CORETYPE", openblas_core_to_ask_for(openblas_core(), vector_unit()));
+  }
+  if (changed) ::execv("/proc/self/exe", words);  // returns only where that cannot be: then they do as they like
 }
 
 int with_output_written(int status) {

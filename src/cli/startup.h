@@ -4,9 +4,10 @@
 
 namespace quaver {
 
-// Threads that wait for each other spin before they sleep. libgomp lets them spin for long, which is ruinous where
-// other programs want the CPU too, and reads how long before main begins: so the program starts once more.
-void wait_briefly(char** words);
+// Starts the program once more where libraries that read the environment before main should do as follows, and it does
+// not say. Threads that wait for each other spin before they sleep: libgomp lets them spin for long, which is ruinous
+// where other programs want the CPU too. OpenBLAS has faster kernels than those it chooses on some CPUs.
+void set_up_libraries(char** words);
 
 // The exit status: `status`, or 1 with a message where standard output could not be written.
 int with_output_written(int status);

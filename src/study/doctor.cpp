@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "engine/cache_folder.h"
+#include "engine/cpu/openblas.h"
 #include "formats/random.h"
 #include "precision/recipe.h"
 #include "quaver/error.h"
@@ -43,6 +44,7 @@ CpuReport examine_cpu() {
   CpuReport report;
   report.model = cpu_model();
   report.cores = omp_get_num_procs();
+  report.openblas = openblas_core();
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (!report.instructions.empty() || !(line.starts_with("flags") || line.starts_with("Features"))) continue;

@@ -15,6 +15,7 @@ struct CpuReport {
   std::string model;
   int cores = 0;                          // that this process may use
   std::vector<std::string> instructions;  // of those that matter here
+  std::string openblas;                   // the kernels it multiplies with
   Size memory = 0;                        // bytes
   Size memory_available = 0;
 };

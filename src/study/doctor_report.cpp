@@ -45,6 +45,7 @@ std::string row(std::string_view name, const std::string& value) { return fmt::f
 std::string cpu_text(const CpuReport& report) {
   return "CPU\n" + row("model", report.model) + row("cores", std::to_string(report.cores)) +
          row("instructions", fmt::format("{}", fmt::join(report.instructions, " "))) +
+         row("OpenBLAS", report.openblas + " kernels") +
          row("memory", fmt::format("{:.1f} GiB, {:.1f} GiB available", gib(static_cast<std::size_t>(report.memory)),
                                    gib(static_cast<std::size_t>(report.memory_available))));
 }
@@ -200,6 +201,7 @@ std::string doctor_json(const DoctorReport& report) {
                {{"model", cpu.model},
                 {"cores", cpu.cores},
                 {"instructions", cpu.instructions},
+                {"openblas", cpu.openblas},
                 {"memory_bytes", cpu.memory},
                 {"memory_available_bytes", cpu.memory_available}}},
               {"gpu", gpu_json(report)},

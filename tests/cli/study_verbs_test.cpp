@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "support/variable.h"
 
 #include "cli/command.h"
+#include "engine/cpu/openblas.h"
 #include "precision/recipe.h"
 #include "store/reader.h"
 
@@ -21,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -283,6 +286,18 @@ TEST(DoctorVerb, TellsProgramsWhatEveryRecipeRunsAs) {
   ASSERT_EQ(report["products"].size(), 1U);
   EXPECT_EQ(report["products"][0]["good"], true);
   EXPECT_LE(report["products"][0]["error"].get<double>(), report["products"][0]["bound"].get<double>());
+}
+
+TEST(DoctorVerb, SaysWhichKernelsOpenBlasMultipliesWith) {
+  if (vector_unit() != VectorUnit::avx512) GTEST_SKIP() << "OpenBLAS has no choice that matters";
+  const NoGpu none;
+  const TemporaryFolder folder;
+  const auto kernels = [&](const std::optional<std::string>& asked_for) {
+    const Variable variable("OPENBLAS_CORETYPE", asked_for);
+    return parsed(quaver(folder, {"doctor", "--json"}))["processor"]["openblas"].get<std::string>();
+  };
+  EXPECT_EQ(kernels("Haswell"), "Haswell");
+  EXPECT_THAT(kernels(std::nullopt), Not(AnyOf("Haswell", "Zen", "Prescott")));
 }
 
 TEST(EstimateVerb, PrintsMemoryByPurposeAndTheTime) {

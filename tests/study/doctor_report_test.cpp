@@ -15,7 +15,7 @@ DoctorReport made_up_findings() {
   DoctorReport report;
   report.version = "1.2.3";
   report.compiler = "a compiler";
-  report.cpu = {"a processor", 6, {"avx", "fma"}, Size{16} << 30, Size{5} << 30};
+  report.cpu = {"a processor", 6, {"avx", "fma"}, "Zen", Size{16} << 30, Size{5} << 30};
   report.driver = "580.1";
   report.cuda.state = CudaState::ready;
   report.cuda.module = "/lib/quaver_cuda.so";
@@ -60,6 +60,7 @@ TEST(DoctorText, HasEveryNumberInItsUnit) {
         "  model         a processor\n",
         "  cores         6\n",
         "  instructions  avx fma\n",
+        "  OpenBLAS      Zen kernels\n",
         "  memory        16.0 GiB, 5.0 GiB available\n",
         "  device        Hopper, sm_90, 132 multiprocessors, 80.0 GiB\n",
         "  device        Ada, sm_89, 58 multiprocessors, 24.0 GiB\n",
@@ -143,8 +144,8 @@ TEST(DoctorJson, HasEveryFigureOnce) {
   report.cache.problem = "read-only";
   const auto want = nlohmann::json::parse(R"({
     "quaver": "1.2.3", "compiler": "a compiler", "healthy": false,
-    "processor": {"model": "a processor", "cores": 6, "instructions": ["avx", "fma"], "memory_bytes": 17179869184,
-                  "memory_available_bytes": 5368709120},
+    "processor": {"model": "a processor", "cores": 6, "instructions": ["avx", "fma"], "openblas": "Zen",
+                  "memory_bytes": 17179869184, "memory_available_bytes": 5368709120},
     "gpu": {"state": "ready", "problem": "a problem", "remedy": "a remedy", "driver": "580.1",
             "module": "/lib/quaver_cuda.so", "cuda": "12.9", "cuda_of_driver": "13.0", "cublaslt": "12.9.1",
             "cudnn": "9.19.0", "engine": "CUDA",
