@@ -64,7 +64,7 @@ ones in the same form; [recipes.md](recipes.md#recipes-of-your-own) explains the
 and of two with the same name the last wins. They are kept in the run's `config.toml` and in its checkpoints.
 
 ```toml
-[recipes.row-and-wide-wgrad]
+[recipes.row-and-bf16-wgrad]
 summary = "E4M3 by rows, wgrad in BF16"
 x = { rowwise = "e4m3 row current", columnwise = "bf16" }
 w = "e4m3 row current"
