@@ -24,7 +24,7 @@ using quaver::test::contents;
 using Words = std::set<std::string, std::less<>>;
 
 const fs::path& root() {
-  static const fs::path folder = fs::path(__FILE__).parent_path() / "../..";
+  static const fs::path folder = QUAVER_SOURCES;
   return folder;
 }
 
