@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import unittest
@@ -103,6 +104,17 @@ class Quantized(unittest.TestCase):
         tensor = Tensor(x)
         np.testing.assert_array_equal(quaver.cast(tensor, "e5m2"), quaver.cast(x, "e5m2"))
         self.assertEqual(tensor.exports, 1)
+
+    def test_a_forked_process_computes_too(self) -> None:
+        a = quaver.quantize(matrix(512, 512))
+        product = quaver.gemm(a, a)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # it would wait forever for threads that it does not have
+            same = np.array_equal(quaver.gemm(a, a), product)
+            os._exit(0 if same else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        np.testing.assert_array_equal(quaver.gemm(a, a), product)
 
 
 class Layer(unittest.TestCase):
