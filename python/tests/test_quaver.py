@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -193,6 +194,31 @@ device = "cpu"
             with self.assertRaises(KeyError):
                 quaver.Trainer(toml=self.TOML, settings=settings, on_step=fail).train()
             self.assertEqual(quaver.read_runs(folder, metrics=False)[0].status, "interrupted")
+
+    def test_ctrl_c_between_two_callbacks_ends_the_run_and_comes_back(self) -> None:
+        interrupt = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+
+        def on_step(step: quaver.Step) -> None:
+            if step.step == 2:
+                interrupt.start()
+
+        handler = signal.getsignal(signal.SIGINT)
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"train.steps": 3000, "run.dir": os.path.join(folder, "run")}
+            with self.assertRaises(KeyboardInterrupt):
+                quaver.Trainer(toml=self.TOML, settings=settings, on_step=on_step).train()
+            self.assertEqual(quaver.read_runs(folder, metrics=False)[0].status, "interrupted")
+        self.assertEqual(signal.getsignal(signal.SIGINT), handler)
+
+    def test_an_exception_of_on_message_ends_the_run(self) -> None:
+        def fail(text: str) -> None:
+            raise KeyError(text)
+
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = quaver.Trainer(toml=self.TOML, settings={"train.steps": 1, "run.dir": os.path.join(folder, "run")})
+            directory = trainer.train().directory
+            with self.assertRaisesRegex(KeyError, "the run is complete"):
+                quaver.Trainer(on_message=fail).resume(directory)
 
     def test_a_wrong_config_names_the_key(self) -> None:
         with self.assertRaisesRegex(quaver.Error, "train.stepz"):
