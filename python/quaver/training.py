@@ -74,14 +74,15 @@ class Trainer:
 
     def __init__(
         self,
-        config: Sequence[Path] = (),
+        config: Union[Path, Sequence[Path]] = (),
         *,
         toml: str = "",
         settings: Optional[Mapping[str, Any]] = None,
         on_step: Optional[Callable[[Step], Optional[bool]]] = None,
         on_message: Optional[Callable[[str], None]] = None,
     ) -> None:
-        self._files = [os.fspath(path) for path in config]
+        files = [config] if isinstance(config, (str, os.PathLike)) else config
+        self._files = [os.fspath(path) for path in files]
         self._toml = toml
         self._settings = [f"{key}={_text(value)}" for key, value in (settings or {}).items()]
         self._on_step = on_step
@@ -117,7 +118,7 @@ class Trainer:
 
         def stepped(metrics: Any, _: Any) -> int:
             on_step = self._on_step
-            stop = on_step is not None and callbacks.run(lambda: on_step(_step(metrics.contents)))
+            stop = on_step is not None and callbacks.run(lambda: bool(on_step(_step(metrics.contents))))
             return 1 if stop or callbacks.raised else 0
 
         def told(text: bytes, _: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from typing import Any
 
 import numpy as np
 
@@ -195,6 +196,13 @@ device = "cpu"
                 quaver.Trainer(toml=self.TOML, settings=settings, on_step=fail).train()
             self.assertEqual(quaver.read_runs(folder, metrics=False)[0].status, "interrupted")
 
+    def test_a_callbacks_result_that_is_neither_true_nor_false_is_an_error(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"train.steps": 5, "run.dir": os.path.join(folder, "run")}
+            several: Any = np.zeros(3)
+            with self.assertRaisesRegex(ValueError, "truth value"):
+                quaver.Trainer(toml=self.TOML, settings=settings, on_step=lambda step: several).train()
+
     def test_ctrl_c_between_two_callbacks_ends_the_run_and_comes_back(self) -> None:
         interrupt = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
 
@@ -223,6 +231,8 @@ device = "cpu"
     def test_a_wrong_config_names_the_key(self) -> None:
         with self.assertRaisesRegex(quaver.Error, "train.stepz"):
             quaver.Trainer(settings={"train.stepz": 5}).train()
+        with self.assertRaisesRegex(quaver.Error, "nowhere.toml"):
+            quaver.Trainer("nowhere.toml").train()
         with self.assertRaises(quaver.Error):
             quaver.read_runs("/nonexistent")
 
