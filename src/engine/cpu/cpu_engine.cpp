@@ -51,8 +51,9 @@ class BlasThreads {
   std::uint64_t turn_ = 0;
 };
 
+// Never freed: threads may compute while the process ends.
 BlasThreads& blas_threads() {
-  static BlasThreads threads;
+  static auto& threads = *new BlasThreads;  // NOLINT(cppcoreguidelines-owning-memory)
   return threads;
 }
 
