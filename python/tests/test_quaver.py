@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -148,6 +149,23 @@ class Layer(unittest.TestCase):
             quaver.LinearLayer(8, 4, recipe="fp9")
         with self.assertRaises(quaver.Error):
             quaver.LinearLayer(8, 4, settings=["train.steps=1"])
+
+
+    def test_threads_may_compute_while_the_interpreter_ends(self) -> None:
+        program = """
+import threading, time
+import numpy as np, quaver
+
+def compute():
+    layer = quaver.LinearLayer(64, 64)
+    while True:
+        layer.forward(np.ones((32, 64), np.float32))
+
+for _ in range(2):
+    threading.Thread(target=compute, daemon=True).start()
+time.sleep(0.1)
+"""
+        self.assertEqual(subprocess.run([sys.executable, "-c", program]).returncode, 0)
 
 
 class Training(unittest.TestCase):
