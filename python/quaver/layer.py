@@ -56,6 +56,7 @@ class LinearLayer:
         call("linear_new", ctypes.byref(made), ctypes.byref(handle))
         self._handle = handle
         self._free = weakref.finalize(self, library().quaver_linear_free, handle)
+        self._free.atexit = False  # threads may compute while the interpreter ends
 
     def set_weight(self, weight: Any) -> None:
         """[out_features x in_features]; cast at once."""

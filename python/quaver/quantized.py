@@ -57,6 +57,7 @@ class QuantizedMatrix:
     def __init__(self, handle: ctypes.c_void_p, spec: Spec) -> None:
         self._handle = handle
         self._free = weakref.finalize(self, library().quaver_matrix_free, handle)
+        self._free.atexit = False  # threads may compute while the interpreter ends
         self.spec = spec
         self._view = CMatrixView()
         call("matrix_get", handle, ctypes.byref(self._view))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
+import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
+from ._callbacks import Callbacks
 from ._library import CEvaluation, CStepMetrics, CTraining, CTrainingResult, MessageCallback, StepCallback
 from ._library import Error, call, or_none, texts
 
@@ -64,20 +68,21 @@ class Trainer:
     """Trains one run, as `quaver train` does.
 
     config: paths of TOML files; toml: text; settings: {"train.steps": 100}, which win over both. on_step is called with
-    each Step; where it returns True the run writes a checkpoint and ends. An exception in it, Ctrl-C too, ends the run
-    the same way and is raised again.
+    each Step; where it returns True the run writes a checkpoint and ends. An exception in it or in on_message, and one of
+    a signal's handler (Ctrl-C), ends the run after the step in the same way and is raised again.
     """
 
     def __init__(
         self,
-        config: Sequence[Path] = (),
+        config: Union[Path, Sequence[Path]] = (),
         *,
         toml: str = "",
         settings: Optional[Mapping[str, Any]] = None,
         on_step: Optional[Callable[[Step], Optional[bool]]] = None,
         on_message: Optional[Callable[[str], None]] = None,
     ) -> None:
-        self._files = [os.fspath(path) for path in config]
+        files = [config] if isinstance(config, (str, os.PathLike)) else config
+        self._files = [os.fspath(path) for path in files]
         self._toml = toml
         self._settings = [f"{key}={_text(value)}" for key, value in (settings or {}).items()]
         self._on_step = on_step
@@ -109,21 +114,17 @@ class Trainer:
         return os.fspath(chosen)
 
     def _run(self, resume: Optional[str]) -> TrainingResult:
-        raised: list[BaseException] = []
+        callbacks = Callbacks()
 
         def stepped(metrics: Any, _: Any) -> int:
-            try:
-                return 1 if self._on_step is not None and self._on_step(_step(metrics.contents)) else 0
-            except BaseException as problem:  # it may not cross the library
-                raised.append(problem)
-                return 1
+            on_step = self._on_step
+            stop = on_step is not None and callbacks.run(lambda: bool(on_step(_step(metrics.contents))))
+            return 1 if stop or callbacks.raised else 0
 
         def told(text: bytes, _: Any) -> None:
-            try:
-                if self._on_message is not None:
-                    self._on_message(text.decode(errors="replace"))
-            except BaseException as problem:
-                raised.append(problem)
+            on_message = self._on_message
+            if on_message is not None:
+                callbacks.run(lambda: on_message(text.decode(errors="replace")))
 
         training = CTraining(
             files=texts(self._files),
@@ -136,10 +137,9 @@ class Trainer:
             on_message=MessageCallback(told),
         )
         c = CTrainingResult()
-        call("train", ctypes.byref(training), ctypes.byref(c))
-        self.directory = c.directory.decode()
-        if raised:
-            raise raised[0]
+        with callbacks.returned():
+            call("train", ctypes.byref(training), ctypes.byref(c))
+            self.directory = c.directory.decode()
         return TrainingResult(
             self.directory,
             bool(c.stopped),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+from typing import Any
 
 import numpy as np
 
@@ -104,6 +108,17 @@ class Quantized(unittest.TestCase):
         np.testing.assert_array_equal(quaver.cast(tensor, "e5m2"), quaver.cast(x, "e5m2"))
         self.assertEqual(tensor.exports, 1)
 
+    def test_a_forked_process_computes_too(self) -> None:
+        a = quaver.quantize(matrix(512, 512))
+        product = quaver.gemm(a, a)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # it would wait forever for threads that it does not have
+            same = np.array_equal(quaver.gemm(a, a), product)
+            os._exit(0 if same else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        np.testing.assert_array_equal(quaver.gemm(a, a), product)
+
 
 class Layer(unittest.TestCase):
     def test_is_three_gemms_of_the_recipes_casts(self) -> None:
@@ -134,6 +149,23 @@ class Layer(unittest.TestCase):
             quaver.LinearLayer(8, 4, recipe="fp9")
         with self.assertRaises(quaver.Error):
             quaver.LinearLayer(8, 4, settings=["train.steps=1"])
+
+
+    def test_threads_may_compute_while_the_interpreter_ends(self) -> None:
+        program = """
+import threading, time
+import numpy as np, quaver
+
+def compute():
+    layer = quaver.LinearLayer(64, 64)
+    while True:
+        layer.forward(np.ones((32, 64), np.float32))
+
+for _ in range(2):
+    threading.Thread(target=compute, daemon=True).start()
+time.sleep(0.1)
+"""
+        self.assertEqual(subprocess.run([sys.executable, "-c", program]).returncode, 0)
 
 
 class Training(unittest.TestCase):
@@ -182,9 +214,43 @@ device = "cpu"
                 quaver.Trainer(toml=self.TOML, settings=settings, on_step=fail).train()
             self.assertEqual(quaver.read_runs(folder, metrics=False)[0].status, "interrupted")
 
+    def test_a_callbacks_result_that_is_neither_true_nor_false_is_an_error(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"train.steps": 5, "run.dir": os.path.join(folder, "run")}
+            several: Any = np.zeros(3)
+            with self.assertRaisesRegex(ValueError, "truth value"):
+                quaver.Trainer(toml=self.TOML, settings=settings, on_step=lambda step: several).train()
+
+    def test_ctrl_c_between_two_callbacks_ends_the_run_and_comes_back(self) -> None:
+        interrupt = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+
+        def on_step(step: quaver.Step) -> None:
+            if step.step == 2:
+                interrupt.start()
+
+        handler = signal.getsignal(signal.SIGINT)
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"train.steps": 3000, "run.dir": os.path.join(folder, "run")}
+            with self.assertRaises(KeyboardInterrupt):
+                quaver.Trainer(toml=self.TOML, settings=settings, on_step=on_step).train()
+            self.assertEqual(quaver.read_runs(folder, metrics=False)[0].status, "interrupted")
+        self.assertEqual(signal.getsignal(signal.SIGINT), handler)
+
+    def test_an_exception_of_on_message_ends_the_run(self) -> None:
+        def fail(text: str) -> None:
+            raise KeyError(text)
+
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = quaver.Trainer(toml=self.TOML, settings={"train.steps": 1, "run.dir": os.path.join(folder, "run")})
+            directory = trainer.train().directory
+            with self.assertRaisesRegex(KeyError, "the run is complete"):
+                quaver.Trainer(on_message=fail).resume(directory)
+
     def test_a_wrong_config_names_the_key(self) -> None:
         with self.assertRaisesRegex(quaver.Error, "train.stepz"):
             quaver.Trainer(settings={"train.stepz": 5}).train()
+        with self.assertRaisesRegex(quaver.Error, "nowhere.toml"):
+            quaver.Trainer("nowhere.toml").train()
         with self.assertRaises(quaver.Error):
             quaver.read_runs("/nonexistent")
 

@@ -277,6 +277,10 @@ class Cpu(unittest.TestCase):
         with torch.no_grad():
             layer.weight.mul_(2)
         self.assertTrue(torch.equal(layer(x), 2 * before))
+        layer.weight.data.mul_(2)  # which PyTorch does not count
+        if self.device == "cuda":
+            layer.end_step()
+        self.assertTrue(torch.equal(layer(x), 4 * before))
 
     def test_a_weight_changed_before_backward_is_refused(self) -> None:
         layer = quaver.Linear(64, 64, device=self.device)

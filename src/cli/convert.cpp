@@ -79,7 +79,15 @@ int convert_verb(const ConvertArguments& arguments) {
     scales = read_file(arguments.calibration, largest_scale_file);
     const auto calibrated = amaxes_in(scales, arguments.calibration);
     model = resolved(read_hf_config(arguments.from));
-    if (options.to == WeightFormat::nvfp4) options.input_amax = input_amaxes(*model, calibrated);
+    if (options.to == WeightFormat::nvfp4) {
+      options.input_amax = input_amaxes(*model, calibrated);
+      // Without a range the weights alone would be in NVFP4, which nobody asked for.
+      if (options.input_amax.empty()) {
+        throw Error(
+            fmt::format("{} has no range of the inputs of any layer of {}", arguments.calibration, arguments.from),
+            "make it with `quaver calibrate --model.from FOLDER`, or leave --calibration out");
+      }
+    }
   }
   ConversionReport report;
   try {

@@ -19,13 +19,15 @@ namespace {
 
 constexpr std::chrono::milliseconds between_writes{20};
 
-// A child whose standard input is the pipe's end. It does not inherit signals that this program ignores.
+// A child whose standard input is the pipe's end. What it prints goes to standard error: standard output is the run's,
+// and has JSON alone with --json. It does not inherit signals that this program ignores.
 int spawn_shell(const std::string& command, int input, pid_t& child) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   sigset_t defaults;
   sigemptyset(&defaults);
   for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGXFSZ}) sigaddset(&defaults, number);

@@ -25,7 +25,7 @@ class PromptList {
     if (find_invalid_utf8(prompt) != std::string_view::npos) {
       throw Error(fmt::format("{}:{}: the prompt is not UTF-8", source_, line), "convert it to UTF-8");
     }
-    add({.text = std::string(prompt)}, prompt.size());
+    if (!is_blank(prompt)) add({.text = std::string(prompt)}, prompt.size());
   }
 
   void add_json(const TextLine& line) {
@@ -59,7 +59,6 @@ class PromptList {
 
  private:
   void add(Prompt prompt, std::size_t bytes) {
-    if (prompt.messages.empty() && is_blank(prompt.text)) return;
     bytes_ += bytes;
     if (bytes_ > most_bytes) too_large();
     prompts_.push_back(std::move(prompt));

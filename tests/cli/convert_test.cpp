@@ -100,6 +100,9 @@ TEST_F(ConvertVerb, ComparesWithACalibration) {
   EXPECT_EQ(run({"estimate", "--model.from=fp4", "--no-time"}).status, 0);
   EXPECT_EQ(run({"convert", "fp4", "wide", "--to=fp32"}).status, 0);
   EXPECT_EQ(raw_tensors(folder_ / "wide").size(), llama3_model().tensors.size());
+  folder_.write("none.json", R"({"version": 1, "sites": {}})");
+  EXPECT_THAT(run({"convert", "hf", "x", "--to=nvfp4", "--calibration=none.json"}).error,
+              HasSubstr("none.json has no range of the inputs of any layer of hf"));
   folder_.write("no.json", "{}");
   EXPECT_THAT(run({"convert", "hf", "x", "--to=fp8-tensor", "--calibration=no.json"}).error, HasSubstr("scale file"));
   EXPECT_FALSE(fs::exists(folder_ / "x"));

@@ -89,6 +89,14 @@ TEST(LogTo, WritesTheLinesOfMetricsWithoutItsEvents) {
   EXPECT_EQ(contents(folder / "lines"), steps);
 }
 
+TEST(LogTo, WhatTheCommandPrintsGoesToStandardError) {
+  const TemporaryFolder folder;
+  const Outcome outcome = quaver(folder, tiny_training({"--log-to", "echo heard; cat", "--json", "--run.dir=run"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, testing::Not(testing::HasSubstr("heard")));
+  EXPECT_THAT(outcome.error, testing::HasSubstr("heard"));
+}
+
 TEST(LogTo, ACommandThatFailsDoesNotFailTheRun) {
   const TemporaryFolder folder;
   const Outcome outcome = quaver(folder, tiny_training({"--log-to", "exit 1", "--train.steps=40", "--run.dir=run"}));

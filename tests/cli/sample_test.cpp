@@ -50,6 +50,15 @@ TEST_F(SampledRun, PromptsOfAFileAreContinuedInTheirOrder) {
   EXPECT_EQ(sample(greedy + Words{"--prompts", "prompts.jsonl"}).out, together);
 }
 
+TEST_F(SampledRun, AnEmptyPromptOfAJsonLineIsAPrompt) {
+  folder_.write("prompts.jsonl", "{\"prompt\": \"\"}\n\n{\"prompt\": \" \"}\n{\"prompt\": \"b\"}\n");
+  const std::vector<json> texts = lines({"--prompts", "prompts.jsonl", "--temperature", "0"});
+  ASSERT_EQ(texts.size(), 3U);
+  EXPECT_EQ(texts[0].at("prompt"), "");
+  EXPECT_EQ(texts[0].at("text"), lines({"--prompt", "", "--temperature", "0"}).at(0).at("text"));
+  EXPECT_EQ(texts[1].at("prompt"), " ");
+}
+
 TEST_F(SampledRun, OutputForProgramsHasALineForEachText) {
   folder_.write("prompts.txt", "one\ntwo\n");
   const std::vector<json> four = lines({"--prompts", "prompts.txt", "--count", "2", "--seed", "5", "--top-p", "0.9"});

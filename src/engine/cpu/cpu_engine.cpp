@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cblas.h>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <omp.h>
 
 #include "engine/cpu/gemm.h"
@@ -10,15 +12,62 @@
 
 namespace quaver {
 
-ThreadScope::ThreadScope(int threads)
-    : openmp_before_(omp_get_max_threads()), openblas_before_(openblas_get_num_threads()) {
-  if (openmp_before_ != threads) omp_set_num_threads(threads);
-  if (openblas_before_ != threads) openblas_set_num_threads(threads);
+namespace {
+
+// OpenBLAS has one number of threads for the whole process. Where it changes while a GEMM begins, that GEMM waits
+// forever for threads that its team does not have. So engines with one number run together, and those with different
+// numbers in turn, operation by operation.
+class BlasThreads {
+ public:
+  void enter(int threads) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t came = turn_;
+    const bool joins = users_ > 0 && threads_ == threads && waiting_ == 0;
+    ++waiting_;
+    left_.wait(lock, [&] { return joins || users_ == 0 || (threads_ == threads && turn_ != came); });
+    --waiting_;
+    if (users_++ > 0) return;
+    ++turn_;
+    threads_ = threads;
+    before_ = openblas_get_num_threads();
+    if (before_ != threads) openblas_set_num_threads(threads);
+    left_.notify_all();
+  }
+
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (--users_ > 0) return;
+    if (before_ != threads_) openblas_set_num_threads(before_);
+    left_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable left_;
+  int threads_ = 0;  // of those that run
+  int before_ = 0;
+  int users_ = 0;
+  int waiting_ = 0;  // for a turn of theirs: nobody joins the one that lasts
+  std::uint64_t turn_ = 0;
+};
+
+// Never freed: threads may compute while the process ends.
+BlasThreads& blas_threads() {
+  static auto& threads = *new BlasThreads;  // NOLINT(cppcoreguidelines-owning-memory)
+  return threads;
+}
+
+}  // namespace
+
+// OpenBLAS may set the number of OpenMP too.
+ThreadScope::ThreadScope(int threads) : openmp_before_(omp_get_max_threads()) {
+  blas_threads().enter(threads);
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
 }
 
 ThreadScope::~ThreadScope() {
+  blas_threads().leave();
   if (omp_get_max_threads() != openmp_before_) omp_set_num_threads(openmp_before_);
-  if (openblas_get_num_threads() != openblas_before_) openblas_set_num_threads(openblas_before_);
 }
 
 CpuEngine::CpuEngine(int threads)

@@ -63,7 +63,6 @@ class ThreadScope {
 
  private:
   int openmp_before_;
-  int openblas_before_;
 };
 
 class CpuEngine final : public RunsEach<CpuEngine, Engine> {

@@ -1,8 +1,11 @@
 // Results do not depend on the number of threads: bit for bit where each output has one sum, within rounding where
 // threads share one.
+#include <atomic>
 #include <functional>
 #include <omp.h>
+#include <thread>
 
+#include "engine/cpu/cpu_engine.h"
 #include "engine/support.h"
 
 extern "C" int openblas_get_num_threads(void);  // its header is no part of the tests
@@ -27,6 +30,25 @@ TEST(Threads, OfTheProcessAreLeftAlone) {
   engine->run(FillZero{x.view()});
   EXPECT_EQ(omp_get_max_threads(), openmp);
   EXPECT_EQ(openblas_get_num_threads(), openblas);
+}
+
+// OpenBLAS has one number of them for all engines of a program: a GEMM for which it changed could wait forever.
+TEST(Threads, AreOneNumberAsLongAsAnOperationRuns) {
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> programs;
+  for (const int threads : {2, 3, 2, 4}) {
+    programs.emplace_back([threads, &wrong] {
+      for (int i = 0; i < 100; ++i) {
+        const ThreadScope scope(threads);
+        for (int look = 0; look < 3; ++look) {
+          if (openblas_get_num_threads() != threads || omp_get_max_threads() != threads) ++wrong;
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  for (std::thread& program : programs) program.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 using Bytes = std::vector<std::byte>;
