@@ -15,7 +15,8 @@ struct Recipe {
   SiteSpec x = {};
   SiteSpec w = {};
   SiteSpec dy = {};
-  double wide_tail = 0;      // share of the last blocks kept in bf16
+  double wide_start = 0;     // share of the first blocks kept in bf16
+  double wide_tail = 0;      // the same of the last blocks
   std::string summary = {};  // one line
 
   bool operator==(const Recipe&) const = default;

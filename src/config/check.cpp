@@ -119,11 +119,15 @@ void check_optim(const OptimConfig& optim) {
   }
 }
 
+void check_wide_share(std::string_view key, double share) {
+  if (share >= 0 || share == -1) return;
+  throw Error(fmt::format("precision.{} = {} is no share of the blocks", key, number_text(share)),
+              "use 0 to 1, or -1 for the recipe's own");
+}
+
 void check_precision(const PrecisionConfig& precision) {
-  if (precision.wide_tail < 0 && precision.wide_tail != -1) {
-    throw Error(fmt::format("precision.wide_tail = {} is no share of the blocks", number_text(precision.wide_tail)),
-                "use 0 to 1, or -1 for the recipe's own");
-  }
+  check_wide_share("wide_start", precision.wide_start);
+  check_wide_share("wide_tail", precision.wide_tail);
   for (const auto& [key, speed] : precision.layer_speeds) {
     const auto names = [&key = key](std::string_view recipe) { return key.ends_with(speed_key("", recipe)); };
     const bool known = std::ranges::any_of(recipes(), names, &RecipeInfo::name) ||

@@ -341,6 +341,8 @@ void add_recipe(SectionKeys<PrecisionConfig>& precision) {
   precision.choice("gradient_format", &P::gradient_format,
                    {{"recipe", GradientFormat::recipe}, {"e4m3", GradientFormat::e4m3}, {"e5m2", GradientFormat::e5m2}},
                    "8-bit format of gradients; recipe: the recipe's own.");
+  precision.number("wide_start", &P::wide_start, between(-1, 1),
+                   "Share of the first blocks kept in bf16; -1: the recipe's own (0 in all that are built in).");
   precision.number("wide_tail", &P::wide_tail, between(-1, 1),
                    "Share of the last blocks kept in bf16; -1: the recipe's own (nvfp4: 0.15).");
   std::vector<std::string> none_or_recipe = recipe_names();

@@ -24,6 +24,7 @@ std::vector<std::string> assignments(const Recipe& recipe) {
   lines.push_back("x = " + side_text(recipe.x));
   lines.push_back("w = " + side_text(recipe.w));
   lines.push_back("dy = " + side_text(recipe.dy));
+  if (recipe.wide_start != 0) lines.push_back("wide_start = " + toml_value(recipe.wide_start));
   if (recipe.wide_tail != 0) lines.push_back("wide_tail = " + toml_value(recipe.wide_tail));
   return lines;
 }
@@ -31,7 +32,7 @@ std::vector<std::string> assignments(const Recipe& recipe) {
 }  // namespace
 
 const std::vector<std::string>& recipe_keys() {
-  static const std::vector<std::string> keys{"summary", "x", "w", "dy", "wide_tail"};
+  static const std::vector<std::string> keys{"summary", "x", "w", "dy", "wide_start", "wide_tail"};
   return keys;
 }
 

@@ -75,6 +75,7 @@ dy = { rowwise = "e4m3 row current", columnwise = "bf16" }
 |---|---|---|---|
 | `x`, `w`, `dy` | text, or a table of two, `rowwise` and `columnwise` | | Formats and scaling of inputs, weights and gradients, as plans print them. |
 | `summary` | text | `""` | One line on it. |
+| `wide_start` | number from 0 to 1 | `0` | Share of the first blocks kept in bf16. |
 | `wide_tail` | number from 0 to 1 | `0` | Share of the last blocks kept in bf16. |
 
 A flag defines one on one line: `'--recipes.mine={ x = "int8 row current", w = "int8 row current", dy = "bf16" }'`.

@@ -164,8 +164,8 @@ class Reader {
       const std::string part = fmt::format("{}.{}", title, word);
       if (word == "summary") {
         recipe.summary = text_of(part, *value);
-      } else if (word == "wide_tail") {
-        recipe.wide_tail = share_of(part, *value);
+      } else if (word == "wide_start" || word == "wide_tail") {
+        (word == "wide_start" ? recipe.wide_start : recipe.wide_tail) = share_of(part, *value);
       } else if (word == "x" || word == "w" || word == "dy") {
         (word == "x" ? recipe.x : word == "w" ? recipe.w : recipe.dy) = site_of(part, *value);
       } else {

@@ -57,8 +57,15 @@ struct Choice {
 class Chooser {
  public:
   Chooser(const PrecisionConfig& config, const std::vector<LayerShape>& layers)
-      : config_(config), wide_tail_(make_recipe(config.recipe, config).wide_tail), overrides_(parse_overrides(config)) {
-    for (const LayerShape& layer : layers) blocks_ = std::max(blocks_, layer.block + 1);
+      : config_(config), overrides_(parse_overrides(config)) {
+    Size blocks = 0;
+    for (const LayerShape& layer : layers) blocks = std::max(blocks, layer.block + 1);
+    const auto part = [blocks](double share) {
+      return static_cast<Size>(std::ceil(share * static_cast<double>(blocks) - 1e-9));
+    };
+    const Recipe recipe = make_recipe(config.recipe, config);
+    start_end_ = part(recipe.wide_start);
+    tail_begin_ = blocks - part(recipe.wide_tail);
   }
 
   Choice choose(const LayerShape& layer, Role role) {
@@ -79,14 +86,14 @@ class Chooser {
     const std::string high = high_precision_recipe_for(config_);
     if (layer.adaptation == Adaptation::adapter) return {high, "adapter: always in high precision"};
     if (layer.high_precision) return {high, "kept in high precision by default"};
-    const Size tail = static_cast<Size>(std::ceil(wide_tail_ * static_cast<double>(blocks_) - 1e-9));
-    if (layer.block >= 0 && layer.block >= blocks_ - tail) return {"bf16", "in the last blocks"};
+    if (layer.block >= 0 && layer.block < start_end_) return {"bf16", "in the first blocks"};
+    if (layer.block >= 0 && layer.block >= tail_begin_) return {"bf16", "in the last blocks"};
     return {config_.recipe, "recipe", ChosenBy::recipe};
   }
 
   const PrecisionConfig& config_;
-  double wide_tail_;
-  Size blocks_ = 0;
+  Size start_end_;   // blocks before it are kept in bf16,
+  Size tail_begin_;  // and so are those from it on
   std::vector<Override> overrides_;
 };
 

@@ -32,6 +32,7 @@ struct PrecisionConfig {
   bool mx_floor = false;              // MX: OCP's floor rule instead of rounding the exponent up
   bool wide_weight_gradient = false;  // fp8-row: wgrad in bf16
   GradientFormat gradient_format = GradientFormat::recipe;
+  double wide_start = -1;      // share of the first blocks kept in bf16; −1: the recipe's own
   double wide_tail = -1;       // share of the last blocks kept in bf16; −1: the recipe's own (nvfp4: 0.15)
   std::string switch_to = {};  // recipe for the last part of the run; empty: none
   double switch_at = 0.85;     // share of the steps after which switch_to applies

@@ -154,6 +154,11 @@ void check_rotation(const QuantSpec& a, const QuantSpec& b, const std::string& m
   throw Error(meeting + " meet in a GEMM, and only one of them is rotated", "write hadamard for both, or for neither");
 }
 
+void check_share(double share, const std::string& name) {
+  if (share >= 0 && share <= 1) return;
+  throw Error(name + " is " + std::to_string(share) + ", and no share of the blocks", "choose it from 0 to 1");
+}
+
 }  // namespace
 
 std::span<const RecipeInfo> recipes() { return table; }
@@ -165,6 +170,7 @@ Recipe make_recipe(std::string_view name, const PrecisionConfig& options) {
   Recipe recipe = own != options.recipes.end() ? own->second : built_in(name, options);
   recipe.name = name;
   replace_gradient_format(recipe.dy, options.gradient_format);
+  if (options.wide_start >= 0) recipe.wide_start = options.wide_start;
   if (options.wide_tail >= 0) recipe.wide_tail = options.wide_tail;
   return recipe;
 }
@@ -176,10 +182,8 @@ void check(const Recipe& recipe, const std::string& where) {
   check_rotation(recipe.x.rows, recipe.w.rows, where + ": x rowwise and w rowwise");
   check_rotation(recipe.dy.rows, recipe.w.columns, where + ": dy rowwise and w columnwise");
   check_rotation(recipe.dy.columns, recipe.x.columns, where + ": dy columnwise and x columnwise");
-  if (!(recipe.wide_tail >= 0 && recipe.wide_tail <= 1)) {
-    throw Error(where + ": wide_tail is " + std::to_string(recipe.wide_tail) + ", and no share of the blocks",
-                "choose it from 0 to 1");
-  }
+  check_share(recipe.wide_start, where + ": wide_start");
+  check_share(recipe.wide_tail, where + ": wide_tail");
 }
 
 Recipe all_in(Format format) {

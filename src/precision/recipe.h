@@ -8,8 +8,8 @@
 
 namespace quaver {
 
-// One that is built in, or one of options.recipes, whose text says everything: of the options only gradient_format and
-// wide_tail change it. Throws Error with the known names when there is no such recipe.
+// One that is built in, or one of options.recipes, whose text says everything: of the options only gradient_format,
+// wide_start and wide_tail change it. Throws Error with the known names when there is no such recipe.
 Recipe make_recipe(std::string_view name, const PrecisionConfig& options);
 
 bool is_built_in_recipe(std::string_view name);

@@ -30,11 +30,12 @@ Config probe_of(Config config, Size batch) {
   return config;
 }
 
-// Patterns may name layers that the shallow model has not, and the high-precision tail would be its whole stack.
+// Patterns may name layers that the shallow model has not, and the blocks in high precision would be its whole stack.
 Config shallow(const Config& whole, Size layers, Size batch) {
   Config config = probe_of(whole, batch);
   config.model.layers = layers;
   config.precision.layers.clear();
+  config.precision.wide_start = 0;
   config.precision.wide_tail = 0;
   config.optim.learning_rate_of.clear();
   config.optim.weight_decay_of.clear();

@@ -82,6 +82,7 @@ TEST(ExampleRecipes, AreThoseThatAreBuiltIn) {
     EXPECT_EQ(read.x, known.x) << own;
     EXPECT_EQ(read.w, known.w) << own;
     EXPECT_EQ(read.dy, known.dy) << own;
+    EXPECT_EQ(read.wide_start, known.wide_start) << own;
     EXPECT_EQ(read.wide_tail, known.wide_tail) << own;
   }
 }

@@ -100,7 +100,7 @@ TEST(Check, WarmupAndDecayFitTheRun) {
               HasSubstr("optim.decay = 0.5"));
 }
 
-TEST(Check, RecipesExistAndTheTailIsAShare) {
+TEST(Check, RecipesExistAndStartAndTailAreShares) {
   EXPECT_THAT(refused_after([](Config& c) { c.precision.recipe.clear(); }), HasSubstr("precision.recipe"));
   EXPECT_THAT(refused_after([](Config& c) { c.precision.switch_to = "b16"; }),
               AllOf(HasSubstr("precision.switch_to"), HasSubstr("did you mean \"bf16\"?")));
@@ -108,7 +108,8 @@ TEST(Check, RecipesExistAndTheTailIsAShare) {
               AllOf(HasSubstr("precision.layers.\"head\""), HasSubstr("fp7")));
   accepted_after([](Config& c) { c.precision.switch_to = "bf16"; });
   EXPECT_THAT(refused_after([](Config& c) { c.precision.wide_tail = -0.5; }), HasSubstr("precision.wide_tail"));
-  accepted_after([](Config& c) { c.precision.wide_tail = 0; });
+  EXPECT_THAT(refused_after([](Config& c) { c.precision.wide_start = -0.5; }), HasSubstr("precision.wide_start"));
+  accepted_after([](Config& c) { c.precision.wide_start = c.precision.wide_tail = 0; });
   accepted_after([](Config& c) { c.precision.layer_speeds["blocks.* in fp8-row"] = 0.5; });
   for (const char* key : {"blocks.*", "blocks.* in", "blocks.* in fp9", "fp8-row"}) {
     EXPECT_THAT(refused_after([&](Config& c) { c.precision.layer_speeds[key] = 0.5; }),

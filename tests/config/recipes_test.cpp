@@ -23,7 +23,8 @@ using ::testing::StartsWith;
 
 const std::string mine =
     "[recipes.mine]\nx = 'e4m3 row current margin 1'\nw = 'e4m3 128x128/pow2 current'\n"
-    "dy = { rowwise = 'e5m2 tensor current stochastic', columnwise = 'bf16' }\nwide_tail = 0.25\nsummary = 'a "
+    "dy = { rowwise = 'e5m2 tensor current stochastic', columnwise = 'bf16' }\nwide_start = 0.125\nwide_tail = "
+    "0.25\nsummary = 'a "
     "\"test\"'\n";
 
 Recipe own_of(const Config& config, const std::string& name) { return make_recipe(name, config.precision); }
@@ -44,6 +45,7 @@ TEST(OwnRecipes, HaveTheSidesThatTheTextSays) {
   EXPECT_EQ(describe(recipe.w.columns), "e4m3 128x128/pow2 current");
   EXPECT_EQ(describe(recipe.dy.rows), "e5m2 tensor current stochastic");
   EXPECT_EQ(describe(recipe.dy.columns), "bf16");
+  EXPECT_EQ(recipe.wide_start, 0.125);
   EXPECT_EQ(recipe.wide_tail, 0.25);
   EXPECT_EQ(recipe.summary, "a \"test\"");
 }
@@ -73,7 +75,7 @@ TEST(OwnRecipes, CanBeNamedWhereverARecipeIs) {
 
 TEST(OwnRecipes, AnUnknownNameIsRefusedWhereItStands) {
   EXPECT_THAT(refused_text(mine + "[precision]\nrecipe = 'mime'\n"),
-              AllOf(StartsWith("run.toml:8:10: precision.recipe: "), HasSubstr("did you mean \"mine\"?")));
+              AllOf(StartsWith("run.toml:9:10: precision.recipe: "), HasSubstr("did you mean \"mine\"?")));
   EXPECT_THAT(
       refused_text("[precision.layers]\n'blocks.0.*' = 'bf16'\n'blocks.1.*' = 'fp8-roww'\n"),
       AllOf(StartsWith("run.toml:3:16: precision.layers.\"blocks.1.*\": "), HasSubstr("did you mean \"fp8-row\"?")));
@@ -118,6 +120,7 @@ TEST(OwnRecipes, MistakesAreRefusedWithPlaceAndReason) {
               HasSubstr("expected text, or a table of rowwise and columnwise, found integer 3"));
   EXPECT_THAT(refused(two + "x = 'bf16'\nwide_tail = 1.5\n"), HasSubstr("from 0 to 1"));
   EXPECT_THAT(refused(two + "x = 'bf16'\nwide_tail = nan\n"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(refused(two + "x = 'bf16'\nwide_start = -1\n"), AllOf(HasSubstr("wide_start"), HasSubstr("from 0 to 1")));
   EXPECT_THAT(refused(two + "x = 'e4m3 row current hadamard'\n"), HasSubstr("only one of them is rotated"));
   EXPECT_THAT(refused(two + "x = { rowwise = 'e4m3 tensor delayed', columnwise = 'e5m2 tensor delayed' }\n"),
               HasSubstr("share one delayed scale"));
@@ -132,9 +135,10 @@ TEST(OwnRecipes, TheTextSaysEverythingButWhatIsOverriddenByName) {
                                    "[precision]\nmargin = 3\npower_of_two_scales = true\nmx_floor = true\n"
                                    "wide_weight_gradient = true\n");
   EXPECT_EQ(own_of(plain, "mine"), own_of(changed, "mine"));
-  const Config asked = load_text(mine + "[precision]\ngradient_format = 'e4m3'\nwide_tail = 0.5\n");
+  const Config asked = load_text(mine + "[precision]\ngradient_format = 'e4m3'\nwide_tail = 0.5\nwide_start = 0\n");
   EXPECT_EQ(describe(own_of(asked, "mine").dy.rows), "e4m3 tensor current stochastic");
   EXPECT_EQ(own_of(asked, "mine").wide_tail, 0.5);
+  EXPECT_EQ(own_of(asked, "mine").wide_start, 0);
 }
 
 }  // namespace

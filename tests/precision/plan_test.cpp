@@ -105,6 +105,46 @@ TEST(Plan, WideTailIsAnOptionOfEveryRecipe) {
   EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 8);
 }
 
+// Of eight blocks: which are in bf16, as "11000001".
+std::string blocks_in_bf16(const PrecisionConfig& config, Size blocks = 8) {
+  const Plan plan = make_plan(config, some_layers(blocks));
+  std::string found;
+  for (Size b = 0; b < blocks; ++b) {
+    const PlanRow& row = plan.at("blocks." + std::to_string(b) + ".attn.qkv/x");
+    found += row.recipe == "bf16" ? '1' : '0';
+    if (row.recipe != "bf16") continue;
+    const bool at_start = b < 4 && config.wide_start > 0;
+    EXPECT_EQ(row.reason, at_start ? "in the first blocks" : "in the last blocks") << b;
+  }
+  EXPECT_EQ(plan.at("head/x").reason, "kept in high precision by default");
+  return found;
+}
+
+TEST(Plan, WideStartKeepsTheFirstBlocksInBf16) {
+  PrecisionConfig config = with("nvfp4");
+  EXPECT_EQ(blocks_in_bf16(config), "00000011") << "no recipe that is built in has a start";
+  config.wide_start = 0.1;
+  EXPECT_EQ(blocks_in_bf16(config), "10000011") << "rounded up, beside the recipe's tail";
+  config.wide_start = 0.25;
+  config.wide_tail = 0;
+  EXPECT_EQ(blocks_in_bf16(config), "11000000") << "an eighth twice is not rounded up to three";
+  config.recipe = "fp8-delayed";
+  config.wide_tail = 0.125;
+  EXPECT_EQ(blocks_in_bf16(config), "11000001");
+  config.wide_start = config.wide_tail = 1;
+  EXPECT_EQ(bf16_blocks(make_plan(config, some_layers(8)), 8), 8) << "the two may overlap";
+}
+
+TEST(Plan, WideStartYieldsToPatterns) {
+  PrecisionConfig config = with("nvfp4", {{"blocks.0.mlp.up", "mxfp8"}});
+  config.wide_start = 0.25;
+  const Plan plan = make_plan(config, some_layers(4));
+  EXPECT_EQ(plan.at("blocks.0.mlp.up/x").recipe, "mxfp8");
+  EXPECT_EQ(plan.at("blocks.0.mlp.down/x").recipe, "bf16");
+  EXPECT_EQ(plan.at("blocks.1.mlp.up/x").recipe, "nvfp4");
+  EXPECT_EQ(layers_in_recipe(config, some_layers(4)).size(), 4 * 2) << "neither the first block nor the last";
+}
+
 TEST(Plan, PatternsChooseLayers) {
   const auto layers = some_layers(3);
   const Plan plan = make_plan(with("fp8-current", {{"blocks.*.mlp.down", "bf16"}}), layers);

@@ -65,6 +65,7 @@ TEST(Recipes, AreThoseDocumented) {
     EXPECT_EQ(recipe.name, table[i].name);
     const auto specs = specs_of(recipe);
     for (std::size_t s = 0; s < specs.size(); ++s) EXPECT_EQ(describe(specs[s]), table[i].sites[s]) << table[i].name;
+    EXPECT_EQ(recipe.wide_start, 0);
     EXPECT_DOUBLE_EQ(recipe.wide_tail, recipe.name == "nvfp4" ? 0.15 : 0.0);
   }
 }
