@@ -30,11 +30,12 @@ std::vector<std::byte> bytes_of(const fs::path& path) {
   return bytes;
 }
 
-void check_extents(const fs::path& path, std::uint64_t height, std::uint64_t width) {
+void check_extents(const fs::path& path, std::uint64_t height, std::uint64_t width, std::uint64_t channels) {
   const auto most = static_cast<std::uint64_t>(most_image_values);
   if (height == 0 || width == 0) refuse(path, "the image is empty");
-  if (height > most || width > most || height * width * 3 > most) {
-    refuse(path, fmt::format("{} × {} pixels are more than {} values", height, width, most));
+  if (height > most || width > most || height * width * channels > most) {
+    refuse(path, fmt::format("{} × {} pixels in {} channel{} are more than {} values", height, width, channels,
+                             channels == 1 ? "" : "s", most));
   }
 }
 
@@ -73,7 +74,7 @@ class Png {
     image_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_memory(&image_, bytes_.data(), bytes_.size()) == 0) refuse(path, image_.message);
     try {
-      check_extents(path, image_.height, image_.width);
+      check_extents(path, image_.height, image_.width, static_cast<std::uint64_t>(shape().channels));
     } catch (...) {
       png_image_free(&image_);
       throw;
@@ -139,7 +140,7 @@ class PortableMap {
     const std::uint64_t width = number();
     const std::uint64_t height = number();
     const std::uint64_t largest = number();
-    check_extents(path, height, width);
+    check_extents(path, height, width, static_cast<std::uint64_t>(shape_.channels));
     if (largest != 255) refuse(path, fmt::format("its largest value is {}, not 255", largest));
     shape_.height = static_cast<std::int64_t>(height);
     shape_.width = static_cast<std::int64_t>(width);
@@ -225,6 +226,7 @@ void read_image(const fs::path& path, const ImageShape& shape, std::span<std::ui
                                shape.height, shape.width));
     }
     if (own.channels > shape.channels) refuse(path, "it has colors, and the other images are gray");
+    if (shape.pixels() > most_image_values) refuse(path, "gray images as large as this have no room for colors");
     image.read(shape.channels, pixels);
   });
 }

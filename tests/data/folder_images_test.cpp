@@ -99,6 +99,12 @@ TEST(ImageFile, HostileFilesAreRefusedWithTheirReason) {
   refused("a.ppm", portable("P6 1 4 255 ", color_pixels), "4 × 1 pixels, where the other images have 2 × 2");
   folder.write("c.png", color_png);
   expect_error([&] { read(folder / "c.png", {2, 2, 1}); }, "it has colors");
+  const std::string gray(most_image_values, 'x');
+  folder.write("large.pgm", "P5 512 512 255 " + gray);
+  EXPECT_EQ(image_shape_of(folder / "large.pgm").pixels(), most_image_values);
+  expect_error([&] { read(folder / "large.pgm", {512, 512, 3}); }, "no room for colors");
+  refused("a.ppm", "P6 512 512 255 " + gray + gray + gray,
+          "512 × 512 pixels in 3 channels are more than 262144 values");
 }
 
 class FolderImagesTest : public testing::Test {
