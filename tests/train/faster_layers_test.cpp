@@ -8,6 +8,8 @@
 #include "support/synthetic_bench.h"
 #include "support/thread_ranks.h"
 
+#include "config/dump.h"
+#include "config/load.h"
 #include "io/file_io.h"
 #include "models/factory.h"
 #include "precision/plan.h"
@@ -129,6 +131,26 @@ TEST(OnlyWhereFaster, WhatTheBenchmarkDoesNotTellIsAnError) {
   EXPECT_THAT(error_of(ruled), testing::AllOf(HasSubstr("precision.only_where_faster = "), HasSubstr("not the JSON")));
   ruled.config.precision.only_where_faster += ".not";
   EXPECT_THAT(error_of(ruled), HasSubstr("bench.json.not"));
+}
+
+TEST(OnlyWhereFaster, ARecipeOfTheSameNameIsNotTheOneThatWasMeasured) {
+  Ruled ruled;
+  const auto mine = [](const std::string& format) {
+    return load_config(
+        {.files = {},
+         .texts = {},
+         .flags = {fmt::format("recipes.mine={{ x = \"{0} row current\", w = \"{0} row current\", dy = \"bf16\" }}",
+                               format)}});
+  };
+  Bench bench = bench_with_slow(ruled.config, {});
+  for (Measurement& m : bench.measurements) m.recipe = m.recipe == "bf16" ? "bf16" : "mine";
+  bench.settings = to_toml(mine("e4m3"));
+  ruled.write(bench);
+  ruled.config.precision.recipe = "mine";
+  ruled.config.precision.recipes = mine("e4m3").precision.recipes;
+  EXPECT_EQ(error_of(ruled), "no error");
+  ruled.config.precision.recipes = mine("int8").precision.recipes;
+  EXPECT_THAT(error_of(ruled), HasSubstr("measured another recipe of the name mine"));
 }
 
 TEST(OnlyWhereFaster, APlanWithoutTheSpeedsIsRefused) {
