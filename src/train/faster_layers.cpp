@@ -145,7 +145,10 @@ void require_same_recipes(const Bench& bench, const PrecisionConfig& precision) 
     if (ours == precision.recipes.end() || std::ranges::none_of(bench.measurements, is_of_it)) continue;
     const RecipeTable measured = measured_config(bench).precision.recipes;
     const auto theirs = measured.find(name);
-    if (theirs != measured.end() && have_same_operands(ours->second, theirs->second)) continue;
+    if (theirs == measured.end()) {
+      throw Error(fmt::format("the benchmark does not say what its recipe {} was", name), measure_it);
+    }
+    if (have_same_operands(ours->second, theirs->second)) continue;
     throw Error(fmt::format("the benchmark measured another recipe of the name {}", name), measure_it);
   }
 }

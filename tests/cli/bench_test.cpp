@@ -90,9 +90,9 @@ TEST(BenchSuite, WritesTablesFilesAndAPage) {
 
 TEST(BenchSuite, CountsImagesWhereTheModelClassifiesThem) {
   const TemporaryFolder folder;
-  const Outcome run =
-      quaver(folder, {"bench", "--preset=mlp-tiny", "--device=cpu", "--seconds=1", "--model.layers=1",
-                      "--train.threads=1", "--recipes=fp8-unit,fp8-unit", "--json=a.json", "--html=a.html"});
+  const Outcome run = quaver(folder, {"bench", "--preset=mlp-tiny", "--device=cpu", "--seconds=1", "--model.layers=1",
+                                      "--train.threads=1", "--recipes=fp8-unit,fp8-unit", "--json=a.json",
+                                      "--html=a.html", "--recipes.own={ x = \"bf16\", w = \"bf16\", dy = \"bf16\" }"});
   ASSERT_EQ(run.status, 0) << run.error;
   EXPECT_THAT(run.out, AllOf(HasSubstr("mlp-tiny · 32 images"), HasSubstr("images/s"), HasSubstr("one block"),
                              Not(HasSubstr("tokens"))));
@@ -100,6 +100,7 @@ TEST(BenchSuite, CountsImagesWhereTheModelClassifiesThem) {
   EXPECT_EQ(made.at("unit"), "images");
   const auto is_step = [](const auto& m) { return m.at("workload") == "step" && m.at("recipe") == "fp8-unit"; };
   EXPECT_EQ(std::ranges::count_if(made.at("measurements"), is_step), 1) << "named twice";
+  EXPECT_THAT(made.at("settings").get<std::string>(), HasSubstr("[recipes.own]")) << "for runs to compare with theirs";
   EXPECT_EQ(contents(folder / "a.html").find("tokens"), std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 // precision.only_where_faster: which layers stay in bf16, from benchmarks that are made up, and that runs keep to it.
 #include "train/faster_layers.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -151,6 +152,9 @@ TEST(OnlyWhereFaster, ARecipeOfTheSameNameIsNotTheOneThatWasMeasured) {
   EXPECT_EQ(error_of(ruled), "no error");
   ruled.config.precision.recipes = mine("int8").precision.recipes;
   EXPECT_THAT(error_of(ruled), HasSubstr("measured another recipe of the name mine"));
+  bench.settings = to_toml(Config{});
+  ruled.write(bench);
+  EXPECT_THAT(error_of(ruled), HasSubstr("does not say what its recipe mine was"));
 }
 
 TEST(OnlyWhereFaster, APlanWithoutTheSpeedsIsRefused) {
