@@ -1,6 +1,8 @@
 // `bench` and `bench diff` as a user types them, on a model of seconds.
 #include "cli/bench.h"
 
+#include <algorithm>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
