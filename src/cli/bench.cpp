@@ -1,6 +1,7 @@
 // `bench`: a machine and a model in every precision, and `bench diff`, which compares two such benchmarks.
 #include "cli/bench.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,9 +36,12 @@ BenchPlan bench_plan(const BenchSuiteArguments& arguments) {
   const HardwareKind hardware = gpu ? HardwareKind::gpu : HardwareKind::cpu;
   const Config config = loaded_config(arguments.config, bench_defaults(asked, hardware));
   BenchPlan plan = default_bench_plan(config, hardware);
-  // Or an Error with the known ones.
-  for (const std::string& recipe : arguments.recipes) make_recipe(recipe, config.precision);
-  if (!arguments.recipes.empty()) plan.recipes = plan.step_recipes = arguments.recipes;
+  std::vector<std::string> recipes;  // once each
+  for (const std::string& recipe : arguments.recipes) {
+    make_recipe(recipe, config.precision);  // or an Error with the known ones
+    if (std::ranges::find(recipes, recipe) == recipes.end()) recipes.push_back(recipe);
+  }
+  if (!arguments.recipes.empty()) plan.recipes = plan.step_recipes = recipes;
   if (arguments.seconds > 0) plan.seconds = arguments.seconds;
   return plan;
 }
@@ -76,6 +80,7 @@ int bench_diff_verb(const BenchDiffArguments& arguments) {
   if (before.machine.engine != after.machine.engine) {
     fmt::print("engines: {} and {}\n", before.machine.engine, after.machine.engine);
   }
+  if (before.model != after.model) fmt::print("models: {} and {}\n", before.model, after.model);
   const BenchDifference difference = compare_benches(before, after);
   fmt::print("{}", bench_difference_text(difference));
   return difference.is_same() ? 0 : 1;

@@ -29,7 +29,7 @@ bool is_reference(const Config& config) { return config.precision.recipe == "bf1
 
 // As many steps as are timed, of one micro-batch each: gradients are smaller once the first steps are done.
 Config config_for_zeros(Config config) {
-  config.train.accumulation = 1;
+  config.train.make_single();
   config.train.statistics_every = std::max<Size>(1, config.train.steps - 1);  // the first step and the last
   return config;
 }

@@ -78,9 +78,9 @@ report::BarChart speed_chart(const Bench& bench) {
 }
 
 // Whether some recipe of 8 bits or fewer is multiplied as it is stored.
-bool is_native(const Bench& bench) {
-  return std::ranges::any_of(bench.measurements, [](const Measurement& m) {
-    return m.workload == Workload::layer && has_few_bits(m.recipe) && m.support == "native";
+bool is_native(const Bench& bench, const RecipeBits& bits) {
+  return std::ranges::any_of(bench.measurements, [&](const Measurement& m) {
+    return m.workload == Workload::layer && bits.contains(m.recipe) && m.support == "native";
   });
 }
 
@@ -98,14 +98,16 @@ std::string caution(const Bench& bench) {
 
 std::string verdict_sentence(const Bench& bench) {
   const std::optional<StepVerdict> best = recommended(bench);
-  if (best && has_few_bits(best->recipe)) {
+  const RecipeBits bits = low_precision_bits(bench);
+  if (best && bits.contains(best->recipe)) {
     return fmt::format("{} is the fastest recipe that learns as bf16 does: whole steps {:.2f} times as fast.",
                        best->recipe, best->speedup) +
            caution(bench);
   }
   std::string text =
       fmt::format("No recipe of 8 bits or fewer is the fastest here: {} is.", best ? best->recipe : "bf16");
-  if (!is_native(bench)) text += " This machine multiplies none of them natively: their times are those of emulation.";
+  if (!is_native(bench, bits))
+    text += " This machine multiplies none of them natively: their times are those of emulation.";
   return text + caution(bench);
 }
 
@@ -185,7 +187,7 @@ void add_layers(report::Page& page, const Bench& bench) {
   add_table(page, precision_rows(bench));
   if (const std::string how = emulation_text(bench); !how.empty()) page.paragraph(how);
   page.details("Layer by layer in 8 bits, and from how many " + bench.unit + " on it pays",
-               [&](report::Page& inner) { add_table(inner, break_even_rows(verdicts)); });
+               [&](report::Page& inner) { add_table(inner, break_even_rows(verdicts, low_precision_bits(bench))); });
   page.details("GEMMs at the model's shapes", [&](report::Page& inner) { add_table(inner, product_rows(bench)); });
   page.details("What writes operands", [&](report::Page& inner) { add_table(inner, producer_rows(bench)); });
   if (const BenchRows rows = vector_rows(bench); rows.size() > 1) {

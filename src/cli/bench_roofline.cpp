@@ -14,12 +14,12 @@ constexpr std::array group_names{
     "GEMMs, 16 bits and more", "GEMMs, 8 bits and fewer", "matrix × vector", "casts", "attention", "decoding"};
 
 // Where a measurement belongs; none: it is no point of the picture.
-std::optional<std::size_t> group_of(const Bench& bench, const Measurement& m) {
+std::optional<std::size_t> group_of(const Bench& bench, const RecipeBits& bits, const Measurement& m) {
   if (m.flops <= 0 || m.bytes <= 0) return std::nullopt;
   switch (m.workload) {
     case Workload::layer:
       if (!is_judged(bench, m)) return std::nullopt;
-      return has_few_bits(m.recipe) ? 1 : 0;
+      return bits.contains(m.recipe) ? 1 : 0;
     case Workload::vector:
       return 2;
     case Workload::cast:
@@ -67,10 +67,11 @@ report::ScatterChart roofline_of(const Bench& bench) {
   const SpeedUnit unit = unit_for(bench);
   chart.y_label = unit.name;
   std::array<report::MarkGroup, group_names.size()> groups;
+  const RecipeBits bits = low_precision_bits(bench);
   double least = 1;
   double most = 1;
   for (const Measurement& m : bench.measurements) {
-    const std::optional<std::size_t> group = group_of(bench, m);
+    const std::optional<std::size_t> group = group_of(bench, bits, m);
     if (!group) continue;
     groups[*group].marks.push_back(mark_of(bench, m, unit));
     least = std::min(least, m.flops / m.bytes);

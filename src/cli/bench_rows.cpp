@@ -6,7 +6,9 @@
 #include <set>
 
 #include "cli/progress.h"
+#include "precision/recipe.h"
 #include "report/text.h"
+#include "train/faster_layers.h"
 
 namespace quaver {
 
@@ -107,8 +109,16 @@ bool is_judged(const Bench& bench, const Measurement& m) {
          });
 }
 
-bool has_few_bits(const std::string& recipe) {
-  return recipe.starts_with("fp8") || recipe.starts_with("mx") || recipe.starts_with("nv");
+RecipeBits low_precision_bits(const Bench& bench) {
+  PrecisionConfig options;
+  if (!bench.settings.empty()) options.recipes = measured_config(bench).precision.recipes;
+  RecipeBits bits;
+  for (const Measurement& m : bench.measurements) {
+    const bool known = is_built_in_recipe(m.recipe) || options.recipes.contains(m.recipe);
+    const int found = known && !bits.contains(m.recipe) ? low_precision_bits(make_recipe(m.recipe, options)) : 0;
+    if (found > 0) bits[m.recipe] = found;
+  }
+  return bits;
 }
 
 const Measurement* copy_of(const Bench& bench) {
@@ -177,10 +187,11 @@ std::string payoff_text(Payoff payoff) {
   return payoff == Payoff::pays ? "pays" : payoff == Payoff::uncertain ? "uncertain" : "does not pay";
 }
 
-BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts) {
+BenchRows break_even_rows(const std::vector<LayerVerdict>& verdicts, const RecipeBits& bits) {
   BenchRows rows{{"layer", "recipe", "ms", "bf16 ms", "over bf16", "noise", "faster from", "verdict"}};
   for (const LayerVerdict& v : verdicts) {
-    if (!v.recipe.starts_with("fp8")) continue;
+    const auto of_recipe = bits.find(v.recipe);
+    if (of_recipe == bits.end() || of_recipe->second != 8) continue;
     rows.push_back({v.layer.text(), v.recipe, as_ms(v.seconds), as_ms(v.bf16_seconds), as_times(v.speedup()),
                     as_noise(v.noise), v.break_even ? fmt::format("{} {}", *v.break_even, v.layer.unit) : "never",
                     payoff_text(v.payoff())});

@@ -68,7 +68,7 @@ class CalibratedFile {
   explicit CalibratedFile(Config& config) {
     if (!lacks_scales(config)) return;
     Config micro = config;
-    micro.train.accumulation = 1;  // operands are those of a micro-batch
+    micro.train.make_single();  // operands are those of a micro-batch
     const Size steps = micro.train.steps;
     const auto subject = open_subject(micro, benchmark_data(micro), tell);
     const Calibration calibration =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <optional>
+#include <set>
 
 #include "cli/interrupt.h"
 #include "cli/narrator.h"
@@ -74,11 +75,29 @@ void print_samples(const Comparison& comparison) {
   }
 }
 
+std::vector<std::uint64_t> seeds_of(const CompareArguments& arguments) {
+  return arguments.seeds.empty() ? std::vector<std::uint64_t>{1} : arguments.seeds;
+}
+
+// Before anything is trained.
+void check_folders(const CompareArguments& arguments) {
+  const std::vector<std::uint64_t> seeds = seeds_of(arguments);
+  std::set<std::string> folders;
+  for (const std::string& label : arguments.recipes) {
+    for (const std::uint64_t seed : seeds) {
+      if (folders.insert(folder_name(label, seed, seeds.size())).second) continue;
+      throw Error(fmt::format("--recipes and --seeds name {} with seed {} twice", label, seed),
+                  "name each recipe and each seed once");
+    }
+  }
+}
+
 std::vector<Contender> contenders_of(const CompareArguments& arguments) {
   const fs::path out = arguments.out;
   if (fs::exists(out / "report.html")) {
     throw Error(out.string() + " already holds a comparison", "choose another --out, or remove that folder");
   }
+  check_folders(arguments);
   std::vector<Contender> contenders;
   for (const std::string& label : arguments.recipes) contenders.push_back({label, config_for(arguments, label), {}});
   compare(contenders, arguments.base);  // refuses an unknown base before anything is trained
@@ -90,7 +109,7 @@ int compare_as(Communicator& ranks, const Launch& launch, const CompareArguments
   const fs::path out = arguments.out;
   std::vector<Contender> contenders;
   on_all_ranks(ranks, [&] { contenders = contenders_of(arguments); });
-  const std::vector<std::uint64_t> seeds = arguments.seeds.empty() ? std::vector<std::uint64_t>{1} : arguments.seeds;
+  const std::vector<std::uint64_t> seeds = seeds_of(arguments);
   const Interrupt interrupt;
   RunOptions options;
   options.stop = interrupt.flag();

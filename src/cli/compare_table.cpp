@@ -83,6 +83,7 @@ std::vector<std::string> seed_row(const SeedMetrics& seed, bool is_base) {
 }
 
 std::string seconds_text(double seconds) {
+  if (seconds < 1) return fmt::format("{:.3g}ms", 1000 * seconds);
   return seconds < 60 ? fmt::format("{:.1f}s", seconds) : format_duration(seconds);
 }
 

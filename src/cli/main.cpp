@@ -1,6 +1,7 @@
 // The program: its errors as messages with remedies, its exit status as other programs expect it.
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -19,6 +20,9 @@ int main(int count, char** words) {
     return 1;
   } catch (const std::bad_alloc&) {
     std::cerr << "quaver: out of memory\n  → choose a smaller model or train.batch\n";
+    return 1;
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::cerr << "quaver: " << error.path1().string() << ": " << error.code().message() << "\n  → check the path\n";
     return 1;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return quaver::with_output_written(1);

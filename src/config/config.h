@@ -22,6 +22,7 @@ constexpr bool has_image_files(DataKind kind) {
 constexpr bool has_images(DataKind kind) { return has_image_files(kind) || kind == DataKind::synthetic_images; }
 // What a batch has so many of, as messages call it.
 constexpr const char* unit_of(DataKind kind) { return has_images(kind) ? "images" : "tokens"; }
+constexpr const char* sequences_of(DataKind kind) { return has_images(kind) ? "images" : "sequences"; }
 
 struct DataConfig {
   // A folder written by `quaver data`, or a shard file; for images the folder of their files, for examples a
@@ -69,6 +70,12 @@ struct TrainConfig {
   double z_loss = 0;
   int threads = 0;           // 0: all cores
   Size memory_limit_mb = 0;  // 0: what the machine has
+
+  // Steps of one micro-batch, which is not shared out.
+  void make_single() {
+    accumulation = 1;
+    reduction_groups = 0;
+  }
 };
 
 struct GuardConfig {

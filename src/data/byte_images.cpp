@@ -26,9 +26,8 @@ std::vector<FloatOfByte> tables_of(const std::vector<Normalization>& channels) {
   return tables;
 }
 
-}  // namespace
-
-Normalization normalization_of(const ByteCounts& counts, const std::filesystem::path& path) {
+// Deviation 0: all bytes are the same.
+Normalization normalization_of(const ByteCounts& counts) {
   double total = 0;
   double sum = 0;
   double squares = 0;
@@ -38,11 +37,25 @@ Normalization normalization_of(const ByteCounts& counts, const std::filesystem::
     sum += static_cast<double>(value) * count;
     squares += static_cast<double>(value * value) * count;
   }
-  if (std::ranges::count_if(counts, [](std::uint64_t count) { return count > 0; }) < 2) {
+  const double mean = sum / total;
+  const bool varies = std::ranges::count_if(counts, [](std::uint64_t count) { return count > 0; }) > 1;
+  return {mean, varies ? std::sqrt(squares / total - mean * mean) : 0};
+}
+
+}  // namespace
+
+std::vector<Normalization> normalization_of(std::span<const ByteCounts> channels, const std::filesystem::path& path) {
+  std::vector<Normalization> found;
+  double largest = 0;
+  for (const ByteCounts& counts : channels) {
+    found.push_back(normalization_of(counts));
+    largest = std::max(largest, found.back().deviation);
+  }
+  if (largest == 0) {
     throw Error(path.string() + ": all pixels are the same: there is nothing to learn from", "use other images");
   }
-  const double mean = sum / total;
-  return {mean, std::sqrt(squares / total - mean * mean)};
+  for (Normalization& channel : found) channel.deviation = channel.deviation == 0 ? largest : channel.deviation;
+  return found;
 }
 
 void ByteImages::set_images(const ImageShape& shape, std::vector<std::uint16_t> labels,
@@ -78,8 +91,7 @@ void ByteImages::measure(const std::filesystem::path& path) {
     for (std::size_t i = 0; i < pixels.size(); ++i) ++counts[i % channels][pixels[i]];
   }
   hash_ = hash.value();
-  if (!normalization_.empty()) return;
-  for (const ByteCounts& of_channel : counts) normalization_.push_back(normalization_of(of_channel, path));
+  if (normalization_.empty()) normalization_ = normalization_of(counts, path);
 }
 
 void ByteImages::fill(std::uint64_t batch_index, std::int64_t batch, float* images, std::int32_t* labels) const {

@@ -19,8 +19,9 @@ struct Normalization {
 
 // How often each value of a byte occurs.
 using ByteCounts = std::array<std::uint64_t, 256>;
-// Throws Error, which names the path, where all bytes are the same.
-Normalization normalization_of(const ByteCounts& counts, const std::filesystem::path& path);
+// Of each channel. One whose bytes are all the same tells nothing, and has the largest deviation of the others. Throws
+// Error, which names the path, where that is so of all channels.
+std::vector<Normalization> normalization_of(std::span<const ByteCounts> channels, const std::filesystem::path& path);
 
 // once: in order, and behind the last image there is none. shuffled: endless, every epoch in an order of its own that
 // depends only on seed and epoch.

@@ -18,6 +18,7 @@ constexpr const char* extract_again = "extract it again from the archive of the 
 // Of the labels alone, from the records of a file.
 std::vector<std::uint16_t> labels_of(const FileReader& file, std::uint64_t label_bytes) {
   const std::uint64_t record = label_bytes + image_bytes;
+  const int published = label_bytes == 1 ? 10 : 100;  // classes
   if (file.size() == 0 || file.size() % record != 0) {
     throw Error(
         fmt::format("{}: its {} bytes are no whole number of records of {}", file.path().string(), file.size(), record),
@@ -28,6 +29,10 @@ std::vector<std::uint16_t> labels_of(const FileReader& file, std::uint64_t label
     std::array<std::byte, 1> label{};
     file.read(i * record + label_bytes - 1, label);
     labels[i] = static_cast<std::uint16_t>(label[0]);
+    if (labels[i] < published) continue;
+    throw Error(fmt::format("{}: label {} of image {} is none of the {} classes", file.path().string(), labels[i], i,
+                            published),
+                extract_again);
   }
   return labels;
 }

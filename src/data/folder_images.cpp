@@ -24,19 +24,38 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-std::vector<std::string> class_names_of(const fs::path& folder) {
+// A link that leads nowhere may have been a class.
+std::vector<std::string> folders_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::path& entry : entries_of(folder)) {
-    if (fs::is_directory(entry)) names.push_back(entry.filename().string());
+    std::error_code error;
+    if (fs::is_directory(entry, error)) names.push_back(entry.filename().string());
+    if (!error) continue;
+    throw Error(fmt::format("{} cannot be read: {}", entry.string(), error.message()), "put it right, or remove it");
   }
-  if (names.size() >= 2 && names.size() <= most_classes) return names;
-  throw Error(fmt::format("{} has {} folders of images", folder.string(), names.size()),
-              "put the images of each class into a folder of its own there, at least two of them");
+  return names;
 }
 
-std::vector<fs::path> files_of(const fs::path& folder) {
+std::vector<std::string> class_names_of(const fs::path& folder, std::size_t fewest) {
+  std::vector<std::string> names = folders_in(folder);
+  if (names.size() >= fewest && names.size() <= most_classes) return names;
+  throw Error(fmt::format("{} has {} folder{} of images", folder.string(), names.size(), names.size() == 1 ? "" : "s"),
+              fmt::format("put the images of each class into a folder of its own there, at least {}", fewest));
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;  // there is nothing
+  return fs::is_directory(path, error);
+}
+
+enum class ClassRole : std::uint8_t { trained, validated };  // of which some may have no images
+
+std::vector<fs::path> files_of(const fs::path& folder, ClassRole role) {
   std::vector<fs::path> files = entries_of(folder);
   const auto other = std::ranges::find_if_not(files, is_image_file);
+  if (files.empty() && role == ClassRole::trained) {
+    throw Error(folder.string() + " has no images", "put the images of the class there, or remove the folder");
+  }
   if (other == files.end()) return files;
   throw Error(fmt::format("{} is neither a PNG nor a PPM or PGM file", other->string()),
               "leave only images in the folder, and convert those of other formats");
@@ -44,25 +63,28 @@ std::vector<fs::path> files_of(const fs::path& folder) {
 
 }  // namespace
 
+// A folder train without folders, beside none to validate on, is a class of vehicles.
 ImageFolders find_image_folders(const fs::path& folder) {
-  if (!fs::is_directory(folder / "train")) return {folder, std::nullopt};
+  const fs::path train = folder / "train";
+  if (!is_folder(train)) return {folder, std::nullopt};
   for (const char* name : {"valid", "val", "test"}) {
-    if (fs::is_directory(folder / name)) return {folder / "train", folder / name};
+    if (is_folder(folder / name)) return {train, folder / name};
   }
-  return {folder / "train", std::nullopt};
+  return {folders_in(train).empty() ? folder : train, std::nullopt};
 }
 
 FolderImages::FolderImages(const fs::path& folder, const ImageOptions& options, const FolderImages* like)
-    : ByteImages(options), class_names_(like != nullptr ? like->class_names_ : class_names_of(folder)) {
+    : ByteImages(options), class_names_(like != nullptr ? like->class_names_ : class_names_of(folder, 2)) {
   std::vector<std::uint16_t> labels;
   ImageShape shape = like != nullptr ? like->shape() : ImageShape{};
-  for (const std::string& name : class_names_of(folder)) {
+  const ClassRole role = like != nullptr ? ClassRole::validated : ClassRole::trained;
+  for (const std::string& name : class_names_of(folder, 1)) {
     const auto found = std::ranges::find(class_names_, name);
     if (found == class_names_.end()) {
       throw Error(fmt::format("{} is no class of the training images", (folder / name).string()),
                   "validate on the classes that are trained on");
     }
-    for (const fs::path& file : files_of(folder / name)) {
+    for (const fs::path& file : files_of(folder / name, role)) {
       if (like == nullptr) {
         const ImageShape own = image_shape_of(file);
         shape = {files_.empty() ? own.height : shape.height, files_.empty() ? own.width : shape.width,

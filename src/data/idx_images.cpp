@@ -144,7 +144,7 @@ void IdxImages::measure_bytes() {
   hash.add(content.value());
   for (const std::uint16_t label : labels_) hash.add(std::array{static_cast<std::byte>(label)});
   hash_ = hash.value();
-  if (normalization_.empty()) normalization_ = {normalization_of(counts, file_.path())};
+  if (normalization_.empty()) normalization_ = normalization_of({&counts, 1}, file_.path());
 }
 
 void IdxImages::read(std::uint64_t image, std::span<std::uint8_t> pixels) const {

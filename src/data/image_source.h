@@ -13,6 +13,7 @@ struct ImageShape {
   std::int64_t channels = 1;
 
   std::int64_t pixels() const { return height * width * channels; }
+  bool operator==(const ImageShape&) const = default;
 };
 
 class ImageSource {

@@ -208,6 +208,16 @@ bool is_high_precision(const Recipe& recipe) {
                       [](const QuantSpec& spec) { return is_low_precision(spec.format); });
 }
 
+bool have_same_operands(const Recipe& a, const Recipe& b) { return operands_of(a) == operands_of(b); }
+
+int low_precision_bits(const Recipe& recipe) {
+  int most = 0;
+  for (const QuantSpec& spec : operands_of(recipe)) {
+    if (is_low_precision(spec.format)) most = std::max(most, info(spec.format).storage_bits);
+  }
+  return most;
+}
+
 bool is_unscaled(const Recipe& recipe) {
   const auto operands = operands_of(recipe);
   return !is_high_precision(recipe) && std::all_of(operands.begin(), operands.end(), [](const QuantSpec& spec) {

@@ -25,6 +25,8 @@ void check(const Recipe& recipe, const std::string& where);
 bool has_operand_in(const Recipe& recipe, Format format);
 bool is_all_in(const Recipe& recipe, Format format);  // as all_in has it
 bool is_high_precision(const Recipe& recipe);         // in every operand
+bool have_same_operands(const Recipe& a, const Recipe& b);
+int low_precision_bits(const Recipe& recipe);  // the most of an operand in low precision; 0: none is
 // Operands of 8 bits or fewer, none of which has a scale: for unit-scaled models.
 bool is_unscaled(const Recipe& recipe);
 

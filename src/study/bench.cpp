@@ -55,7 +55,7 @@ Config without_places(Config config) {
   config.data.kind = kind;
   config.run = {};
   config.model.from.clear();
-  config.precision = {};
+  config.precision = {.recipes = config.precision.recipes};
   return config;
 }
 

@@ -51,6 +51,9 @@ struct TimeEstimate {
   std::string how;  // in words: what was measured, or what was assumed
 };
 
+// "8 × 1024"; of images, which are no sequences, "8".
+std::string batch_text(Size batch, Size context);
+
 // A change of settings, and what the run would need with it.
 struct FittingChange {
   std::vector<std::string> settings;  // "train.batch=8", as flags take them

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "config/load.h"
 #include "config/schema.h"
 #include "config/value_text.h"
 #include "models/factory.h"
@@ -24,8 +23,17 @@ constexpr const char* measure_again = "measure with `quaver bench --json FILE` a
 constexpr std::array scaled_or_without_time{"model.layers",          "model.vocab", "model.context", "model.from",
                                             "model.parametrization", "model.init",  "model.tie_head"};
 // Of other sections, what changes the time of a step.
-constexpr std::array with_time{"train.context", "train.memory",          "optim.moments",
-                               "optim.master",  "precision.accumulator", "precision.wide_weight_gradient"};
+constexpr std::array with_time{"train.context",
+                               "train.memory",
+                               "optim.optimizer",
+                               "optim.muon_matrices",
+                               "optim.muon_steps",
+                               "optim.moments",
+                               "optim.master",
+                               "lora.rank",
+                               "lora.targets",
+                               "precision.accumulator",
+                               "precision.wide_weight_gradient"};
 
 bool changes_time(const Key& key) {
   if (std::ranges::find(with_time, key.name) != with_time.end()) return true;
@@ -34,12 +42,8 @@ bool changes_time(const Key& key) {
 }
 
 // The config that was measured, which must be the run's but for what a step can be scaled by.
-Config measured_config(const Config& config, const Bench& bench) {
-  if (bench.settings.empty()) throw Error("the benchmark does not say which settings it measured", measure_again);
-  Config measured = load_config({.files = {},
-                                 .texts = {{"the benchmark's settings", bench.settings}},
-                                 .flags = {},
-                                 .model_folder = ModelFolder::recorded});
+Config comparable_config(const Config& config, const Bench& bench) {
+  Config measured = measured_config(bench);
   for (const Key& key : schema()) {
     if (!changes_time(key)) continue;
     const Value ours = key.get(config);
@@ -135,7 +139,8 @@ std::string scaled_words(const Config& config, const Config& measured, const std
   if (recipe != config.precision.recipe) words += ", brought to " + config.precision.recipe + " by its layers";
   if (config.model.layers != measured.model.layers) words += fmt::format(", scaled to {} layers", config.model.layers);
   if (config.model.vocab != measured.model.vocab) words += fmt::format(", scaled to {} token ids", config.model.vocab);
-  if (config.train.batch != measured.train.batch) words += fmt::format(", scaled to {} sequences", config.train.batch);
+  if (config.train.batch != measured.train.batch)
+    words += fmt::format(", scaled to {} {}", config.train.batch, sequences_of(config.data.kind));
   if (config.train.accumulation > 1) words += fmt::format(", {} micro-batches a step", config.train.accumulation);
   return words;
 }
@@ -143,7 +148,8 @@ std::string scaled_words(const Config& config, const Config& measured, const std
 }  // namespace
 
 TimeEstimate time_from_bench(const Config& config, const Bench& bench, StepScaling scaling) {
-  const Config measured = measured_config(config, bench);
+  const Config measured = comparable_config(config, bench);
+  require_same_recipes(bench, config.precision);
   const auto ours = make_model(config.model);
   const auto theirs = make_model(measured.model);
   const MeasuredStep step = measured_step(bench, config.precision.recipe);

@@ -186,9 +186,9 @@ std::string estimate_text(const Estimate& estimate) {
   }
   text += "\nwork\n";
   const char* unit = unit_of(config.data.kind);
-  text += fmt::format("  {:<22}{:>12}   {} micro-batches of {} × {}\n", fmt::format("{} per step", unit),
-                      count_text(static_cast<double>(estimate.tokens_per_step)), train.accumulation, train.batch,
-                      train.context);
+  text += fmt::format("  {:<22}{:>12}   {} micro-batch{} of {}\n", fmt::format("{} per step", unit),
+                      count_text(static_cast<double>(estimate.tokens_per_step)), train.accumulation,
+                      train.accumulation == 1 ? "" : "es", batch_text(train.batch, train.context));
   text +=
       fmt::format("  {:<22}{:>12}   {} {}\n", "steps", train.steps,
                   count_text(static_cast<double>(estimate.tokens_per_step) * static_cast<double>(train.steps)), unit);

@@ -7,6 +7,7 @@
 #include "engine/tensor_cores.h"
 #include "engine/timed_engine.h"
 #include "models/factory.h"
+#include "precision/plan.h"
 #include "precision/recipe.h"
 #include "train/trainer.h"
 
@@ -21,7 +22,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // One micro-batch of the model as it is.
 Config probe_of(Config config, Size batch) {
   config.train.batch = batch;
-  config.train.accumulation = 1;
+  config.train.make_single();
   config.train.steps = 1000;
   config.train.statistics_every = 0;
   config.train.memory_limit_mb = 0;
@@ -29,6 +30,18 @@ Config probe_of(Config config, Size batch) {
   config.precision.scales.clear();
   return config;
 }
+
+// Of a list of patterns: those that name single blocks become all layers.
+std::string without_numbers(const std::string& list) {
+  std::string kept;
+  for (const std::string& pattern : patterns_in(list)) {
+    const bool numbered = pattern.find_first_of("0123456789?") != std::string::npos;
+    kept += (kept.empty() ? "" : ",") + (numbered ? std::string("*") : pattern);
+  }
+  return kept;
+}
+
+}  // namespace
 
 // Patterns may name layers that the shallow model has not, and the blocks in high precision would be its whole stack.
 Config shallow(const Config& whole, Size layers, Size batch) {
@@ -39,8 +52,12 @@ Config shallow(const Config& whole, Size layers, Size batch) {
   config.precision.wide_tail = 0;
   config.optim.learning_rate_of.clear();
   config.optim.weight_decay_of.clear();
+  config.optim.muon_matrices = without_numbers(whole.optim.muon_matrices);
+  config.model.lora_targets = without_numbers(whole.model.lora_targets);
   return config;
 }
+
+namespace {
 
 // Steps of the CPU: the first one touches its memory for the first time and takes several times as long as others.
 bool enough_steps(int steps, double seconds) {
@@ -116,6 +133,10 @@ bool runs_natively(const Config& config, const GpuModel& gpu) {
 
 }  // namespace
 
+std::string batch_text(Size batch, Size context) {
+  return context <= 1 ? std::to_string(batch) : fmt::format("{} × {}", batch, context);
+}
+
 bool is_measured_whole(const Config& config, HardwareKind kind) {
   if (config.model.family == Family::convnet) return true;  // its blocks differ
   const auto tokens = static_cast<double>(config.train.batch * config.train.context);
@@ -159,10 +180,11 @@ TimeEstimate measure_time(const Config& config, Engine& engine) {
   time.seconds_per_step = seconds_of_step(config.train, layers, batch, one, two);
   time.optimizer_seconds = optimizer_seconds(layers, one, two);
   const char* unit = unit_of(config.data.kind);
-  time.how = fmt::format("steps of {} on {}, {} × {} {} per micro-batch, scaled to {}{} × {} {}",
-                         layers > 1 ? "one and two layers" : "this model", engine.name(), batch, config.train.context,
-                         unit, layers > 1 ? fmt::format("{} layers and ", layers) : "",
-                         config.train.accumulation * config.train.batch, config.train.context, unit);
+  time.how = fmt::format("steps of {} on {}, {} {} per micro-batch, scaled to {}{} {}",
+                         layers > 1 ? "one and two layers" : "this model", engine.name(),
+                         batch_text(batch, config.train.context), unit,
+                         layers > 1 ? fmt::format("{} layers and ", layers) : "",
+                         batch_text(config.train.accumulation * config.train.batch, config.train.context), unit);
   return time;
 }
 

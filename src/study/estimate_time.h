@@ -15,6 +15,9 @@ bool is_measured_whole(const Config& config, HardwareKind kind);
 // Sequences of the micro-batch that is measured: the run's, or on the CPU as many as take a second or two.
 Size probe_batch(const Config& config, HardwareKind kind);
 
+// What is measured of a deep model: as many of its layers, in which no pattern names a block.
+Config shallow(const Config& whole, Size layers, Size batch);
+
 // What a step of a shallow model took: its optimizer's part grows with the parameters, the rest with the tokens.
 struct ShallowStep {
   double micro_step = 0;  // seconds without the optimizer's

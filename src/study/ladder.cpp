@@ -102,8 +102,6 @@ void replace_format(SiteSpec& site, Format from, Format to) {
   }
 }
 
-bool same_operands(const Recipe& a, const Recipe& b) { return a.x == b.x && a.w == b.w && a.dy == b.dy; }
-
 class LadderMaker {
  public:
   LadderMaker(const Plan& plan, const std::vector<LayerShape>& layers, const PrecisionConfig& options,
@@ -146,7 +144,7 @@ class LadderMaker {
     Recipe mixed{
         .x = in_place_of(own.x, target.x), .w = in_place_of(own.w, target.w), .dy = in_place_of(own.dy, target.dy)};
     agree_on_rotation(mixed.x, mixed.w, mixed.dy);
-    if (same_operands(mixed, target)) return target;
+    if (have_same_operands(mixed, target)) return target;
     mixed.name = fmt::format("{}-{}", own.name, source.suffix);
     mixed.summary = fmt::format("{} with the scales of {}", own.name, source.recipe);
     return mixed;
@@ -172,9 +170,9 @@ class LadderMaker {
     recipe.name = base;
     for (int number = 2;; ++number) {
       const auto own = options_.recipes.find(recipe.name);
-      if (own != options_.recipes.end() && same_operands(own->second, recipe)) return recipe.name;
+      if (own != options_.recipes.end() && have_same_operands(own->second, recipe)) return recipe.name;
       const auto made = ladder_.recipes.find(recipe.name);
-      const bool is_ours = made != ladder_.recipes.end() && same_operands(made->second, recipe);
+      const bool is_ours = made != ladder_.recipes.end() && have_same_operands(made->second, recipe);
       if (is_ours || (own == options_.recipes.end() && made == ladder_.recipes.end())) break;
       recipe.name = fmt::format("{}-{}", base, number);
     }

@@ -18,7 +18,7 @@ inline constexpr double least_memorized_fall = 0.005;
 // leaps, and where it lands after a few steps tells recipes apart by chance.
 inline Config for_memorizing(Config config) {
   constexpr double rate_share = 0.1;
-  config.train.accumulation = 1;
+  config.train.make_single();
   config.optim.schedule = ScheduleShape::constant;
   config.optim.warmup = 0;
   config.optim.learning_rate *= rate_share;

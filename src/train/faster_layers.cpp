@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
 
+#include "config/load.h"
 #include "models/factory.h"
 #include "precision/plan.h"
 #include "precision/recipe.h"
@@ -96,8 +98,10 @@ LayerSeconds layer_seconds(const Bench& bench, const LayerLoad& load, const std:
   const BenchLayer& wanted = load.layer;
   const BenchLayer* layer = layer_of_shape(bench, wanted);
   if (layer == nullptr) {
-    throw Error(fmt::format("the benchmark has no layer of {} → {}, which {} is", wanted.in, wanted.out, wanted.name),
-                measure_it);
+    const std::string at = wanted.pixels == 1 ? "" : fmt::format(" at {} pixels", wanted.pixels);
+    throw Error(
+        fmt::format("the benchmark has no layer of {} → {}{}, which {} is", wanted.in, wanted.out, at, wanted.name),
+        measure_it);
   }
   const std::vector<TimePair> pairs = time_pairs(bench, *layer, recipe, load.micro_steps);
   if (pairs.empty()) {
@@ -124,8 +128,34 @@ LayerSeconds layer_seconds(const Bench& bench, const LayerLoad& load, const std:
   return between(*(above - 1), *above, wanted.tokens);
 }
 
+Config measured_config(const Bench& bench) {
+  if (bench.settings.empty()) throw Error("the benchmark does not say which settings it measured", measure_it);
+  return load_config({.files = {},
+                      .texts = {{"the benchmark's settings", bench.settings}},
+                      .flags = {},
+                      .model_folder = ModelFolder::recorded});
+}
+
+void require_same_recipes(const Bench& bench, const PrecisionConfig& precision) {
+  std::set<std::string> names{precision.recipe, precision.switch_to};
+  for (const auto& [pattern, recipe] : precision.layers) names.insert(recipe);
+  for (const std::string& name : names) {
+    const auto ours = precision.recipes.find(name);
+    const auto is_of_it = [&](const Measurement& m) { return m.recipe == name; };
+    if (ours == precision.recipes.end() || std::ranges::none_of(bench.measurements, is_of_it)) continue;
+    const RecipeTable measured = measured_config(bench).precision.recipes;
+    const auto theirs = measured.find(name);
+    if (theirs == measured.end()) {
+      throw Error(fmt::format("the benchmark does not say what its recipe {} was", name), measure_it);
+    }
+    if (have_same_operands(ours->second, theirs->second)) continue;
+    throw Error(fmt::format("the benchmark measured another recipe of the name {}", name), measure_it);
+  }
+}
+
 std::map<std::string, double> layer_speeds(const Bench& bench, const Config& config,
                                            const std::vector<LayerShape>& layers) {
+  require_same_recipes(bench, config.precision);
   std::map<std::string, double> speeds;
   for (const PrecisionConfig& precision : recipes_of(config.precision)) {
     for (const LayerShape& layer : layers_in_recipe(precision, layers)) {

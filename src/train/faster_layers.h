@@ -28,6 +28,12 @@ struct LayerSeconds {
 };
 LayerSeconds layer_seconds(const Bench& bench, const LayerLoad& load, const std::string& recipe);
 
+// The config that was measured. Throws Error where a file of an older version does not have it.
+Config measured_config(const Bench& bench);
+
+// Throws Error where a recipe of the config's own was another one when it was measured.
+void require_same_recipes(const Bench& bench, const PrecisionConfig& precision);
+
 // The entries of precision.layer_speeds for all layers that the config's recipe, or the one it switches to, decides.
 std::map<std::string, double> layer_speeds(const Bench& bench, const Config& config,
                                            const std::vector<LayerShape>& layers);

@@ -10,6 +10,16 @@
 
 namespace quaver {
 
+namespace {
+
+// As it is once the recipe has been switched.
+PrecisionConfig later(PrecisionConfig precision) {
+  if (!precision.switch_to.empty()) precision.recipe = precision.switch_to;
+  return precision;
+}
+
+}  // namespace
+
 PrecisionControl::PrecisionControl(const TrainingContext& context, Notice notice)
     : context_(context),
       notice_(std::move(notice)),
@@ -124,12 +134,20 @@ void PrecisionControl::apply_plan(const Plan& plan, const std::string& reason) {
   context_.plan_memory();
 }
 
-bool PrecisionControl::change_plan_from(const Config& trained, const std::string& reason) {
-  const Plan then = make_plan(trained.precision, context_.model.layers());
-  const bool same = std::equal(then.rows.begin(), then.rows.end(), plan_.rows.begin(), plan_.rows.end(),
+std::optional<std::string> PrecisionControl::change_plan_from(const Config& trained, const std::string& reason) {
+  PrecisionConfig before = trained.precision;
+  PrecisionConfig now = context_.config.precision;
+  if (switched_ && before.recipe == now.recipe) {
+    before = later(before);
+    now = later(now);
+  }
+  const Plan then = make_plan(before, context_.model.layers());
+  const Plan plan = make_plan(now, context_.model.layers());
+  const bool same = std::equal(then.rows.begin(), then.rows.end(), plan.rows.begin(), plan.rows.end(),
                                [](const PlanRow& a, const PlanRow& b) { return a.spec == b.spec; });
-  if (!same) apply_plan(plan_, reason + context_.config.precision.recipe);
-  return !same;
+  if (same) return std::nullopt;
+  apply_plan(plan, reason + now.recipe);
+  return now.recipe;
 }
 
 bool PrecisionControl::recalibrate(const std::string& site, const std::string& reason) {
@@ -152,9 +170,7 @@ void PrecisionControl::switch_recipe_when_due() {
   const auto due = static_cast<Size>(precision.switch_at * static_cast<double>(context_.config.train.steps));
   if (switched_ || precision.switch_to.empty() || context_.step < due) return;
   switched_ = true;
-  PrecisionConfig later = precision;
-  later.recipe = precision.switch_to;
-  apply_plan(make_plan(later, context_.model.layers()), "switch to " + precision.switch_to);
+  apply_plan(make_plan(later(precision), context_.model.layers()), "switch to " + precision.switch_to);
   notice_(fmt::format("step {}: the rest of the run uses {}", context_.step, precision.switch_to));
 }
 

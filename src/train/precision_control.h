@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,9 @@ class PrecisionControl {
   // Stores every site as this plan says.
   void apply_plan(const Plan& plan, const std::string& reason);
 
-  // Applies the config's plan where it is another than that of the config trained with; else the sites stay as they
-  // are. True: it was applied.
-  bool change_plan_from(const Config& trained, const std::string& reason);
+  // Applies the config's plan where it is another than that of the config trained with, and returns its recipe: the
+  // one that was switched to, unless the config now begins with another. Else the sites stay as they are.
+  std::optional<std::string> change_plan_from(const Config& trained, const std::string& reason);
 
   // At precision.switch_at of the run's steps, once.
   void switch_recipe_when_due();

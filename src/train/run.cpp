@@ -248,8 +248,8 @@ class Run {
     restored_ = true;
     if (trainer_.finished() && !changes_.empty()) return;
     if (leads()) set_aside_after(step);
-    if (trainer_.change_plan_from(provenance_.config, "resumed with ")) {
-      log_.note("plan", fmt::format("step {}: the plan changed to {}", step, trainer_.config().precision.recipe));
+    if (const auto recipe = trainer_.change_plan_from(provenance_.config, "resumed with ")) {
+      log_.note("plan", fmt::format("step {}: the plan changed to {}", step, *recipe));
     }
     for (const std::string& pattern : options_.take_back) {
       for (std::string& line : trainer_.take_back(pattern)) taken_back_.push_back(std::move(line));

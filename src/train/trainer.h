@@ -163,7 +163,7 @@ class Trainer {
   bool recalibrate(const std::string& site, const std::string& reason) { return precision_.recalibrate(site, reason); }
   std::vector<std::string> take_back(const std::string& pattern) { return precision_.take_back(pattern); }
   void apply_plan(const Plan& plan, const std::string& reason) { precision_.apply_plan(plan, reason); }
-  bool change_plan_from(const Config& trained, const std::string& reason) {  // after restore()
+  std::optional<std::string> change_plan_from(const Config& trained, const std::string& reason) {  // after restore()
     return precision_.change_plan_from(trained, reason);
   }
   const Plan& plan() const { return precision_.plan(); }

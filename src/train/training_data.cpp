@@ -34,25 +34,6 @@ TrainingData open_synthetic(const DataConfig& config, Size context) {
   return data;
 }
 
-TrainingData open_synthetic_images(const DataConfig& config) {
-  SyntheticImagesOptions options{.classes = static_cast<int>(config.synthetic_classes),
-                                 .pixels = config.synthetic_pixels,
-                                 .channels = config.synthetic_channels,
-                                 .tile = config.synthetic_tile,
-                                 .strength = config.synthetic_strength,
-                                 .seed = config.synthetic_seed,
-                                 .stream = 0};
-  TrainingData data;
-  auto train = std::make_unique<SyntheticImages>(options);
-  data.best_loss = train->best_loss();
-  data.best_accuracy = train->best_accuracy();
-  data.train_images = std::move(train);
-  options.stream = 1;
-  data.valid_images = std::make_unique<SyntheticImages>(options);
-  data.identity = identity_of(*data.train_images, data.valid_images.get());
-  return data;
-}
-
 // Those of training, which the run's seed shuffles and augments, and those of validation, which are normalized as they
 // are.
 ImageOptions training_images(std::uint64_t seed) { return {.order = ImageOrder::shuffled, .seed = seed}; }
@@ -69,6 +50,24 @@ TrainingData with_images(const DataConfig& config, std::unique_ptr<ImageSource> 
   if (augmentation.changes_images()) train = std::make_unique<AugmentedImages>(std::move(train), augmentation);
   data.train_images = std::move(train);
   data.valid_images = std::move(valid);
+  return data;
+}
+
+TrainingData open_synthetic_images(const DataConfig& config, std::uint64_t seed) {
+  SyntheticImagesOptions options{.classes = static_cast<int>(config.synthetic_classes),
+                                 .pixels = config.synthetic_pixels,
+                                 .channels = config.synthetic_channels,
+                                 .tile = config.synthetic_tile,
+                                 .strength = config.synthetic_strength,
+                                 .seed = config.synthetic_seed,
+                                 .stream = 0};
+  auto train = std::make_unique<SyntheticImages>(options);
+  const double best_loss = train->best_loss();
+  const double best_accuracy = train->best_accuracy();
+  options.stream = 1;
+  TrainingData data = with_images(config, std::move(train), std::make_unique<SyntheticImages>(options), seed);
+  data.best_loss = best_loss;
+  data.best_accuracy = best_accuracy;
   return data;
 }
 
@@ -90,15 +89,19 @@ TrainingData open_image_folders(const DataConfig& config, std::uint64_t seed) {
   return with_images(config, std::move(train), std::move(valid), seed);
 }
 
+std::string extents_of(const ImageShape& shape) {
+  return fmt::format("{} × {} × {} values", shape.height, shape.width, shape.channels);
+}
+
 TrainingData open_idx(const DataConfig& config, std::uint64_t seed) {
   const IdxFolder files = find_idx_files(config.path);
   auto train = std::make_unique<IdxImages>(files.train, training_images(seed));
   std::unique_ptr<ImageSource> valid;
   if (files.valid) {
     valid = std::make_unique<IdxImages>(*files.valid, validation_images(*train));
-    if (valid->pixels() != train->pixels()) {
-      throw Error(fmt::format("{} has images of {} pixels, and {} of {}", files.valid->images.string(), valid->pixels(),
-                              files.train.images.string(), train->pixels()),
+    if (valid->shape() != train->shape()) {
+      throw Error(fmt::format("{} has images of {}, and {} of {}", files.valid->images.string(),
+                              extents_of(valid->shape()), files.train.images.string(), extents_of(train->shape())),
                   "use validation images of the size of the training images");
     }
   }
@@ -214,7 +217,7 @@ TrainingData open_examples(const DataConfig& config, std::uint64_t seed, Size co
 
 TrainingData open_training_data(const DataConfig& config, std::uint64_t seed, Size context) {
   if (config.kind == DataKind::synthetic) return open_synthetic(config, context);
-  if (config.kind == DataKind::synthetic_images) return open_synthetic_images(config);
+  if (config.kind == DataKind::synthetic_images) return open_synthetic_images(config, seed);
   if (config.path.empty()) {
     throw Error("no data to train on",
                 has_images(config.kind)

@@ -1,11 +1,15 @@
 // `bench` and `bench diff` as a user types them, on a model of seconds.
 #include "cli/bench.h"
 
+#include <algorithm>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "config/dump.h"
+#include "config/load.h"
 
 namespace quaver::test {
 namespace {
@@ -89,11 +93,16 @@ TEST(BenchSuite, WritesTablesFilesAndAPage) {
 TEST(BenchSuite, CountsImagesWhereTheModelClassifiesThem) {
   const TemporaryFolder folder;
   const Outcome run = quaver(folder, {"bench", "--preset=mlp-tiny", "--device=cpu", "--seconds=1", "--model.layers=1",
-                                      "--train.threads=1", "--recipes=fp8-unit", "--json=a.json", "--html=a.html"});
+                                      "--train.threads=1", "--recipes=fp8-unit,fp8-unit", "--json=a.json",
+                                      "--html=a.html", "--recipes.own={ x = \"bf16\", w = \"bf16\", dy = \"bf16\" }"});
   ASSERT_EQ(run.status, 0) << run.error;
   EXPECT_THAT(run.out, AllOf(HasSubstr("mlp-tiny · 32 images"), HasSubstr("images/s"), HasSubstr("one block"),
                              Not(HasSubstr("tokens"))));
-  EXPECT_EQ(nlohmann::json::parse(contents(folder / "a.json")).at("unit"), "images");
+  const auto made = nlohmann::json::parse(contents(folder / "a.json"));
+  EXPECT_EQ(made.at("unit"), "images");
+  const auto is_step = [](const auto& m) { return m.at("workload") == "step" && m.at("recipe") == "fp8-unit"; };
+  EXPECT_EQ(std::ranges::count_if(made.at("measurements"), is_step), 1) << "named twice";
+  EXPECT_THAT(made.at("settings").get<std::string>(), HasSubstr("[recipes.own]")) << "for runs to compare with theirs";
   EXPECT_EQ(contents(folder / "a.html").find("tokens"), std::string::npos);
 }
 
@@ -113,6 +122,22 @@ TEST(BenchSuite, NoisyStepsAreToldWithTheVerdict) {
   EXPECT_THAT(bench_tables(bench), Not(HasSubstr("Beware")));
   bench.steps[0].noise = 0.4;
   EXPECT_THAT(bench_tables(bench), HasSubstr("±40 %"));
+}
+
+TEST(BenchSuite, OwnRecipesAreKnownByTheirFormatsNotTheirNames) {
+  const auto told_of = [](const std::string& name, const std::string& operand) {
+    const std::string flag = fmt::format("recipes.{}={{ x = \"{}\", w = \"bf16\", dy = \"bf16\" }}", name, operand);
+    Bench bench;
+    bench.model = "tiny";
+    bench.settings = to_toml(load_config({.files = {}, .texts = {}, .flags = {flag}}));
+    bench.steps = {{.recipe = "bf16", .speedup = 1, .loss_share = 1}, {.recipe = name, .speedup = 2, .loss_share = 1}};
+    for (const StepVerdict& step : bench.steps) {
+      bench.measurements.push_back({.workload = Workload::step, .subject = "tiny", .recipe = step.recipe});
+    }
+    return bench_tables(bench);
+  };
+  EXPECT_THAT(told_of("mine", "int8 row current"), HasSubstr("mine is the fastest recipe that learns as bf16 does"));
+  EXPECT_THAT(told_of("fp8-not", "f16"), HasSubstr("No recipe of 8 bits or fewer is the fastest here: fp8-not is."));
 }
 
 TEST(BenchSuite, ADifferenceIsToldByLayerAndRecipe) {

@@ -277,6 +277,16 @@ TEST(TimeToLoss, IsASecondTableWithRatiosToTheBase) {
               AllOf(HasSubstr("Time to loss"), HasSubstr(">0.75× ± 0.00<"), HasSubstr("Training loss against time")));
 }
 
+TEST(TimeToLoss, OfLessThanASecondIsInMilliseconds) {
+  std::vector<Contender> contenders = falling();
+  for (Contender& contender : contenders) {
+    for (SeedRun& run : contender.runs) {
+      for (LossPoint& point : run.result.losses) point.seconds /= 100;
+    }
+  }
+  EXPECT_THAT(table_of(contenders), AllOf(HasSubstr(" 40ms "), HasSubstr(" 15ms ")));
+}
+
 TEST(TimeToLoss, SaysWhichSeedsDidNotReachIt) {
   std::vector<Contender> contenders = falling();
   contenders[1].runs[1].result.losses.back().loss = contenders[1].runs[1].result.losses[2].loss = 1.5;

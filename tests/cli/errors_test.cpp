@@ -54,6 +54,12 @@ TEST(Errors, DataThatIsNotThere) {
   EXPECT_FALSE(fs::exists(folder / "runs")) << "a refused run leaves nothing";
 }
 
+TEST(Errors, APathThatNoFileCanHave) {
+  const TemporaryFolder folder;
+  expect_refusal(quaver(folder, {"train", "--preset=mlp-tiny", "--data.kind=idx", "--data", std::string(5000, 'a')}),
+                 {"aaa", "File name too long"});
+}
+
 TEST(Errors, AShardThatIsCutOffOrOverwrittenIsNotTrainedOn) {
   const TemporaryFolder folder;
   prepare_text(folder);

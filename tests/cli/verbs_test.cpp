@@ -230,6 +230,18 @@ TEST(CompareVerb, RefusesABaseThatIsNotComparedBeforeItTrains) {
   EXPECT_FALSE(fs::exists(folder / "all"));
 }
 
+TEST(CompareVerb, RefusesARunThatIsNamedTwiceBeforeItTrains) {
+  for (const Words& twice : {Words{"--recipes=fp32,bf16,fp32"}, Words{"--recipes=fp32,bf16", "--seeds=1,2,1"}}) {
+    const TemporaryFolder folder;
+    Words words = tiny_training(Words{"--out=all"} + twice);
+    words.front() = "compare";
+    const Outcome outcome = quaver(folder, words);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.error, HasSubstr("name fp32 with seed 1 twice"));
+    EXPECT_FALSE(fs::exists(folder / "all"));
+  }
+}
+
 TEST(CompareVerb, StopsAtOnceWhenInterrupted) {
   const TemporaryFolder folder;
   Words words = tiny_training({"--out=all", "--recipes=fp32,bf16", "--train.steps=1000000", "--train.log_every=1"});

@@ -102,9 +102,10 @@ TEST(CifarImages, DamagedFilesAreNamed) {
   expect_error([&] { open(record(0, "\1") + "x", as_stored); }, "data_batch_1.bin: its 3074 bytes are no whole number");
   expect_error([&] { open("", as_stored); }, "its 0 bytes");
   expect_error([&] { open(record(0, std::string(1, '\0')), as_stored); }, "all labels are 0");
-  ImageOptions ten = as_stored;
-  ten.classes = 10;
-  expect_error([&] { open(record(0, "\12"), ten); }, "label 10 of image 0 is none of the 10 classes");
+  expect_error([&] { open(record(0, "\1") + record(0, "\12"), as_stored); },
+               "data_batch_1.bin: label 10 of image 1 is none of the 10 classes");
+  expect_error([&] { CifarImages({folder.write("train.bin", record(0, "\1\144"))}, 2, as_stored); },
+               "train.bin: label 100 of image 0 is none of the 100 classes");
   expect_error([&] { open("\1" + std::string(3072, 'x'), {}); }, "all pixels are the same");
 }
 

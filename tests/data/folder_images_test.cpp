@@ -54,13 +54,27 @@ TEST(ImageFile, EveryFormatGivesItsPixels) {
   EXPECT_EQ(image_shape_of(folder / "b.png").channels, 1);
 }
 
+TEST(ImageFile, ValuesAreTheStoredOnesAndTransparentOnesLieOnBlack) {
+  const TemporaryFolder folder;
+  const std::string interlaced_16_bits = from_hex(  // 2 × 3, every byte twice; opaque but for pixels 2, 3 and 5
+      "89504e470d0a1a0a0000000d49484452000000020000000310060000019e7d32540000003749444154789c636060e0e2fa0f040c9c9c1c1c"
+      "ecec40063373430398c1c6c6cacac2626ccc1015c5c8c8c4c4c070e2444a8a91514303008e890e4b3c0eaeff0000000049454e44ae4260"
+      "82");
+  EXPECT_EQ(read(folder.write("a.png", interlaced_16_bits), {3, 2, 3}),
+            (std::vector<std::uint8_t>{0, 10, 255, 3, 128, 7, 0, 0, 0, 100, 50, 25, 9, 8, 7, 1, 1, 1}));
+  const std::string linear = from_hex(  // 1 to 4 in gray with a gamma of 1
+      "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f80000000467414d41000186a031e8965f0000000e494441"
+      "54789c6360646260660100001d000b0db552060000000049454e44ae426082");
+  EXPECT_EQ(read(folder.write("b.png", linear), {2, 2, 1}), (std::vector<std::uint8_t>{1, 2, 3, 4}));
+}
+
 TEST(ImageFile, HostileFilesAreRefusedWithTheirReason) {
   const TemporaryFolder folder;
   const auto refused = [&](const char* name, const std::string& bytes, const std::string& why) {
     const auto path = folder.write(name, bytes);
     expect_error([&] { read(path, {2, 2, 3}); }, why);
   };
-  refused("a.png", "", "a.png: ");
+  refused("a.png", "", "a.png: the file is empty");
   refused("a.png", "not a png", "a.png: ");
   refused("a.png", color_png.substr(0, 50), "a.png: ");
   for (std::size_t at = 8; at < color_png.size() - 12; ++at) {  // any damage: an Error or an image, never more
@@ -71,7 +85,8 @@ TEST(ImageFile, HostileFilesAreRefusedWithTheirReason) {
     } catch (const Error&) {
     }
   }
-  refused("a.ppm", "", "begins neither with P6 nor with P5");
+  refused("a.ppm", "", "a.ppm: the file is empty");
+  refused("a.ppm", "P3", "begins neither with P6 nor with P5");
   refused("a.ppm", "P6", "does not have three numbers");
   refused("a.ppm", "P6 2 2", "does not have three numbers");
   refused("a.ppm", "P6 2 2 255", "ends before its last pixel");
@@ -84,6 +99,12 @@ TEST(ImageFile, HostileFilesAreRefusedWithTheirReason) {
   refused("a.ppm", portable("P6 1 4 255 ", color_pixels), "4 × 1 pixels, where the other images have 2 × 2");
   folder.write("c.png", color_png);
   expect_error([&] { read(folder / "c.png", {2, 2, 1}); }, "it has colors");
+  const std::string gray(most_image_values, 'x');
+  folder.write("large.pgm", "P5 512 512 255 " + gray);
+  EXPECT_EQ(image_shape_of(folder / "large.pgm").pixels(), most_image_values);
+  expect_error([&] { read(folder / "large.pgm", {512, 512, 3}); }, "no room for colors");
+  refused("a.ppm", "P6 512 512 255 " + gray + gray + gray,
+          "512 × 512 pixels in 3 channels are more than 262144 values");
 }
 
 class FolderImagesTest : public testing::Test {
@@ -120,6 +141,37 @@ TEST_F(FolderImagesTest, ClassesAreTheFoldersInTheOrderOfTheirNames) {
   EXPECT_FALSE(find_image_folders(folder / "train").valid) << "folders of classes alone";
 }
 
+TEST_F(FolderImagesTest, ValidationMayLackClasses) {
+  std::filesystem::remove_all(folder / "valid/cats");
+  const FolderImages train(folder / "train", as_stored);
+  const FolderImages valid(folder / "valid", as_stored, &train);
+  std::vector<float> pixels(12);
+  std::int32_t label = -1;
+  valid.fill(0, 1, pixels.data(), &label);
+  EXPECT_EQ(label, 1);
+}
+
+TEST_F(FolderImagesTest, AClassMayBeOfTrains) {
+  const TemporaryFolder vehicles;
+  vehicles.write("train/1.png", gray_png);
+  vehicles.write("car/1.png", gray_png);
+  EXPECT_EQ(find_image_folders(vehicles.path()).train, vehicles.path());
+  std::filesystem::create_directory(vehicles / "valid");
+  EXPECT_EQ(find_image_folders(vehicles.path()).train, vehicles / "train") << "images without classes";
+}
+
+TEST_F(FolderImagesTest, AChannelInWhichNothingVariesIsZero) {
+  const TemporaryFolder yellow;
+  yellow.write("a/1.ppm", portable("P6 2 1 255\n", {10, 30, 7, 20, 30, 7}));
+  yellow.write("b/1.ppm", portable("P6 2 1 255\n", {10, 60, 7, 20, 60, 7}));
+  const FolderImages images(yellow.path(), {.order = ImageOrder::once});
+  std::vector<float> pixels(12);
+  std::vector<std::int32_t> labels(2);
+  images.fill(0, 2, pixels.data(), labels.data());
+  EXPECT_EQ(pixels, (std::vector<float>{-1, -1, 0, 1, -1, 0, -1, 1, 0, 1, 1, 0}));
+  EXPECT_EQ(images.normalization()[2].deviation, 15) << "of the channel that varies most";
+}
+
 TEST_F(FolderImagesTest, WhatDoesNotFitIsNamed) {
   const auto open = [&] { FolderImages(folder / "train", as_stored); };
   folder.write("train/dogs/2.ppm", portable("P6 1 1 255\n", {1, 2, 3}));
@@ -128,6 +180,12 @@ TEST_F(FolderImagesTest, WhatDoesNotFitIsNamed) {
   folder.write("train/dogs/list.txt", "x");
   expect_error(open, "list.txt is neither a PNG nor a PPM or PGM file");
   std::filesystem::remove(folder / "train/dogs/list.txt");
+  std::filesystem::create_directory(folder / "train/birds");
+  expect_error(open, "birds has no images");
+  std::filesystem::remove(folder / "train/birds");
+  std::filesystem::create_symlink("birds", folder / "train/birds");
+  expect_error(open, "birds cannot be read");
+  std::filesystem::remove(folder / "train/birds");
   EXPECT_NO_THROW(open());
   const FolderImages train(folder / "train", as_stored);
   folder.write("valid/birds/1.png", gray_png);

@@ -125,6 +125,8 @@ TEST(BenchedTime, IsRefusedWhereTheBenchmarkDoesNotTell) {
   EXPECT_THAT(why({"model.width=32"}, bench), HasSubstr("model.width"));
   EXPECT_THAT(why({"train.memory=small"}, bench), HasSubstr("train.memory"));
   EXPECT_THAT(why({"optim.moments=fp8"}, bench), HasSubstr("optim.moments"));
+  EXPECT_THAT(why({"optim.optimizer=muon"}, bench), HasSubstr("optim.optimizer = \"adamw\", and the run has \"muon\""));
+  EXPECT_THAT(why({"lora.rank=2"}, bench), HasSubstr("lora.rank"));
   EXPECT_THAT(why({"train.batch=32"}, bench), HasSubstr("too far apart"));
   EXPECT_THAT(why({"precision.recipe=mxfp8"}, bench), HasSubstr("no layers in mxfp8"));
   EXPECT_THAT(why({"precision.recipe=fp8-delayed", "precision.layers.\"blocks.0.mlp.up/dy\"=bf16"}, bench),

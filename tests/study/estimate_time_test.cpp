@@ -5,6 +5,7 @@
 
 #include "config/load.h"
 #include "train/resolved_config.h"
+#include "train/trainer.h"
 #include "train/training_data.h"
 
 namespace quaver {
@@ -44,6 +45,22 @@ Config probed(const std::string& preset, Size batch) {
   Config config = load_config({.files = {}, .texts = {}, .flags = {"preset=" + preset}});
   config.train.batch = batch;
   return resolve_shape(config, stand_in_data(config, 256).shape());
+}
+
+// What is trained is a model of another depth, for the speed of one micro-batch alone.
+TEST(Probe, TrainsWhateverNamesBlocksOrDividesSteps) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"train.accumulation=4", "train.reduction_groups=4"},
+        std::vector<std::string>{"optim.optimizer=muon", "optim.muon_matrices=*.mlp.*,blocks.3.*"},
+        std::vector<std::string>{"lora.rank=2", "lora.targets=blocks.3.attn.*"}}) {
+    std::vector<std::string> all{"preset=tiny", "model.width=32", "model.vocab=64", "train.threads=1"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Config config =
+        shallow(resolve_shape(load_config({.files = {}, .texts = {}, .flags = all}), {.vocab = 64}), 1, 1);
+    const auto engine = make_cpu_engine(1);
+    const TrainingData data = stand_in_data(config, 64);
+    EXPECT_NO_THROW(Trainer(config, data, *engine, [](const std::string&) {})) << flags.back();
+  }
 }
 
 // Small models are measured as they are, large ones by few layers and tokens; a GPU has the run's micro-batch.

@@ -1,6 +1,7 @@
 // precision.only_where_faster: which layers stay in bf16, from benchmarks that are made up, and that runs keep to it.
 #include "train/faster_layers.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -8,6 +9,8 @@
 #include "support/synthetic_bench.h"
 #include "support/thread_ranks.h"
 
+#include "config/dump.h"
+#include "config/load.h"
 #include "io/file_io.h"
 #include "models/factory.h"
 #include "precision/plan.h"
@@ -129,6 +132,29 @@ TEST(OnlyWhereFaster, WhatTheBenchmarkDoesNotTellIsAnError) {
   EXPECT_THAT(error_of(ruled), testing::AllOf(HasSubstr("precision.only_where_faster = "), HasSubstr("not the JSON")));
   ruled.config.precision.only_where_faster += ".not";
   EXPECT_THAT(error_of(ruled), HasSubstr("bench.json.not"));
+}
+
+TEST(OnlyWhereFaster, ARecipeOfTheSameNameIsNotTheOneThatWasMeasured) {
+  Ruled ruled;
+  const auto mine = [](const std::string& format) {
+    return load_config(
+        {.files = {},
+         .texts = {},
+         .flags = {fmt::format("recipes.mine={{ x = \"{0} row current\", w = \"{0} row current\", dy = \"bf16\" }}",
+                               format)}});
+  };
+  Bench bench = bench_with_slow(ruled.config, {});
+  for (Measurement& m : bench.measurements) m.recipe = m.recipe == "bf16" ? "bf16" : "mine";
+  bench.settings = to_toml(mine("e4m3"));
+  ruled.write(bench);
+  ruled.config.precision.recipe = "mine";
+  ruled.config.precision.recipes = mine("e4m3").precision.recipes;
+  EXPECT_EQ(error_of(ruled), "no error");
+  ruled.config.precision.recipes = mine("int8").precision.recipes;
+  EXPECT_THAT(error_of(ruled), HasSubstr("measured another recipe of the name mine"));
+  bench.settings = to_toml(Config{});
+  ruled.write(bench);
+  EXPECT_THAT(error_of(ruled), HasSubstr("does not say what its recipe mine was"));
 }
 
 TEST(OnlyWhereFaster, APlanWithoutTheSpeedsIsRefused) {

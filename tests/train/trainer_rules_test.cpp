@@ -392,6 +392,29 @@ TEST(ChangedPlans, AreAppliedWhereTheConfigTrainedWithHadAnother) {
   EXPECT_EQ(changes[0].reason, "resumed with fp8-current");
 }
 
+TEST(ChangedPlans, DoNotTakeBackTheSwitchOfRecipes) {
+  const TemporaryFolder folder;
+  Config config = miniature_config("fp8-current");
+  config.precision.switch_to = "bf16";
+  config.precision.switch_at = 0;
+  OwnTrainer switched(config);
+  switched.trainer.step();
+  CheckpointStore store(folder.path(), 9);
+  store.save(1, switched.trainer.snapshot());
+  Config changed = config;
+  changed.precision.layers["blocks.0.mlp.down"] = "fp8-row";
+  OwnTrainer resumed(changed);
+  resumed.trainer.restore(store.load(1));
+  EXPECT_EQ(resumed.trainer.change_plan_from(config, "resumed with "), "bf16");
+  const auto format = [&](const char* site) { return resumed.trainer.book().entry(site).site.spec.rows.format; };
+  EXPECT_EQ(format("blocks.0.mlp.down/x"), Format::e4m3);
+  EXPECT_EQ(format("blocks.0.mlp.up/x"), Format::bf16);
+  changed.precision.recipe = "fp8-block";
+  OwnTrainer other(changed);
+  other.trainer.restore(store.load(1));
+  EXPECT_EQ(other.trainer.change_plan_from(config, "looked at with "), "fp8-block") << "it was asked for";
+}
+
 TEST(OpenedRuns, AreStoredAsTheFlagsSay) {
   const TemporaryFolder folder;
   Config config = miniature_config("bf16");

@@ -56,6 +56,41 @@ TEST(TrainingData, RefusesAShardOfAnotherTokenizer) {
   EXPECT_THROW(open_training_data(config, 1, 16), Error);
 }
 
+TEST(TrainingData, ValidationImagesHaveTheShapeOfTrainingImages) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& split, const std::string& extents) {
+    folder.write(split + "-images-idx3-ubyte", std::string("\0\0\x08\3\0\0\0\2", 8) + extents + "abcdefghijkl");
+    folder.write(split + "-labels-idx1-ubyte", std::string("\0\0\x08\1\0\0\0\2\0\1", 10));
+  };
+  DataConfig config;
+  config.kind = DataKind::idx;
+  config.path = folder.path().string();
+  write("train", std::string("\0\0\0\2\0\0\0\3", 8));
+  write("t10k", std::string("\0\0\0\2\0\0\0\3", 8));
+  EXPECT_NO_THROW(open_training_data(config, 1, 1));
+  write("t10k", std::string("\0\0\0\3\0\0\0\2", 8));
+  EXPECT_THROW(open_training_data(config, 1, 1), Error) << "as many pixels in another order";
+}
+
+TEST(TrainingData, GeneratedImagesAreAugmentedInTrainingAlone) {
+  DataConfig config;
+  config.kind = DataKind::synthetic_images;
+  const TrainingData plain = open_training_data(config, 1, 1);
+  config.augment_mirror = true;
+  const TrainingData mirrored = open_training_data(config, 1, 1);
+  constexpr Size batch = 8;
+  const auto images = [](const ImageSource& source) {
+    std::vector<float> pixels(static_cast<std::size_t>(batch * source.pixels()));
+    std::vector<std::int32_t> labels(batch);
+    source.fill(0, batch, pixels.data(), labels.data());
+    return pixels;
+  };
+  EXPECT_NE(images(*mirrored.train_images), images(*plain.train_images));
+  EXPECT_EQ(images(*mirrored.valid_images), images(*plain.valid_images));
+  EXPECT_EQ(mirrored.identity, plain.identity);
+  EXPECT_EQ(mirrored.best_accuracy, plain.best_accuracy);
+}
+
 TEST(TrainingData, SyntheticTextHasAnIdentityToo) {
   DataConfig config;
   config.kind = DataKind::synthetic;
